@@ -127,10 +127,17 @@ impl Access<'_> {
     }
 
     fn commit_many(&mut self) -> Result<Seq, Stop> {
-        let mut plans = Vec::with_capacity(self.overlay.len());
+        let (mut plans, mut is_cold) = (Vec::with_capacity(self.overlay.len()), false);
         for at in 0..self.overlay.len() {
             self.turn_to_change(at);
-            plans.push(self.resolve(at)?);
+            match self.resolve(at) {
+                // all that are cold are missed together
+                Err(Stop::Cold) => is_cold = true,
+                plan => plans.push(plan?),
+            }
+        }
+        if is_cold {
+            return Err(Stop::Cold);
         }
         // The append of many records takes long enough for others to mind.
         if self.claim.is_some() {

@@ -504,7 +504,9 @@ impl Access<'_> {
     /// What `operations` make of the leaves, with as many leaves as fit what is in them then.
     fn changed_leaves(&self, paged: &Paged, operations: &[u8]) -> Result<Changed, Stop> {
         let mut changed = Changed { root: paged.root, leaves: BTreeMap::new() };
-        for (leaf, operations) in self.by_leaf(&paged.root, operations) {
+        let by_leaf = self.by_leaf(&paged.root, operations);
+        self.leaves(paged, by_leaf.keys().copied())?;
+        for (leaf, operations) in by_leaf {
             let before = self.leaf(paged, leaf)?;
             let after = packed::fold(paged.hashed_shape(), before, &[&operations]);
             let after = after.expect("operations of an edit of this leaf");
@@ -514,6 +516,7 @@ impl Access<'_> {
                 Leaf::Is { kind: paged.hashed_kind(), value: after, operations: Some(operations) },
             );
         }
+        self.miss_resized(paged, &changed)?;
         let leaf_bytes = self.store.options.leaf_bytes;
         while changed.root.bytes > u64::from(changed.root.leaves) * leaf_bytes * 5 / 4
             && changed.root.leaves < LEAVES_MAX
@@ -525,6 +528,21 @@ impl Access<'_> {
             self.merge(paged, &mut changed)?;
         }
         Ok(changed)
+    }
+
+    /// Looks for the leaves that are going to be split, or put together, so that all that are cold are fetched at once.
+    fn miss_resized(&self, paged: &Paged, changed: &Changed) -> Result<(), Stop> {
+        let (leaves, bytes) = (changed.root.leaves, changed.root.bytes);
+        let fitting = |bytes: u64| {
+            let count = bytes / self.store.options.leaf_bytes.max(1);
+            u32::try_from(count).unwrap_or(LEAVES_MAX).clamp(1, LEAVES_MAX)
+        };
+        let (least, most) = (fitting(bytes / 5 * 4), fitting(bytes.saturating_mul(3)));
+        let split_from = |number: u32| number - (1 << number.ilog2());
+        let split = (leaves..least).map(split_from);
+        let merged = (most..leaves).flat_map(|number| [split_from(number), number]);
+        let is_read = |number: &u32| *number < leaves && !changed.leaves.contains_key(number);
+        self.leaves(paged, split.chain(merged).filter(is_read)).map(drop)
     }
 
     /// `operations`, by the leaf that has their element.

@@ -275,27 +275,36 @@ pub(super) fn children<'a>(
     at.map(|at| child_at(paged, inner, at)).collect()
 }
 
-/// The leaves that have elements number `range`, each with the number of its first; all that are cold are missed together.
-pub(super) fn leaves_in<'a>(
-    nodes: &'a impl Nodes,
+/// A leaf as its parent has it.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// The number of its first element.
+    first: u64,
+    node: u32,
+    /// How many elements it has; the root alone does not say it.
+    counted: Option<u64>,
+}
+
+/// Where the leaves are that have elements number `range`, and whether some are not told because an inner node is cold: all that are cold are
+/// missed together.
+pub(super) fn places_in(
+    nodes: &impl Nodes,
     paged: &Paged,
     tree: &Tree,
     range: Range<u64>,
-) -> Result<Vec<(u64, Packed<'a>)>, Stop> {
+) -> Result<(Vec<Place>, bool), Stop> {
     let mut is_cold = false;
-    let mut value_of = |node, is_leaf| match nodes.value(paged, node, is_leaf) {
-        Err(Stop::Cold) => {
-            is_cold = true;
-            Ok(None)
-        }
-        found => found.map(Some),
-    };
-    let mut level = vec![(0_u64, tree.top, None)];
+    let mut level = vec![Place { first: 0, node: tree.top, counted: None }];
     for _ in 0..tree.depth {
         let mut below = Vec::new();
-        for (mut first, node, _) in level {
-            let Some(value) = value_of(node, false)? else { continue };
-            let inner = Packed::new(Shape::List, value);
+        for Place { mut first, node, .. } in level {
+            let inner = match nodes.value(paged, node, false) {
+                Err(Stop::Cold) => {
+                    is_cold = true;
+                    continue;
+                }
+                value => Packed::new(Shape::List, value?),
+            };
             for at in 0..inner.len() {
                 if first >= range.end {
                     break;
@@ -303,17 +312,29 @@ pub(super) fn leaves_in<'a>(
                 let child = child_at(paged, inner, at)?;
                 let end = first.saturating_add(child.count);
                 if end > range.start {
-                    below.push((first, child.node, Some(child.count)));
+                    below.push(Place { first, node: child.node, counted: Some(child.count) });
                 }
                 first = end;
             }
         }
         level = below;
     }
-    let mut leaves = Vec::with_capacity(level.len());
-    for (first, node, counted) in level {
-        if let Some(value) = value_of(node, true)? {
-            leaves.push((first, leaf_of(paged, value, counted)?));
+    Ok((level, is_cold))
+}
+
+/// The leaves that have elements number `range`, each with the number of its first; all that are cold are missed together.
+pub(super) fn leaves_in<'a>(
+    nodes: &'a impl Nodes,
+    paged: &Paged,
+    tree: &Tree,
+    range: Range<u64>,
+) -> Result<Vec<(u64, Packed<'a>)>, Stop> {
+    let (places, mut is_cold) = places_in(nodes, paged, tree, range)?;
+    let mut leaves = Vec::with_capacity(places.len());
+    for Place { first, node, counted } in places {
+        match nodes.value(paged, node, true) {
+            Err(Stop::Cold) => is_cold = true,
+            value => leaves.push((first, leaf_of(paged, value?, counted)?)),
         }
     }
     if is_cold { Err(Stop::Cold) } else { Ok(leaves) }

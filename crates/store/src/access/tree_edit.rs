@@ -17,7 +17,7 @@ use crate::value::ValueKind;
 use super::Access;
 use super::editing::Editing;
 use super::nodes::{Leaf, Paged, damaged};
-use super::sequence::{Nodes, Path, Step, child_at, children, leaves_in};
+use super::sequence::{Nodes, Path, Step, child_at, children, leaves_in, places_in};
 
 /// A tree that is being changed.
 pub(super) struct TreeEdit<'e, 's> {
@@ -27,6 +27,8 @@ pub(super) struct TreeEdit<'e, 's> {
     /// Elements.
     count: u64,
     nodes: BTreeMap<u32, Leaf>,
+    /// How often a node was used that could be done without.
+    extras: u32,
 }
 
 /// A child that is to be.
@@ -66,13 +68,14 @@ impl Nodes for TreeEdit<'_, '_> {
 impl<'e, 's> TreeEdit<'e, 's> {
     /// Begins with the tree of `paged`.
     pub(super) fn new(access: &'e Access<'s>, paged: &'e Paged) -> Self {
-        Self { access, paged, tree: paged.tree(), count: paged.root.count, nodes: BTreeMap::new() }
+        Self { access, paged, tree: paged.tree(), count: paged.root.count, nodes: BTreeMap::new(), extras: 0 }
     }
 
     /// The tree of all elements of `packed`, for `paged`, which has none yet.
     pub(super) fn of(access: &'e Access<'s>, paged: &'e Paged, packed: Packed<'_>) -> Result<Self, Stop> {
         let tree = Tree { bytes: 0, nodes: 0, top: 0, free: NO_NODE, depth: 0 };
-        let mut edit = Self { access, paged, tree, count: packed.len() as u64, nodes: BTreeMap::new() };
+        let mut edit =
+            Self { access, paged, tree, count: packed.len() as u64, nodes: BTreeMap::new(), extras: 0 };
         let leaves = edit.put_runs(None, packed, true, Vec::new())?;
         edit.set_top(leaves)?;
         Ok(edit)
@@ -220,6 +223,9 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     /// Removes `count` elements from number `from` on: of leaves that go as a whole nothing is read.
     pub(super) fn remove(&mut self, from: u64, count: u64) -> Result<(), Stop> {
+        if places_in(self, self.paged, &self.tree, from..from.saturating_add(count))?.1 {
+            return Err(Stop::Cold);
+        }
         let mut left = count;
         while left > 0 {
             let mut path = Path::to(self, self.paged, (&self.tree, self.count), from)?;
@@ -392,8 +398,12 @@ impl<'e, 's> TreeEdit<'e, 's> {
         is_leaf: bool,
     ) -> Result<Option<Replaced>, Stop> {
         let parent = Packed::new(Shape::List, self.node(step.node, false)?);
+        let other = child_at(self.paged, parent, left + usize::from(left == step.at))?.node;
+        if !self.may_use(other, is_leaf)? {
+            return Ok(None);
+        }
+        let parent = Packed::new(Shape::List, self.node(step.node, false)?);
         let pair = [child_at(self.paged, parent, left)?, child_at(self.paged, parent, left + 1)?];
-        let other = pair[usize::from(left == step.at)].node;
         let other_value = self.node(other, is_leaf)?;
         let other_packed = Packed::new(packed.shape(), other_value);
         if (packed.bytes() + other_packed.bytes()) as u64 > self.leaf_bytes() * 3 / 2 {
@@ -521,9 +531,20 @@ impl<'e, 's> TreeEdit<'e, 's> {
         self.nodes.insert(number, Leaf::Is { kind, value, operations });
     }
 
+    /// Whether to use a node that can be done without: each that is cold costs a read that no other can go with, so there are a few of
+    /// them at most.
+    fn may_use(&mut self, number: u32, is_leaf: bool) -> Result<bool, Stop> {
+        self.extras += 1;
+        match self.node(number, is_leaf) {
+            Err(Stop::Cold) if self.extras > EXTRAS_MAX => Ok(false),
+            found => found.map(|_| true),
+        }
+    }
+
     /// A number for a new node.
     fn take_number(&mut self) -> Result<u32, Stop> {
-        if self.tree.free != NO_NODE {
+        let free = self.tree.free;
+        if free != NO_NODE && (self.tree.nodes == NODES_MAX || self.may_use(free, false)?) {
             let number = self.tree.free;
             let next = next_free(self.node(number, false)?);
             self.tree.free = next
@@ -577,3 +598,6 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
 /// An inner node that is made has this many children at least.
 const CHILDREN_MIN: usize = 2;
+
+/// Nodes that can be done without, and are read for one change.
+const EXTRAS_MAX: u32 = 8;

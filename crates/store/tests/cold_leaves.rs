@@ -1,0 +1,152 @@
+//! Commands on many elements of a large collection that is on disk alone: what they need is read in a few rounds, since a command that
+//! has waited a hundred times is answered with an error.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use clock::{SimClock, UnixMs};
+use store::{Access, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Stop, Store, ValueKind};
+use vfs::SimDisk;
+
+const KEY: &[u8] = b"key";
+/// Rounds of reading that a change may take: each level of a tree is one, and a few more for what is put together.
+const ROUNDS_MAX: usize = 25;
+
+fn open(disk: &SimDisk) -> Arc<Store> {
+    let options = Options {
+        engine: EngineKind::Log,
+        background: false,
+        readers: 0,
+        clock: Arc::new(SimClock::new(UnixMs(1_000_000))),
+        vfs: Arc::new(disk.clone()),
+        dir: PathBuf::from("/data"),
+        leaf_bytes: 256,
+        ..Options::default()
+    };
+    let store = Store::open(options).expect("the folder opens");
+    while store.drive() {}
+    store
+}
+
+/// Runs `change` until all that it needs is there, and commits it; returns how often something was read.
+fn rounds(store: &Arc<Store>, mut change: impl FnMut(&mut Access<'_>) -> Result<(), Stop>) -> usize {
+    let keys = [KeyRef { db: 0, key: KEY }];
+    let (mut prepared, mut rounds) = (Prepared::default(), 0);
+    while rounds < 1_000 {
+        if !store.missing(&keys, &mut prepared) {
+            rounds += 1;
+            let (to, from) = mpsc::channel();
+            store.fetch(prepared, Box::new(move |prepared| to.send(prepared).expect("somebody waits")));
+            prepared = from.recv().expect("reads end");
+            continue;
+        }
+        let mut access = store.access(Scope::Keys(&keys), &prepared, 1_000_000).expect("room");
+        match change(&mut access).and_then(|()| access.commit().map(drop)) {
+            Ok(()) => {
+                while store.drive() {}
+                return rounds;
+            }
+            Err(Stop::Cold) => prepared.want(access.into_wanted()),
+            Err(stop) => panic!("{stop:?}"),
+        }
+    }
+    panic!("it never has what it needs");
+}
+
+/// A folder with what `fill` makes of it, opened anew: nothing but the index is in memory.
+fn cold(fill: impl Fn(&Arc<Store>)) -> (SimDisk, Arc<Store>) {
+    let disk = SimDisk::new(3);
+    let store = open(&disk);
+    fill(&store);
+    store.close();
+    let disk = disk.process_death();
+    let store = open(&disk);
+    (disk, store)
+}
+
+fn members(numbers: impl Iterator<Item = u64>) -> Vec<Vec<u8>> {
+    numbers.map(|number| format!("member-{number:06}").into_bytes()).collect()
+}
+
+/// Lets members have their places in a sorted set, or fields of a hash this value; without one they are removed.
+fn change(store: &Arc<Store>, kind: ValueKind, members: &[Vec<u8>], value: Option<&[u8]>) -> usize {
+    rounds(store, |access| {
+        let tags: Vec<u16> = members.iter().map(|member| access.tag(member)).collect();
+        let elements = members.iter().map(|member| &member[..]);
+        let change = |edit: &mut store::Edit<'_>| {
+            for (at, (member, tag)) in members.iter().zip(&tags).enumerate() {
+                match (value, kind) {
+                    (Some(_), ValueKind::SortedSet) => _ = edit.put_score(*tag, member, at as f64),
+                    (Some(value), _) => _ = edit.put(*tag, member, value),
+                    (None, _) => _ = edit.delete(*tag, member),
+                }
+            }
+        };
+        access.edit_elements(0, KEY, kind, elements, change)?.expect("of this type");
+        Ok(())
+    })
+}
+
+fn len(store: &Arc<Store>, kind: ValueKind) -> u64 {
+    let mut len = 0;
+    rounds(store, |access| {
+        len = access.count(0, KEY, kind)?.expect("of this type");
+        Ok(())
+    });
+    len
+}
+
+#[test]
+fn members_that_lie_far_apart_are_removed_in_a_few_rounds() {
+    for kind in [ValueKind::SortedSet, ValueKind::Hash] {
+        let all = members(0..20_000);
+        let (_disk, store) = cold(|store| _ = change(store, kind, &all, Some(b"value")));
+        // leaves that become small, beside others that nobody needs
+        let some = members((0..20_000).filter(|number| number / 12 % 6 == 0));
+        let rounds = change(&store, kind, &some, None);
+        assert!(rounds <= ROUNDS_MAX, "{kind:?}: {rounds} rounds");
+        assert_eq!(len(&store, kind), (all.len() - some.len()) as u64);
+    }
+}
+
+#[test]
+fn hash_whose_large_fields_come_and_go_has_other_leaves_after_a_few_rounds() {
+    let (disk, store) = cold(|store| _ = change(store, ValueKind::Hash, &members(0..8_000), Some(b"value")));
+    let (large, value) = (members(8_000..8_100), [b'v'; 3_000]);
+    let rounds = change(&store, ValueKind::Hash, &large, Some(&value));
+    assert!(rounds <= ROUNDS_MAX, "{rounds} rounds");
+    store.close();
+    let store = open(&disk.process_death());
+    let rounds = change(&store, ValueKind::Hash, &large, None);
+    assert!(rounds <= ROUNDS_MAX, "{rounds} rounds");
+    assert_eq!(len(&store, ValueKind::Hash), 8_000);
+}
+
+#[test]
+fn range_of_members_is_removed_in_a_few_rounds() {
+    let (_disk, store) = cold(|store| _ = change(store, ValueKind::SortedSet, &members(0..6_000), Some(b"")));
+    let rounds = rounds(&store, |access| {
+        access.remove_range(0, KEY, ValueKind::SortedSet, 1_000..5_000)?.expect("a sorted set");
+        Ok(())
+    });
+    assert!(rounds <= ROUNDS_MAX, "{rounds} rounds");
+    assert_eq!(len(&store, ValueKind::SortedSet), 2_000);
+}
+
+#[test]
+fn list_is_trimmed_and_grows_again_in_a_few_rounds() {
+    let change = |store: &Arc<Store>, changes: &[ListChange<'_>]| {
+        rounds(store, |access| access.change_list(0, KEY, changes)?.map(drop).map_err(|_| unreachable!()))
+    };
+    let value = [b'v'; 30];
+    let pushes = vec![ListChange::PushBack(&value); 20_000];
+    let (disk, store) = cold(|store| _ = change(store, &pushes));
+    let trimmed = change(&store, &[ListChange::Remove(1_000, 18_000)]);
+    assert!(trimmed <= ROUNDS_MAX, "{trimmed} rounds");
+    store.close();
+    // the nodes that went are free ones, and each names the next
+    let store = open(&disk.process_death());
+    let grown = change(&store, &pushes);
+    assert!(grown <= ROUNDS_MAX, "{grown} rounds");
+}
