@@ -39,6 +39,9 @@ const READS_PER_TURN_MAX: usize = 4;
 /// Bytes that may come by themselves ahead of those that wait to be handled; what was on its way comes on top.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
+/// Times in a row that a protocol may add output because all before has left.
+const PORTIONS_PER_TURN_MAX: usize = 8;
+
 /// Reads of one turn of a connection whose bytes are dropped.
 const DRAINS_PER_TURN_MAX: usize = 16;
 /// Bytes that are dropped of a request for which there is no room.
@@ -78,6 +81,7 @@ enum Call<P: Protocol> {
     Input,
     Message(P::Message),
     Timer,
+    Sent,
 }
 
 /// A connection with everything that only its thread may touch.
@@ -106,6 +110,8 @@ pub(crate) struct Peer<P: Protocol> {
     keeps: bool,
     /// Its park is for nothing once the peer has closed its side ([`Io::end_with_peer`]).
     ends_with_peer: bool,
+    /// The protocol wants to hear when all output has left ([`Io::tell_when_sent`]).
+    tells_sent: bool,
     /// More complete input is in the buffer.
     pending: bool,
     /// The socket may have more to read.
@@ -151,6 +157,7 @@ impl<P: Protocol> Peer<P> {
             is_half_closed: false,
             keeps: false,
             ends_with_peer: false,
+            tells_sent: false,
             pending: false,
             readable: false,
             read_closed: false,
@@ -182,7 +189,7 @@ impl<P: Protocol> Peer<P> {
         }
         let budget = &context.handle.shared.budget;
         let mut reads = 0;
-        while self.wants_turn() && !self.hold_back(budget) {
+        while self.wants_input() && !self.hold_back(budget) {
             if !self.pending {
                 reads += 1;
                 if reads > READS_PER_TURN_MAX || !self.read(context)? {
@@ -210,7 +217,7 @@ impl<P: Protocol> Peer<P> {
     /// Reads what came, for the turn that follows.
     pub(crate) fn receive(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
         let budget = &context.handle.shared.budget;
-        let reads = self.phase == Phase::Open && !self.pending && self.wants_turn();
+        let reads = self.phase == Phase::Open && !self.pending && self.wants_input();
         if reads && !self.hold_back(budget) && self.read(context)? {
             self.pending = true;
         }
@@ -288,9 +295,7 @@ impl<P: Protocol> Peer<P> {
             return Err(CloseReason::Peer);
         }
         self.heed_end(context);
-        if self.blocked || !(self.output.is_empty() || self.keeps_output()) {
-            self.flush(context)?;
-        }
+        self.send(context)?;
         self.output.settle(context.pool);
         self.input.settle(context.pool);
         self.publish_sizes(&context.handle.shared, context.tally);
@@ -300,6 +305,35 @@ impl<P: Protocol> Peer<P> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Sends what may leave. While the socket takes all, the protocol that wants to hear of it may add more, some times in a row.
+    fn send(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        self.flush_any(context)?;
+        for _ in 0..PORTIONS_PER_TURN_MAX {
+            if !self.is_sent() {
+                break;
+            }
+            self.tells_sent = false;
+            self.call(Call::Sent, context)?;
+            self.flush_any(context)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what may leave, if there is anything.
+    fn flush_any(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        let has_any = self.blocked || !(self.output.is_empty() || self.keeps_output());
+        if has_any { self.flush(context) } else { Ok(()) }
+    }
+
+    /// Whether the protocol is to hear that all output has left.
+    fn is_sent(&self) -> bool {
+        self.tells_sent
+            && self.phase == Phase::Open
+            && !self.blocked
+            && self.output.is_empty()
+            && self.unsent_bytes() == 0
     }
 
     /// All is sent: it is the end, unless the peer is to read that before.
@@ -441,12 +475,17 @@ impl<P: Protocol> Peer<P> {
 
     /// Whether a turn could get anywhere.
     pub(crate) fn wants_turn(&self) -> bool {
+        self.wants_input() || self.is_sent()
+    }
+
+    /// Whether there is something to read or to handle, and it may be.
+    fn wants_input(&self) -> bool {
         ((self.pending || self.readable) && self.takes_input()) || (self.readable && self.drains())
     }
 
     /// Whether something goes on when the socket has taken what it was given: more leaves, or it is the end.
     pub(crate) fn waits_for_room(&self) -> bool {
-        self.blocked || self.phase != Phase::Open
+        self.blocked || self.tells_sent || self.phase != Phase::Open
     }
 
     /// Whether input is welcome: not while parked, closing, or full.
@@ -486,12 +525,15 @@ impl<P: Protocol> Peer<P> {
             patient: false,
             keeps: false,
             ends_with_peer: false,
+            tells_sent: self.tells_sent,
         };
         let step = match call {
             Call::Input => protocol.on_input(session, &mut io),
             Call::Message(message) => protocol.on_message(session, message, &mut io),
             Call::Timer => protocol.on_timer(session, &mut io),
+            Call::Sent => protocol.on_sent(session, &mut io),
         };
+        self.tells_sent = io.tells_sent;
         let (is_patient, keeps, ends_with_peer) = (io.patient, io.keeps, io.ends_with_peer);
         let commands = self.connection.commands() - commands;
         context.tally.commands += commands;

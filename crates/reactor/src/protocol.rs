@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  on_start, of all; then of each connection
-//!  on_open -> (on_input | on_message | on_timer)* -> on_close
+//!  on_open -> (on_input | on_message | on_timer | on_sent)* -> on_close
 //!                 |  Park: no on_input until on_message or on_timer answers Continue or Yield, or the peer is gone
 //!                 |  Close: what is released is sent first     Kill: at once
 //! ```
@@ -46,6 +46,11 @@ pub trait Protocol: Send + Sync + Sized + 'static {
 
     /// The timer of [`Io::set_timer`] fired; it is unset.
     fn on_timer(&self, _session: &mut Self::Session, io: &mut Io<'_, Self>) -> Step {
+        if io.parked { Step::Park } else { Step::Continue }
+    }
+
+    /// All output has been taken by the socket, as [`Io::tell_when_sent`] asked: there is room for more.
+    fn on_sent(&self, _session: &mut Self::Session, io: &mut Io<'_, Self>) -> Step {
         if io.parked { Step::Park } else { Step::Continue }
     }
 
@@ -143,6 +148,7 @@ pub struct Io<'a, P: Protocol> {
     pub(crate) patient: bool,
     pub(crate) keeps: bool,
     pub(crate) ends_with_peer: bool,
+    pub(crate) tells_sent: bool,
 }
 
 impl<P: Protocol> Io<'_, P> {
@@ -152,6 +158,12 @@ impl<P: Protocol> Io<'_, P> {
     /// put off, as an idle timeout is.
     pub fn set_timer(&mut self, deadline: Option<Nanos>) {
         *self.timer = deadline;
+    }
+
+    /// Asks for `on_sent` once the socket has taken all that is in the output then: for a protocol that has more to send than it wants
+    /// to have in the output at a time. Asked for by one callback, it stays asked for until it comes.
+    pub fn tell_when_sent(&mut self) {
+        self.tells_sent = true;
     }
 
     /// Says that nobody waits for what this callback answers: beside it all others of the loop may still be all who wait
