@@ -1,6 +1,8 @@
 //! What can go wrong, by what a caller can do about it.
 
 use crate::wire::WireError;
+use std::net::SocketAddr;
+
 use crate::{NodeId, SettingError};
 
 /// Why a message was not taken. Nothing of it was sent.
@@ -49,6 +51,9 @@ pub enum BindError {
         /// What would be one.
         expected: &'static str,
     },
+    /// Use a loopback address: nodes do not prove to each other who they are.
+    #[error("{0} is beyond loopback, where nodes have to prove who they are: use 127.0.0.1 or [::1]")]
+    Exposed(SocketAddr),
     /// Choose another address, or stop what listens there.
     #[error("cannot listen on {address}: {reason}")]
     Listen {

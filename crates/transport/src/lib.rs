@@ -15,6 +15,7 @@
 //!   4. [`wire`], links and sessions do no I/O and take time as an argument: what runs over sockets is what runs in simulation.
 //!
 //! Out of scope: who talks to whom and why (topologies, clusters).
+//! Source: docs/adr/0033-transport.md.
 
 mod backoff;
 mod error;
@@ -28,6 +29,7 @@ mod session;
 mod settings;
 pub mod simulated;
 mod status;
+pub mod tcp;
 mod transport;
 pub mod wire;
 
