@@ -33,7 +33,7 @@ pub(crate) enum Step {
     Walk(Words, Vec<Words>),
     /// XTRIM with `~`: Redis keeps what Evenkeel kept.
     TrimAbout(Vec<u8>, u64),
-    /// DUMP, and RESTORE at another key; in Redis COPY.
+    /// DUMP, and RESTORE at another key.
     Restore(Vec<u8>, Vec<u8>),
     /// Evenkeel ends and starts anew: power fails, or the process alone.
     Restart(bool),

@@ -352,27 +352,19 @@ impl Pair {
         if theirs == ours { Ok(()) } else { Err(difference(&theirs, &ours)) }
     }
 
+    /// Each restores its own payload: a RESTORE may choose another encoding than COPY keeps.
     fn restore(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
-        let named = |name: &str, rest: &[&[u8]]| {
-            [command(&[name]), rest.iter().map(|word| word.to_vec()).collect()].concat()
+        let payloads = self.both(&vec![b"DUMP".to_vec(), from.to_vec()]);
+        let [Value::Bulk(theirs), Value::Bulk(ours)] = payloads else {
+            let [theirs, ours] = payloads;
+            return if theirs == ours { Ok(()) } else { Err(difference(&theirs, &ours)) };
         };
-        match self.evenkeel(&named("DUMP", &[from])) {
-            Value::Null => {
-                let there = self.redis(&named("EXISTS", &[from]));
-                return if there == Value::Integer(0) { Ok(()) } else { Err("it is there in redis".into()) };
-            }
-            Value::Bulk(payload) => {
-                let reply = self.evenkeel(&named("RESTORE", &[to, b"0", &payload, b"REPLACE"]));
-                if reply != Value::Simple(b"OK".to_vec()) {
-                    return Err(format!("{reply:?}"));
-                }
-            }
-            other => return Err(format!("{other:?}")),
+        for (link, payload) in self.links.iter_mut().zip([theirs, ours]) {
+            let end = b"REPLACE".to_vec();
+            link.send(&[vec![b"RESTORE".to_vec(), to.to_vec(), b"0".to_vec(), payload, end]]);
         }
-        let copied =
-            if from == to { Value::Integer(1) } else { self.redis(&named("COPY", &[from, to, b"REPLACE"])) };
-        self.redis(&named("PERSIST", &[to]));
-        if copied == Value::Integer(1) { Ok(()) } else { Err(format!("redis copies {copied:?}")) }
+        let [theirs, ours] = self.replies(&command(&["RESTORE"]));
+        if theirs == ours { Ok(()) } else { Err(difference(&theirs, &ours)) }
     }
 
     fn restart(&mut self, is_power_loss: bool) -> Result<(), String> {

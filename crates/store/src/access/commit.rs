@@ -126,19 +126,21 @@ impl Access<'_> {
         Ok(seq)
     }
 
-    fn commit_many(&mut self) -> Result<Seq, Stop> {
+    /// What each change meets; all that is cold is missed together.
+    fn plans(&mut self) -> Result<Vec<Plan>, Stop> {
         let (mut plans, mut is_cold) = (Vec::with_capacity(self.overlay.len()), false);
         for at in 0..self.overlay.len() {
             self.turn_to_change(at);
             match self.resolve(at) {
-                // all that are cold are missed together
                 Err(Stop::Cold) => is_cold = true,
                 plan => plans.push(plan?),
             }
         }
-        if is_cold {
-            return Err(Stop::Cold);
-        }
+        if is_cold { Err(Stop::Cold) } else { Ok(plans) }
+    }
+
+    fn commit_many(&mut self) -> Result<Seq, Stop> {
+        let plans = self.plans()?;
         // The append of many records takes long enough for others to mind.
         if self.claim.is_some() {
             self.guards = Guards::none();
