@@ -1,4 +1,5 @@
-//! The collections of a client: a hash, a set, a list, a sorted set and a stream (module `streams`), made, changed in small steps and emptied again.
+//! The collections of a client: a hash, a set, a list, a sorted set, a stream (module `streams`) and a hash whose fields end (module `fields`), made,
+//! changed in small steps and emptied again.
 //!
 //! The commands of each version follow from its number and from the content before it, so the content is a function of the version alone,
 //! as in [`crate::long`]. Each version leaves its number as an element, `v:64`, or in one, so that a content names its version: and then it
@@ -9,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use resp::Value;
 use vfs::sim::Rng;
 
+use crate::fields::{self, Fields};
 use crate::history::Version;
 use crate::streams::{self, Stream};
 
@@ -26,10 +28,14 @@ pub enum Kind {
     List,
     SortedSet,
     Stream,
+    /// Redis does not know it.
+    Timed,
 }
 
 /// In the order of their slots.
-pub const KINDS: [Kind; 5] = [Kind::Hash, Kind::Set, Kind::List, Kind::SortedSet, Kind::Stream];
+pub const KINDS: [Kind; 6] = [Kind::Hash, Kind::Set, Kind::List, Kind::SortedSet, Kind::Stream, Kind::Timed];
+/// Those that a server has that does not let fields end.
+pub const KINDS_OF_REDIS: usize = 5;
 
 /// Fields with values, members, members with scores; or what a list or a stream has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +43,7 @@ struct Content {
     map: BTreeMap<String, String>,
     list: VecDeque<String>,
     stream: Stream,
+    fields: Fields,
 }
 
 /// The command that reads a whole collection.
@@ -47,6 +54,7 @@ pub fn read(kind: Kind, key: &str) -> Command {
         Kind::List => command(&["LRANGE", key, "0", "-1"]),
         Kind::SortedSet => command(&["ZRANGE", key, "0", "-1", "WITHSCORES"]),
         Kind::Stream => streams::read(key),
+        Kind::Timed => fields::read(key),
     }
 }
 
@@ -74,13 +82,17 @@ pub fn whole(kind: Kind, key: &str, version: Version) -> Vec<Command> {
 /// # Errors
 /// What shows that it is none.
 pub fn version_of(kind: Kind, reply: &Value) -> Result<Option<Version>, String> {
-    let found = parsed(kind, reply).ok_or_else(|| format!("{reply:?}"))?;
+    let found = match kind {
+        Kind::Timed => Content { fields: fields::parsed(reply)?, ..Content::default() },
+        _ => parsed(kind, reply).ok_or_else(|| format!("{reply:?}"))?,
+    };
     if found == Content::default() {
         return Ok(None);
     }
     let marks = found.map.keys().chain(&found.list).filter_map(|element| element.strip_prefix("v:"));
     let newest = match found.map.get("v") {
         None if kind == Kind::Stream => Some(found.stream.version()),
+        None if kind == Kind::Timed => found.fields.version(),
         Some(version) => version.parse().ok(),
         None => marks.filter_map(|mark| mark.parse::<Version>().ok()).max(),
     };
@@ -101,7 +113,7 @@ fn parsed(kind: Kind, reply: &Value) -> Option<Content> {
     let texts: Vec<String> = texts.collect::<Option<_>>()?;
     let mut content = Content::default();
     match kind {
-        Kind::Stream => unreachable!("parsed above"),
+        Kind::Stream | Kind::Timed => unreachable!("parsed before"),
         Kind::List => content.list = texts.into(),
         Kind::Set => content.map = texts.into_iter().map(|text| (text, String::new())).collect(),
         Kind::Hash | Kind::SortedSet => {
@@ -115,7 +127,7 @@ fn content(kind: Kind, version: Version) -> Content {
     let mut content = Content::default();
     for version in version - version % ROUND + 1..=version {
         let commands = commands_on(kind, "", version, &content);
-        commands.iter().for_each(|command| content.apply(command));
+        commands.iter().for_each(|command| content.apply(kind, command));
     }
     content
 }
@@ -132,8 +144,12 @@ fn commands_on(kind: Kind, key: &str, version: Version, before: &Content) -> Vec
             Kind::Set => with(&["SREM", key], &elements),
             Kind::List => command(&["LTRIM", key, "1", "0"]),
             Kind::SortedSet => with(&["ZREM", key], &elements),
-            Kind::Stream => command(&["DEL", key]),
+            // there may be fields that end soon
+            Kind::Stream | Kind::Timed => command(&["DEL", key]),
         }];
+    }
+    if kind == Kind::Timed {
+        return fields::commands(key, version, &mut rng);
     }
     if kind == Kind::Stream {
         return streams::commands(key, version, &before.stream, &mut rng);
@@ -148,7 +164,7 @@ fn commands_on(kind: Kind, key: &str, version: Version, before: &Content) -> Vec
         Kind::List if rng.chance(1, 2) => command(&["RPUSH", key, &element, &mark]),
         Kind::List => command(&["LPUSH", key, &element, &mark]),
         Kind::SortedSet => command(&["ZADD", key, &number, "v", &(version % 7).to_string(), &element]),
-        Kind::Stream => unreachable!("returned above"),
+        Kind::Stream | Kind::Timed => unreachable!("returned above"),
     });
     commands
 }
@@ -167,7 +183,7 @@ fn change(kind: Kind, key: &str, len: usize, rng: &mut Rng) -> Command {
         (Kind::List, 1) if len > 10 => command(&["LTRIM", key, "1", "-2"]),
         (Kind::List, 2) => command(&["LMOVE", key, key, "LEFT", "RIGHT"]),
         (Kind::List, _) => command(&["LMOVE", key, key, "RIGHT", "LEFT"]),
-        (Kind::Stream, _) => unreachable!("module `streams` changes them"),
+        (Kind::Stream | Kind::Timed, _) => unreachable!("modules of their own change them"),
     }
 }
 
@@ -176,6 +192,7 @@ fn first(kind: Kind, version: Version) -> Content {
     let names = (0..ELEMENTS).map(named);
     match kind {
         Kind::Stream => content.stream = streams::first(version),
+        Kind::Timed => content.fields = fields::first(version),
         Kind::List => content.list = names.chain([mark]).collect(),
         Kind::Set => content.map = names.chain([mark]).map(|name| (name, String::new())).collect(),
         Kind::Hash | Kind::SortedSet => {
@@ -190,6 +207,7 @@ fn make(kind: Kind, key: &str, content: &Content) -> Vec<Command> {
     let pairs = content.map.iter();
     let (verb, words): (_, Vec<&str>) = match kind {
         Kind::Stream => return streams::make(key, &content.stream),
+        Kind::Timed => return fields::make(key, &content.fields),
         Kind::Hash => ("HSET", pairs.flat_map(|(name, value)| [&**name, &**value]).collect()),
         Kind::Set => ("SADD", pairs.map(|(name, _)| &**name).collect()),
         Kind::List => ("RPUSH", content.list.iter().map(String::as_str).collect()),
@@ -217,7 +235,10 @@ fn with(words: &[&str], more: &[&str]) -> Command {
 
 impl Content {
     /// Does what `command`, one of this module's, does.
-    fn apply(&mut self, command: &[String]) {
+    fn apply(&mut self, kind: Kind, command: &[String]) {
+        if kind == Kind::Timed {
+            return self.fields.apply(command);
+        }
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let put = |map: &mut BTreeMap<String, String>, name: &str, value: &str| {
             map.insert(name.to_owned(), value.to_owned());
@@ -276,6 +297,7 @@ mod tests {
         let bulk = |text: &String| Value::Bulk(text.clone().into_bytes());
         Value::Array(match kind {
             Kind::Stream => return content.stream.reply(),
+            Kind::Timed => return content.fields.reply(),
             Kind::List => content.list.iter().map(bulk).collect(),
             Kind::Set => content.map.keys().map(bulk).collect(),
             Kind::Hash | Kind::SortedSet => {
@@ -293,7 +315,7 @@ mod tests {
                 assert_eq!(version_of(kind, &reply(kind, &content(kind, version))), wanted, "{kind:?}");
                 let commands = commands(kind, "", version);
                 let mut lost = content(kind, version - 1);
-                commands[1..].iter().for_each(|command| lost.apply(command));
+                commands[1..].iter().for_each(|command| lost.apply(kind, command));
                 groups += u64::from(commands.len() > 1);
                 let is_lost = lost != content(kind, version);
                 found += u64::from(is_lost && version_of(kind, &reply(kind, &lost)) != Ok(Some(version)));

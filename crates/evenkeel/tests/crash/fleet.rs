@@ -74,7 +74,7 @@ impl Fleet {
             tokens::make(&mut Client::connect(port).map_err(|error| error.to_string())?)?;
             self.has_tokens = true;
         }
-        let shared = Shared::new(&self.histories);
+        let shared = Shared::new(&self.histories, fields_end(port)?);
         let mut workers = Vec::new();
         for (index, histories) in self.histories.drain(..).enumerate() {
             let client = Client::connect(port).map_err(|error| format!("client {index}: {error}"))?;
@@ -142,6 +142,13 @@ impl Fleet {
         broken.truncate(VIOLATIONS_SHOWN_MAX);
         Err(format!("{count} of {} keys broke a promise:\n{}", CLIENTS * SLOTS, broken.join("\n")))
     }
+}
+
+/// Whether the server lets fields of hashes end: Redis 7.0 does not.
+fn fields_end(port: u16) -> Result<bool, String> {
+    let known = Client::connect(port).and_then(|mut client| client.call(&["COMMAND", "INFO", "HPEXPIREAT"]));
+    let known = known.map_err(|error| error.to_string())?;
+    Ok(matches!(known, Value::Array(rows) if !matches!(rows[..], [Value::Null])))
 }
 
 /// Runs the workers on a thread each; returns when the death began, and why each stopped.

@@ -14,7 +14,7 @@ use resp::Value;
 use vfs::sim::Rng;
 
 use crate::client::Client;
-use crate::collections::{self, Command, KINDS};
+use crate::collections::{self, Command, KINDS, KINDS_OF_REDIS};
 use crate::history::{Deadline, Expires, History, Sight, State, Version};
 use crate::long::{self, Change, Kind};
 use crate::tokens;
@@ -40,16 +40,20 @@ pub struct Shared {
     acked: Vec<[AtomicU64; SLOTS]>,
     /// Set before the power goes: replies from then on count for nothing.
     pub cut: AtomicBool,
+    /// How many of the collections' types the server has.
+    kinds: usize,
 }
 
 impl Shared {
-    /// Bounds as they are when every history is settled.
-    pub fn new(histories: &[Vec<History>]) -> Self {
+    /// Bounds as they are when every history is settled, for a server whose fields end or not.
+    pub fn new(histories: &[Vec<History>], fields_end: bool) -> Self {
         let bounds = |of: fn(&History) -> Version| {
             let slots = |keys: &Vec<History>| std::array::from_fn(|slot| AtomicU64::new(of(&keys[slot])));
             histories.iter().map(slots).collect()
         };
-        Self { sent: bounds(History::sent), acked: bounds(History::acked), cut: AtomicBool::new(false) }
+        let (sent, acked) = (bounds(History::sent), bounds(History::acked));
+        let kinds = if fields_end { KINDS.len() } else { KINDS_OF_REDIS };
+        Self { sent, acked, cut: AtomicBool::new(false), kinds }
     }
 }
 
@@ -144,11 +148,11 @@ impl<'a> Worker<'a> {
     fn batch(&mut self) -> Result<(), Stop> {
         let count = if self.rng.chance(1, 4) { 1 + self.rng.below(PIPELINE_MAX) } else { 1 };
         for _ in 0..count {
-            match self.rng.below(28) {
-                22..26 => self.plan_collection(),
-                26 | 27 if self.evicts() => self.plan_collection(),
-                26 => self.plan_move(),
-                27 => self.plan_read_tokens(),
+            match self.rng.below(29) {
+                22..27 => self.plan_collection(),
+                27 | 28 if self.evicts() => self.plan_collection(),
+                27 => self.plan_move(),
+                28 => self.plan_read_tokens(),
                 0..7 => self.plan_write(),
                 7..9 => self.plan_count(),
                 9..12 => self.plan_pair(),
@@ -278,7 +282,7 @@ impl<'a> Worker<'a> {
     }
 
     fn plan_collection(&mut self) {
-        let kind = KINDS[self.rng.index(KINDS.len())];
+        let kind = KINDS[self.rng.index(self.shared.kinds)];
         let slot = COLLECTIONS + kind as usize;
         let (key, version) = (key(self.index, slot), self.histories[slot].sent() + 1);
         let commands = if self.evicts() {

@@ -16,6 +16,7 @@ mod client;
 mod collections;
 mod disk;
 mod evidence;
+mod fields;
 mod fleet;
 mod history;
 mod load;
