@@ -13,7 +13,7 @@
 //!   2. Each parcel is reported once, when all its tuples are done: see [`crate::anchor`] for what is reported.
 //!   3. Channels take turns: one that is full does not keep others waiting.
 //!   4. A barrier passes when it has come on all channels and no tuple before it is unfinished; until then nothing behind
-//!      it is taken.
+//!      it is taken. None passes a task where a tuple has failed: its epoch is not to become durable, even if the report of it is lost.
 //!
 //! **Bounds.** Queues: `channel_bytes_max` and one load for each channel, twice where a sender has started anew. Open parcels: tuples that the
 //! component keeps unfinished, which `max_spout_pending` of all spouts bounds (with at-most-once the component alone). Reports: one entry for each
@@ -64,6 +64,8 @@ pub struct BoltTask {
     ticks: Option<Ticks>,
     staging: Staging,
     is_waiting: bool,
+    /// A tuple has failed since the start.
+    has_failed: bool,
 }
 
 /// A tuple that the component has and has not finished.
@@ -136,6 +138,7 @@ impl BoltTask {
             ticks: plan.tick_interval(component).map(|interval| Ticks::new(now, interval)),
             staging: Staging::default(),
             is_waiting: is_moved,
+            has_failed: false,
         })
     }
 
@@ -228,6 +231,7 @@ impl BoltTask {
         let component = self.component;
         let open = self.live(tuple)?;
         open.fail(tuple.item, Failure::new(0, component, error, nack));
+        self.has_failed = true;
         Ok(())
     }
 
@@ -271,7 +275,7 @@ impl BoltTask {
     pub fn poll_barrier(&mut self) -> Option<Capture> {
         let epoch = self.barrier_on_all()?;
         let is_at_rest = self.open.is_empty() && !self.emitter.has_drafts();
-        if !is_at_rest {
+        if !is_at_rest || self.has_failed {
             return None;
         }
         self.inputs.values_mut().for_each(|source| source.mark = None);
@@ -459,7 +463,7 @@ impl BoltTask {
 impl Source {
     /// The next parcel of a channel that waits at no mark.
     fn next_parcel(&mut self) -> Option<Parcel> {
-        // Nothing follows a mark of a move but what a sender that has started anew sends: it may not hold for this task.
+        // What follows a mark of a move is that mark again, or of a sender that has started anew: it may not hold for this task.
         self.mark.take_if(|mark| *mark == Mark::Close && !self.inlet.is_empty());
         if self.mark.is_some() {
             return None;

@@ -76,8 +76,10 @@ impl Staging {
         found.next().map(Option::as_ref)
     }
 
-    /// A barrier passes: what was staged belongs to `epoch`.
+    /// A barrier passes: what was staged belongs to `epoch`. The one before is durable, or there was no barrier; a barrier may overtake the
+    /// message that says so.
     pub(crate) fn seal(&mut self, epoch: Epoch) -> Changes {
+        self.on_durable(epoch.before());
         assert!(self.sealed.is_none(), "one epoch is under way at a time: {:?}", self.sealed);
         let changes = std::mem::take(&mut self.staged);
         self.sealed = Some((epoch, changes.clone()));
@@ -116,6 +118,15 @@ mod tests {
         assert_eq!((staging.read(b"k"), staging.is_dirty()), (Some(None), true));
         assert_eq!(staging.seal(Epoch(2)).keys.len(), 1, "the next epoch has only what is new");
         staging.on_durable(Epoch(2));
+        assert_eq!(staging.read(b"k"), None);
+    }
+
+    #[test]
+    fn barrier_says_that_the_epoch_before_is_durable() {
+        let mut staging = Staging::default();
+        staging.set(bytes("k"), Some(bytes("1")));
+        staging.seal(Epoch(1));
+        staging.seal(Epoch(2));
         assert_eq!(staging.read(b"k"), None);
     }
 

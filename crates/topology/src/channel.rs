@@ -154,9 +154,12 @@ impl Outlet {
         }
     }
 
-    /// The link is new: what to say on it first.
-    #[must_use]
-    pub fn on_connected(&self) -> Forward {
+    /// The link is new: what to say on it first. A mark that may be lost with the old link is sent again.
+    pub fn on_connected(&mut self) -> Forward {
+        if self.state == Sending::Closed {
+            self.waiting.push_front(Load::Close);
+            self.state = Sending::Closing(1);
+        }
         Forward::Open { life: self.life, offset: self.sent }
     }
 
@@ -429,6 +432,18 @@ mod tests {
         let mut moved = Inlet::new(10_000);
         assert_eq!((send(&mut outlet, &mut moved), moved.pop()), (1, Some(load(20))));
         assert_eq!(moved.poll_credit().map(|credit| credit.life), Some(Life { start: 0, moves: 1 }));
+    }
+
+    #[test]
+    fn mark_that_may_be_lost_with_its_link_is_sent_again() {
+        let mut outlet = Outlet::new(0, 10_000);
+        outlet.close();
+        outlet.push(load(10));
+        assert!(outlet.poll().is_some() && outlet.poll().is_none());
+        let mut inlet = Inlet::new(10_000);
+        inlet.on_forward(outlet.on_connected());
+        inlet.on_forward(outlet.poll().expect("the mark"));
+        assert_eq!((inlet.pop(), outlet.poll()), (Some(Load::Close), None));
     }
 
     proptest! {

@@ -194,7 +194,7 @@ impl Emitter {
 
     /// The link to these tasks is new: says so in each channel to them.
     pub(crate) fn on_connected(&mut self, is_there: &dyn Fn(TaskId) -> bool, outbox: &mut Vec<Envelope>) {
-        let outlets = self.outlets.iter().filter(|(to, _)| is_there(**to));
+        let outlets = self.outlets.iter_mut().filter(|(to, _)| is_there(**to));
         outbox.extend(outlets.map(|(&to, outlet)| {
             let message = Message::Forward(outlet.on_connected());
             Envelope { from: self.task, to, message }

@@ -230,8 +230,13 @@ impl Epochs {
         self.begin_epoch(now);
     }
 
-    /// A tuple has failed: all tasks begin anew, and skip it if it has failed too often.
-    pub fn on_failed(&mut self, now: Nanos, task: TaskId, mut original: Original, failure: Failure) {
+    /// A tuple of `task` of a spout has failed in `generation`: all tasks begin anew, and skip it if it has failed too often. What else fails in this
+    /// generation does not count: the tuple may have failed in several places.
+    pub fn on_failed(&mut self, now: Nanos, generation: u32, task: TaskId, failed: (Original, Failure)) {
+        let (mut original, failure) = failed;
+        if generation != self.generation {
+            return;
+        }
         let attempts = self.attempts.entry((task, original.position)).or_default();
         *attempts += u32::from(failure.nack.blame != Blame::Silent);
         if *attempts >= self.attempts_max || failure.nack.blame == Blame::Fatal {

@@ -7,7 +7,8 @@ use crate::ids::TaskId;
 /// A message on its way.
 ///
 /// Messages of one sender and receiver must arrive in order or be lost with all that follow on the same link; a link that is new begins with what
-/// `on_connected` of the sender says.
+/// `on_connected` of the sender says. A message may arrive again at the same start of its receiver, where it is recognized, but not at a later one: links between
+/// two runs of processes drop what they have delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// Who sends it.

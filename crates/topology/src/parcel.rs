@@ -53,6 +53,12 @@ impl Load {
 }
 
 impl Epoch {
+    /// The one before it; 0 has none.
+    #[must_use]
+    pub fn before(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+
     /// The one after it.
     #[must_use]
     pub fn next(self) -> Self {

@@ -99,7 +99,14 @@ impl Bench {
             values: Values::new(&["x"]),
             attempts: 1,
         };
-        self.epochs.on_failed(self.now, TaskId(0), original, Failure::new(0, ComponentId(2), "bad", nack));
+        let failure = Failure::new(0, ComponentId(2), "bad", nack);
+        self.epochs.on_failed(
+            self.now,
+            self.epochs.generation(),
+            TaskId(0),
+            (original.clone(), failure.clone()),
+        );
+        self.epochs.on_failed(self.now, self.epochs.generation() - 1, TaskId(0), (original, failure));
     }
 }
 

@@ -112,6 +112,16 @@ fn barrier_waits_for_tuples_that_the_component_keeps() {
 }
 
 #[test]
+fn barrier_does_not_pass_a_task_where_a_tuple_has_failed() {
+    let mut bench = bench(Guarantee::ExactlyOnce);
+    bench.emit(0, &[&["x"]]);
+    barrier(&mut bench, 1);
+    bench.deliver();
+    bench.run(2, |bolt, id, _| bolt.fail(id, "bad", Nack::FAIL).unwrap());
+    assert_eq!(bench.bolts.get_mut(&TaskId(2)).unwrap().poll_barrier(), None);
+}
+
+#[test]
 fn what_is_not_durable_counts_as_pending_and_acks_are_not_reported() {
     let mut bench = bench(Guarantee::ExactlyOnce);
     bench.emit(0, &[&["x"], &["y"], &["z"]]);

@@ -93,6 +93,7 @@ impl Unsealed {
 
     /// What was emitted since the last barrier belongs to `epoch`: the last position, and what was skipped.
     pub(super) fn seal(&mut self, epoch: Epoch) -> (Option<Position>, Vec<DeadLetter>) {
+        self.on_durable(epoch.before());
         assert!(self.under_way.is_none(), "one epoch is under way at a time: {:?}", self.under_way);
         self.under_way = Some(epoch);
         self.batches.values_mut().for_each(|(of, _)| *of = of.or(Some(epoch)));
