@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
@@ -24,6 +24,26 @@ fn pipeline(stream: &mut TcpStream, commands: &[&[&str]]) -> Vec<Value> {
     }
     stream.write_all(&request).expect("sent");
     commands.iter().map(|_| receive(stream).expect("a reply")).collect()
+}
+
+/// As [`pipeline`], of large replies: the last of them, and none before, ends with `end`.
+fn pipeline_until(stream: &mut TcpStream, commands: &[&[&str]], end: &[u8]) -> Vec<Value> {
+    let mut request = Vec::new();
+    commands.iter().for_each(|command| resp::encode_command(&mut request, command));
+    stream.write_all(&request).expect("sent");
+    let (mut received, mut part) = (Vec::new(), vec![0; 1 << 20]);
+    while !received.ends_with(end) {
+        let count = stream.read(&mut part).expect("replies");
+        assert_ne!(count, 0, "closed after {} B", received.len());
+        received.extend_from_slice(&part[..count]);
+    }
+    let mut rest = &received[..];
+    let mut reply = || {
+        let (value, bytes) = resp::decode_value(rest).expect("the server speaks RESP").expect("all of it");
+        rest = &rest[bytes..];
+        value
+    };
+    commands.iter().map(|_| reply()).collect()
 }
 
 /// EXEC met a cold key and ran again as a whole, its CLIENT KILL too: the second time there was nobody left to kill,
@@ -80,6 +100,60 @@ fn cold_server(dir: &std::path::Path, count: usize) -> Server {
     server.signal(libc::SIGTERM);
     assert!(server.end().0.success());
     Server::start(dir, &[])
+}
+
+/// Replies that are sent in parts wait for the disk between them, and for the client.
+#[test]
+fn large_collections_are_sent_in_parts_from_the_disk_in_order_with_what_follows() {
+    const COUNT: usize = 30_000;
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &["--durability=never"]);
+    let mut stream = connect(&server);
+    let names: Vec<String> = (0..COUNT).map(|n| format!("name:{n:06}")).collect();
+    let value = "v".repeat(60);
+    for part in names.chunks(1_000) {
+        let mut hset = vec!["hset", "hash"];
+        part.iter().for_each(|name| hset.extend([name, &value[..]]));
+        let rpush: Vec<&str> =
+            ["rpush", "list"].into_iter().chain(part.iter().map(|name| &name[..])).collect();
+        let filled = pipeline(&mut stream, &[&hset, &rpush]);
+        assert_eq!(filled[0], Value::Integer(part.len() as i64));
+    }
+    server.signal(libc::SIGTERM);
+    assert!(server.end().0.success());
+
+    let server = Server::start(dir.path(), &[]);
+    let mut stream = connect(&server);
+    let commands: [&[&str]; 5] = [
+        &["hgetall", "hash"],
+        &["echo", "between"],
+        &["lrange", "list", "5", "-1"],
+        &["hvals", "hash"],
+        &["echo", "behind"],
+    ];
+    let mut replies = pipeline_until(&mut stream, &commands, b"$6\r\nbehind\r\n");
+    assert!(replies[1] == bulk("between") && replies[4] == bulk("behind"));
+    let mut array = |at: usize| match std::mem::replace(&mut replies[at], Value::Null) {
+        Value::Array(elements) => elements,
+        other => panic!("reply {at} is {other:?}"),
+    };
+    let fields = array(0);
+    let mut found: Vec<&Value> = fields.iter().step_by(2).collect();
+    found.sort_by_key(|field| format!("{field:?}"));
+    assert!(found.into_iter().eq(names.iter().map(|name| bulk(name)).collect::<Vec<_>>().iter()));
+    assert!(fields.iter().skip(1).step_by(2).all(|it| *it == bulk(&value)));
+    assert!(array(2) == names[5..].iter().map(|name| bulk(name)).collect::<Vec<_>>());
+    assert_eq!(array(3).len(), COUNT);
+    assert_eq!(info(&server, "stats", "replies_in_parts:"), 3);
+    assert!(info(&server, "journal", "journal_fetches:") > 3);
+    // a client that leaves in the middle
+    let mut leaver = connect(&server);
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, &["hgetall", "hash"]);
+    leaver.write_all(&request).expect("sent");
+    drop(leaver);
+    assert_eq!(server.call(&["del", "hash", "list"]), Value::Integer(2));
+    common::eventually("the leaves go", || info(&server, "stats", "leaves:") == 0);
 }
 
 /// It started at another random place after each read from disk, met another cold key there, and read again: the more

@@ -57,7 +57,7 @@ fn attempt(server: &Server, waiter: &Waiter, key: &[u8]) -> Attempt {
         keys.clear();
         collect_keys(waiter.entry, db, args, &mut keys);
     }
-    let step = Step { handler: waiter.handler, args, db, resp3, ready: Ready::Changed(key) };
+    let step = Step { handler: waiter.handler, args, db, resp3, ready: Ready::Changed(key), in_parts: false };
     let (prepared, mut reply) = (Prepared::default(), Vec::new());
     let plan = Plan {
         scope: Scope::Keys(&keys),

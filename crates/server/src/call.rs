@@ -14,6 +14,7 @@ use reactor::SharedBytes;
 use resp::{ArgsView, Writer};
 use store::{Access, Found, KeyRef, Moment, Store};
 
+use crate::chunked::ChunkedReply;
 use crate::copies::Copied;
 pub(crate) use crate::failure::{Failure, Outcome, Wait, text};
 use crate::ready::Ready;
@@ -39,6 +40,10 @@ pub(crate) struct Data<'a, 's> {
     pub attached: RefCell<Attachments>,
     /// What it does when it finds nothing that it could wait for.
     pub ready: Ready<'a>,
+    /// A large reply may be sent in parts.
+    pub in_parts: bool,
+    /// The rest of the reply.
+    pub chunked: Cell<Option<Box<ChunkedReply>>>,
 }
 
 /// A large value of a reply, or part of one, and the index in the buffer of replies before which it belongs.
@@ -179,6 +184,11 @@ impl Data<'_, '_> {
 }
 
 impl Data<'_, '_> {
+    /// Lets the rest of the reply be sent in parts.
+    pub(crate) fn send_rest(&self, reply: Box<ChunkedReply>) {
+        self.chunked.set(Some(reply));
+    }
+
     /// Answers with a value: copied if it is small, lent if it is large.
     pub(crate) fn value(&self, found: Option<Found<'_>>, out: &mut Writer<'_>) {
         match found {

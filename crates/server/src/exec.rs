@@ -133,7 +133,11 @@ impl<'a> Run<'a> {
             collect_keys(queued.entry, db, args, &mut keys);
             within.access.turn_to(&keys);
         }
-        let answered = within.step(number, Step { handler, args, db, resp3, ready: Ready::default() }, out);
+        let answered = within.step(
+            number,
+            Step { handler, args, db, resp3, ready: Ready::default(), in_parts: false },
+            out,
+        );
         let answered = answered.map_err(|(number, failure)| Pause::At(number, failure))?;
         let (hits, misses) = answered.lookups;
         executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
@@ -351,7 +355,7 @@ pub(crate) fn finish(
         let ending = if failed { Ending::Failed } else { Ending::Answered };
         server.calls.note(request.loop_index, id, None, ending);
     }
-    Ran { ticket, failed, lookups, attached }
+    Ran { ticket, failed, lookups, attached, chunked: None }
 }
 
 /// When it may run, if it must wait: after a wrong password, or as [`ready_to_publish`] says.

@@ -140,6 +140,10 @@ pub(crate) fn conclude(
                 server.monitors.show(&session.client, session.db, entry, request.args);
             }
             let ended = finish(server, session, entry, request, &ran, out.len() - start);
+            if let Some(rest) = ran.chunked {
+                server.stats.chunked_replies.fetch_add(1, Ordering::Relaxed);
+                session.chunked = Some(rest.waiting_for(ran.ticket));
+            }
             Verdict::Done { ticket: ran.ticket, attached: ran.attached, ended }
         }
         Err(Unready::Dead) => Verdict::Kill,
@@ -261,7 +265,7 @@ fn run_data(
     let scope = scope_of(entry, request, keys);
     let Caller { db, resp3, uses } = session.caller();
     let ready = if blocks { Ready::Waits } else { Ready::AnswersAtOnce };
-    let step = Step { handler: run, args, db, resp3, ready };
+    let step = Step { handler: run, args, db, resp3, ready, in_parts: session.takes_parts() };
     let plan = Plan {
         scope,
         prepared: &prepared,

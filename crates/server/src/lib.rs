@@ -30,6 +30,7 @@ mod blocked;
 mod call;
 mod calls;
 mod capture;
+mod chunked;
 mod clients;
 mod command;
 mod control;

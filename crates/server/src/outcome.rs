@@ -5,6 +5,7 @@ use clock::Nanos;
 use ticket::Ticket;
 
 use crate::call::Attachments;
+use crate::chunked::ChunkedReply;
 use crate::failure::Failure;
 use crate::run::Answered;
 use crate::script::retained::Retained;
@@ -20,6 +21,8 @@ pub(crate) struct Ran {
     pub(crate) lookups: (u32, u32),
     /// Large values of the reply, in order.
     pub(crate) attached: Attachments,
+    /// The rest of the reply, which is sent in parts.
+    pub(crate) chunked: Option<Box<ChunkedReply>>,
 }
 
 /// The reply to a command that waited for an element.
@@ -31,13 +34,14 @@ pub struct Served {
 
 impl Ran {
     /// Of a data command.
-    pub(crate) fn answered(Answered { failed, lookups, attached, .. }: Answered, ticket: Ticket) -> Self {
-        Self { ticket, failed, lookups, attached }
+    pub(crate) fn answered(answered: Answered, ticket: Ticket) -> Self {
+        let Answered { failed, lookups, attached, chunked, .. } = answered;
+        Self { ticket, failed, lookups, attached, chunked }
     }
 
     /// A reply without large values.
     pub(crate) fn plain(ticket: Ticket, failed: bool) -> Self {
-        Self { ticket, failed, lookups: (0, 0), attached: Attachments::default() }
+        Self { ticket, failed, lookups: (0, 0), attached: Attachments::default(), chunked: None }
     }
 }
 

@@ -25,6 +25,7 @@ use store::{Access, KeyRef, Large, Moment, Prepared, Reserved, Scope, Stop, Stor
 use ticket::Ticket;
 
 use crate::call::{Attachments, Data, DataFn, Failure, Wait};
+use crate::chunked::ChunkedReply;
 use crate::command::Kind;
 use crate::copies::{Copied, Copies, Splice, Stored};
 use crate::lookup::Entry;
@@ -111,6 +112,8 @@ pub(crate) struct Step<'a> {
     pub(crate) resp3: bool,
     /// What it does if it finds nothing to wait for.
     pub(crate) ready: Ready<'a>,
+    /// A large reply may be sent in parts.
+    pub(crate) in_parts: bool,
 }
 
 /// What is known of a command that has answered.
@@ -124,6 +127,8 @@ pub(crate) struct Answered {
     pub(crate) attached: Attachments,
     /// There is no reply: it found nothing, and waits.
     pub(crate) blocked: Option<Box<Wait>>,
+    /// The rest of the reply, which is sent in parts.
+    pub(crate) chunked: Option<Box<ChunkedReply>>,
 }
 
 /// A single command.
@@ -255,18 +260,19 @@ impl Within<'_, '_> {
     pub(crate) fn step_with(
         &mut self,
         copies: Copied<'_>,
-        (number, Step { handler, args, db, resp3, ready }): (usize, Step<'_>),
+        (number, Step { handler, args, db, resp3, ready, in_parts }): (usize, Step<'_>),
         out: &mut Vec<u8>,
     ) -> Result<Answered, (usize, Failure)> {
         let (now, start) = (self.access.now(), out.len());
         let Runner { store, tuned, stats } = self.runner;
         let (lookups, attached) = (Cell::default(), RefCell::default());
+        let (access, chunked) = (&mut *self.access, Cell::default());
         let mut data =
-            Data { access: &mut *self.access, db, now, store, tuned, copies, lookups, attached, ready };
+            Data { access, db, now, store, tuned, copies, lookups, attached, ready, in_parts, chunked };
         let outcome = handler(&mut data, args, &mut Writer::new(out, resp3));
-        let (lookups, attached) = (data.lookups.get(), data.attached.take());
+        let (lookups, attached, chunked) = (data.lookups.get(), data.attached.take(), data.chunked.take());
         match outcome {
-            Ok(()) => Ok(Answered { failed: false, lookups, attached, blocked: None }),
+            Ok(()) => Ok(Answered { failed: false, lookups, attached, blocked: None, chunked }),
             Err(failure @ (Failure::Stop(_) | Failure::Make(_))) => Err((number, failure)),
             Err(Failure::Blocked(wait)) => {
                 Ok(Answered { lookups, blocked: Some(wait), ..Answered::default() })
@@ -374,14 +380,28 @@ mod tests {
             let (mut reply, db, resp3) = (Vec::new(), 0, false);
             within.step(
                 0,
-                Step { handler: strings::get, args: self.args(0), db, resp3, ready: Ready::default() },
+                Step {
+                    handler: strings::get,
+                    args: self.args(0),
+                    db,
+                    resp3,
+                    ready: Ready::default(),
+                    in_parts: false,
+                },
                 &mut reply,
             )?;
             let is_absent = reply == b"$-1\r\n";
             if is_absent {
                 within.step(
                     1,
-                    Step { handler: strings::set, args: self.args(1), db, resp3, ready: Ready::default() },
+                    Step {
+                        handler: strings::set,
+                        args: self.args(1),
+                        db,
+                        resp3,
+                        ready: Ready::default(),
+                        in_parts: false,
+                    },
                     out,
                 )?;
             }

@@ -16,6 +16,7 @@ use store::{Prepared, StoreError, Watch};
 use ticket::Ticket;
 use txn::id::TxId;
 
+use crate::chunked::ChunkedReply;
 use crate::clients::Client;
 use crate::copies::Copies;
 use crate::long::LongCommands;
@@ -47,6 +48,8 @@ pub struct Session {
     pub(crate) pending: Option<Box<Pending>>,
     /// The transaction that its last TX.BEGIN began, if it did: commands name it `$`.
     pub(crate) newest_tx: Option<Box<Newest>>,
+    /// The rest of its newest reply, which is sent before the next request is looked at.
+    pub(crate) chunked: Option<Box<ChunkedReply>>,
 }
 
 impl Session {
@@ -66,6 +69,7 @@ impl Session {
             subscriptions: None,
             pending: None,
             newest_tx: None,
+            chunked: None,
         }
     }
 
@@ -86,6 +90,11 @@ impl Session {
         self.is_subscribed()
             || client.monitor.load(Ordering::Relaxed)
             || client.capture.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a large reply may be sent in parts: nothing may come between them.
+    pub(crate) fn takes_parts(&self) -> bool {
+        self.replies == Replies::On && !self.listens()
     }
 
     /// Ends MULTI and WATCH; what they kept is dropped by `long` if it is much.
@@ -151,7 +160,8 @@ impl Session {
         let queued_bytes = self.transaction.as_ref().map_or(0, |transaction| transaction.kept_bytes());
         let subscribed_bytes = self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.bytes);
         let line_bytes = self.pending.as_ref().map_or(0, |pending| pending.line_bytes);
-        let bytes = queued_bytes + subscribed_bytes + self.watched_bytes() + line_bytes;
+        let chunked_bytes = self.chunked.as_ref().map_or(0, |chunked| chunked.kept_bytes());
+        let bytes = queued_bytes + subscribed_bytes + self.watched_bytes() + line_bytes + chunked_bytes;
         SESSION_BYTES + self.parser.capacity_bytes() + bytes as usize
     }
 

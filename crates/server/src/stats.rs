@@ -24,6 +24,9 @@ pub(crate) struct Stats {
     pub(crate) fetches: AtomicU64,
     pub(crate) waits_for_credits: AtomicU64,
     pub(crate) fetches_given_up: AtomicU64,
+    /// Replies that were sent in parts, and those of them that could not be finished.
+    pub(crate) chunked_replies: AtomicU64,
+    pub(crate) chunked_replies_broken: AtomicU64,
 }
 
 /// Totals at a moment, and how fast they grew before.
@@ -93,6 +96,8 @@ impl Stats {
             &self.fetches,
             &self.waits_for_credits,
             &self.fetches_given_up,
+            &self.chunked_replies,
+            &self.chunked_replies_broken,
         ] {
             counter.store(0, Ordering::Relaxed);
         }

@@ -11,11 +11,12 @@ use std::time::Duration;
 use clock::{Nanos, Throttle};
 use reactor::{Input, Output, Step};
 use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer};
-use store::{Foreseen, Foresight, KeyRef, Moment};
+use store::{Foreseen, Foresight, KeyRef, Moment, Prepared};
 
 use crate::blocked;
 use crate::call::Attached;
 use crate::capture::recorder::Recorder;
+use crate::chunked::Progress;
 use crate::executor::{conclude, execute};
 use crate::handlers::tx;
 use crate::long::beside;
@@ -36,7 +37,7 @@ pub(crate) struct Turn {
     /// When to come back although nothing came; for parked connections.
     pub(crate) wake: Option<Nanos>,
     /// Records to fetch; their arrival ends the parking.
-    pub(crate) fetch: Option<store::Prepared>,
+    pub(crate) fetch: Option<Prepared>,
     /// Requests answered.
     pub(crate) commands: u64,
     /// Replies wait until it goes on, as far as they may.
@@ -104,8 +105,8 @@ fn run_turn(
         commands = 1;
     }
     loop {
-        if session.closing {
-            return Turn::ended(Step::Close, commands);
+        if let Some(turn) = send_rest(server, session, output) {
+            return Turn { commands, ..turn };
         }
         if commands >= TURN_COMMANDS_MAX || (commands > 0 && (now >= yield_at || output.is_full())) {
             return Turn::ended(if input.is_empty() { Step::Continue } else { Step::Yield }, commands);
@@ -248,6 +249,23 @@ fn go_on_long(
     }
 }
 
+/// Sends more of a reply that is sent in parts, if there is one; `None`: the next request may be looked at.
+fn send_rest(server: &Server, session: &mut Session, output: &mut Output) -> Option<Turn> {
+    if session.closing {
+        return Some(Turn::ended(Step::Close, 0));
+    }
+    let turn = match session.chunked.as_mut()?.go_on(&server.store, &server.stats, output) {
+        Progress::Done => {
+            session.chunked = None;
+            return None;
+        }
+        Progress::Full => Turn::ended(Step::Yield, 0),
+        Progress::Fetch(prepared) => Turn { fetch: Some(prepared), ..Turn::ended(Step::Park, 0) },
+        Progress::Broken => Turn::ended(Step::Kill, 0),
+    };
+    Some(turn)
+}
+
 fn settle_answer(
     server: &Server,
     session: &mut Session,
@@ -364,11 +382,7 @@ pub(crate) fn on_message(
             return unchanged;
         }
         Message::Retry => {}
-        Message::Fetched(prepared) => {
-            if let Some(pending) = &mut session.pending {
-                pending.prepared = prepared;
-            }
-        }
+        Message::Fetched(prepared) => take_fetched(session, prepared),
         Message::Unblock(with_error) => {
             if let Some(pending) = &mut session.pending {
                 pending.unblocked = Some(with_error);
@@ -396,8 +410,20 @@ pub(crate) fn on_message(
         }
     }
     server.pause.end_wait(&session.client);
+    if session.chunked.is_some() {
+        return Step::Yield;
+    }
     // A turn may have parked again since: it then answers Park once more.
     if session.pending.is_some() || parked { Step::Continue } else { unchanged }
+}
+
+/// Keeps what was fetched for the rest of a reply, or for a request.
+fn take_fetched(session: &mut Session, prepared: Prepared) {
+    match (&mut session.chunked, &mut session.pending) {
+        (Some(chunked), _) => chunked.prepared = prepared,
+        (None, Some(pending)) => pending.prepared = prepared,
+        (None, None) => {}
+    }
 }
 
 /// Ends what a connection holds in the registries.

@@ -69,6 +69,9 @@ pub enum StoreError {
         /// What one command may hold.
         limit_bytes: u64,
     },
+    /// A collection that is read in parts cannot be read on as it was.
+    #[error("{0}: the rest of the reply cannot be sent")]
+    SnapshotLost(&'static str),
     /// The disk has no room for what was asked; deletes still pass.
     #[error("{0}")]
     DiskFull(String),

@@ -55,7 +55,9 @@ use std::sync::{Arc, Mutex};
 use journal::{LogAddress, Seq};
 use ticket::Ticket;
 
-pub use access::{Access, ClaimReport, KeyedChange, ListChanged, Scope, Sequence, WrongType};
+pub use access::{
+    Access, ClaimReport, KeyedChange, ListChanged, Read, Scope, Sequence, Snapshot, Whole, WrongType,
+};
 pub use check::{Checked, Collections, check};
 pub use error::{Locked, Stop, StoreError};
 pub use evict::policy::{Eviction, Usage};
@@ -127,6 +129,7 @@ pub struct Store {
     branches: staging::Branches,
     sweeps: sweep::waiting::Sweeps,
     objects: paged::Objects,
+    snapshots: Arc<access::Snapshots>,
     /// There are paged collections, or may be.
     has_roots: AtomicBool,
     claims: access::Claims,
@@ -181,6 +184,7 @@ impl Store {
             branches: staging::Branches::default(),
             sweeps: sweep::waiting::Sweeps::default(),
             objects,
+            snapshots: Arc::default(),
             has_roots: AtomicBool::default(),
             claims: access::Claims::default(),
             changed: watch::Changed::default(),

@@ -9,7 +9,9 @@
 //! A note that a start finds is taken up again from the first leaf. Some of them may be gone already, so that what has the bits of a
 //! leaf may be another one's: then they are read.
 //!
-//! Invariant: a note is there as long as a leaf of its object may be.
+//! Invariants
+//!   1. A note is there as long as a leaf of its object may be.
+//!   2. No leaf goes of an object that somebody still reads (`access::snapshot`).
 //!
 //! Out of scope: who leaves notes (`access::paged`), when it is a turn (`tend`).
 
@@ -46,7 +48,7 @@ impl Store {
     /// Removes some leaves; returns whether there are more to remove now. Blocks on reads of those that a start found.
     pub(crate) fn sweep_some(&self) -> bool {
         for _ in 0..SLICES {
-            let Some(mut sweep) = self.sweeps.pop() else { return false };
+            let Some(mut sweep) = self.sweeps.pop(|object| self.snapshots.has(object)) else { return false };
             let done = self.sweep_slice(&mut sweep);
             if matches!(done, Ok(true)) {
                 continue;

@@ -96,7 +96,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         let mut keys = Vec::new();
         collect_keys(entry, self.db, args, &mut keys);
         self.reach(&keys)?;
-        let step = Step { handler, args, db: self.db, resp3, ready: Ready::default() };
+        let step = Step { handler, args, db: self.db, resp3, ready: Ready::default(), in_parts: false };
         let stepped = self.within.step_with(self.copies.of(self.number), (self.number, step), out);
         if self.claimed.is_some() {
             // others get at the stripes while the script computes

@@ -296,7 +296,7 @@ pub(crate) fn finish(
     }
     server.monitors.feed(monitored);
     server.pubsub.deliver(outbox, session.ticket);
-    Ran { ticket, failed, lookups, attached: Attachments::default() }
+    Ran { ticket, failed, lookups, attached: Attachments::default(), chunked: None }
 }
 
 /// Until when a script may run that has run for `spent`, beside its loop if it is `running` there.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use resp::{ArgsView, Writer};
-use store::{Edit, Element, Packed, Sequence, Shape, ValueKind, score_of};
+use store::{Edit, Element, Packed, Sequence, Shape, Snapshot, ValueKind, Whole, score_of};
 
 use super::scan::{BULK_OVERHEAD_BYTES, More, Options, cursor};
 use crate::call::{Data, Failure, Outcome};
@@ -15,6 +15,34 @@ pub(crate) fn read<'a>(data: &'a Data<'_, '_>, key: &[u8], kind: ValueKind) -> R
     data.count_lookup(!found.is_empty());
     Ok(found)
 }
+
+/// As [`read`], for a reply with all elements: a snapshot of what is to be sent in parts.
+pub(crate) fn read_all<'a>(
+    data: &'a Data<'_, '_>,
+    key: &[u8],
+    kind: ValueKind,
+) -> Result<Whole<'a>, Failure> {
+    let bytes_max = if data.in_parts { CHUNKED_BYTES_MIN } else { u64::MAX };
+    let whole = data.access.whole(data.db, key, kind, bytes_max)??;
+    data.count_lookup(!matches!(&whole, Whole::Here(found) if found.is_empty()));
+    Ok(whole)
+}
+
+/// A snapshot of the collection at `key`, if so many elements of it are to be sent in parts.
+pub(crate) fn large_part(
+    data: &Data<'_, '_>,
+    (key, kind): (&[u8], ValueKind),
+    sequence: &Sequence<'_, '_>,
+    count: usize,
+) -> Result<Option<Snapshot>, Failure> {
+    if !data.in_parts || sequence.bytes_of(count) <= CHUNKED_BYTES_MIN {
+        return Ok(None);
+    }
+    Ok(data.access.snapshot(data.db, key, kind)??)
+}
+
+/// Collections, and parts of them, of more bytes are sent in parts.
+const CHUNKED_BYTES_MIN: u64 = 256 << 10;
 
 /// As [`read`], for a command that changes it: neither a hit nor a miss.
 pub(crate) fn read_to_change<'a>(

@@ -1,11 +1,12 @@
 //! Hashes: fields with values, each hash one value of the store (`store::Packed`).
 
 use resp::{ArgsView, Writer};
-use store::{Edit, Packed, ValueKind};
+use store::{Edit, Element, Packed, ValueKind, Whole};
 
 use super::args::{integer, is};
-use super::elements::{Chosen, Scan, count, read, sample, tags, value, values, walk_reply};
+use super::elements::{Chosen, Scan, count, read, read_all, sample, tags, value, values, walk_reply};
 use crate::call::{Data, Failure, Outcome, text};
+use crate::chunked::{ChunkedReply, WriteElement};
 use crate::decimal;
 
 pub(crate) fn hset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -64,34 +65,50 @@ pub(super) fn value_of<'a>(data: &Data<'_, '_>, hash: Packed<'a>, field: &[u8]) 
 }
 
 pub(crate) fn hgetall(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let hash = read(data, args.get(1), ValueKind::Hash)?;
-    data.admit_reply(hash.iter().map(|(field, value)| field.len() + value.len()).sum())?;
-    out.map(hash.len());
-    for (field, value) in hash.iter() {
+    let write: WriteElement = |(field, value), out| {
         out.bulk(field);
         out.bulk(value);
-    }
+    };
+    let hash = match read_all(data, args.get(1), ValueKind::Hash)? {
+        Whole::Here(hash) => hash,
+        Whole::Large(snapshot) => {
+            out.map(snapshot.count() as usize);
+            data.send_rest(ChunkedReply::of_all(snapshot, write, out.is_resp3()));
+            return Ok(());
+        }
+    };
+    data.admit_reply(hash.iter().map(|(field, value)| field.len() + value.len()).sum())?;
+    out.map(hash.len());
+    hash.iter().for_each(|element| write(element, out));
     Ok(())
 }
 
 pub(crate) fn hkeys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    column(data, args, |(field, _)| field, out)
+    column(data, args, |(field, _)| field.len(), |(field, _), out| out.bulk(field), out)
 }
 
 pub(crate) fn hvals(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    column(data, args, |(_, value)| value, out)
+    column(data, args, |(_, value)| value.len(), |(_, value), out| out.bulk(value), out)
 }
 
 fn column(
     data: &Data<'_, '_>,
     args: ArgsView<'_>,
-    part: impl for<'a> Fn(store::Element<'a>) -> &'a [u8],
+    bytes: impl Fn(Element<'_>) -> usize,
+    write: WriteElement,
     out: &mut Writer<'_>,
 ) -> Outcome {
-    let hash = read(data, args.get(1), ValueKind::Hash)?;
-    data.admit_reply(hash.iter().map(|element| part(element).len()).sum())?;
+    let hash = match read_all(data, args.get(1), ValueKind::Hash)? {
+        Whole::Here(hash) => hash,
+        Whole::Large(snapshot) => {
+            out.array(snapshot.count() as usize);
+            data.send_rest(ChunkedReply::of_all(snapshot, write, out.is_resp3()));
+            return Ok(());
+        }
+    };
+    data.admit_reply(hash.iter().map(bytes).sum())?;
     out.array(hash.len());
-    hash.iter().for_each(|element| out.bulk(part(element)));
+    hash.iter().for_each(|element| write(element, out));
     Ok(())
 }
 

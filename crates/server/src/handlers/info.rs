@@ -409,6 +409,8 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "total_net_output_bytes", totals[2]);
     line(text, "instantaneous_input_kbps", format!("{:.2}", bytes_in / 1024.0));
     line(text, "instantaneous_output_kbps", format!("{:.2}", bytes_out / 1024.0));
+    line(text, "replies_in_parts", server.stats.chunked_replies.load(Ordering::Relaxed));
+    line(text, "replies_in_parts_broken", server.stats.chunked_replies_broken.load(Ordering::Relaxed));
     line(text, "rejected_connections", refused);
     line(text, "failed_accepts", failures);
     line(text, "expired_keys", server.store.expired_keys());

@@ -5,9 +5,10 @@ use store::{Element, ListChange, ListChanged, Sequence, ValueKind};
 
 use super::args::{integer, is, option_value};
 use super::blocking::{MultiPop, Nothing, first, timeout};
-use super::elements::{count, sequence, sequence_to_change};
+use super::elements::{count, large_part, sequence, sequence_to_change};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
+use crate::chunked::ChunkedReply;
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +191,14 @@ pub(super) fn span(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> 
 pub(crate) fn lrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (start, stop) = (integer(args.get(2))?, integer(args.get(3))?);
     let list = sequence(data, args.get(1), ValueKind::List)?;
-    let elements = list.range(span(start, stop, list.len()))?;
+    let range = span(start, stop, list.len());
+    if let Some(snapshot) = large_part(data, (args.get(1), ValueKind::List), &list, range.len())? {
+        out.array(range.len());
+        let write = |(value, _): Element<'_>, out: &mut Writer<'_>| out.bulk(value);
+        data.send_rest(ChunkedReply::of_range(snapshot, &range, false, write, out.is_resp3()));
+        return Ok(());
+    }
+    let elements = list.range(range)?;
     data.admit_reply(elements.iter().map(|(value, _)| value.len() + BULK_OVERHEAD_BYTES).sum())?;
     out.array(elements.len());
     elements.iter().for_each(|(value, _)| out.bulk(value));

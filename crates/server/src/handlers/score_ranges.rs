@@ -6,10 +6,11 @@ use resp::{ArgsView, Writer};
 use store::{Element, Sequence, Stop, score_of};
 
 use super::args::{integer, is, option_value};
-use super::elements::{sequence, sequence_to_change};
+use super::elements::{large_part, sequence, sequence_to_change};
 use super::lists::span;
-use super::sorted_sets::{SORTED_SET, Told, kept, put_members, write_members};
+use super::sorted_sets::{SORTED_SET, Told, begin_members, kept, put_members, write_members};
 use crate::call::{Data, Failure, Outcome, text};
+use crate::chunked::ChunkedReply;
 use crate::decimal;
 
 /// What members are told apart by.
@@ -180,19 +181,26 @@ impl<'a> Query<'a> {
         Ok(Self { bounds: Bounds { by, min, max }, is_reversed, limit, told })
     }
 
-    /// What is asked for, in the order in which it is asked for.
-    fn members<'m>(&self, limits: &Limits<'_>, set: &Sequence<'m, '_>) -> Result<Vec<Element<'m>>, Stop> {
+    /// Which members are asked for.
+    fn range(&self, limits: &Limits<'_>, set: &Sequence<'_, '_>) -> Result<Range<usize>, Stop> {
         let range = limits.of(set, self.is_reversed)?;
         let (offset, count) = self.limit.unwrap_or((0, -1));
-        let Ok(offset) = usize::try_from(offset) else { return Ok(Vec::new()) };
+        let Ok(offset) = usize::try_from(offset) else { return Ok(0..0) };
         let offset = offset.min(range.len());
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(range.len() - offset);
-        if !self.is_reversed {
-            return set.range(range.start + offset..range.start + offset + count);
+        if self.is_reversed {
+            let end = range.end - offset;
+            return Ok(end - count..end);
         }
-        let end = range.end - offset;
-        let mut members = set.range(end - count..end)?;
-        members.reverse();
+        Ok(range.start + offset..range.start + offset + count)
+    }
+
+    /// What is asked for, in the order in which it is asked for.
+    fn members<'m>(&self, range: Range<usize>, set: &Sequence<'m, '_>) -> Result<Vec<Element<'m>>, Stop> {
+        let mut members = set.range(range)?;
+        if self.is_reversed {
+            members.reverse();
+        }
         Ok(members)
     }
 }
@@ -206,7 +214,14 @@ fn answer(
     let query = Query::parse(args, 1, fixed, false)?;
     let limits = query.bounds.parse()?;
     let set = sequence(data, args.get(1), SORTED_SET)?;
-    let members = query.members(&limits, &set)?;
+    let range = query.range(&limits, &set)?;
+    if let Some(snapshot) = large_part(data, (args.get(1), SORTED_SET), &set, range.len())? {
+        begin_members(query.told, range.len(), out);
+        let (write, is_reversed) = (query.told.writer(), query.is_reversed);
+        data.send_rest(ChunkedReply::of_range(snapshot, &range, is_reversed, write, out.is_resp3()));
+        return Ok(());
+    }
+    let members = query.members(range, &set)?;
     write_members(data, members.iter().map(|(member, score)| (*member, score_of(score))), query.told, out)
 }
 
@@ -238,7 +253,7 @@ pub(crate) fn zrangestore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut
     let query = Query::parse(args, 2, (None, None), true)?;
     let limits = query.bounds.parse()?;
     let set = sequence_to_change(data, args.get(2), SORTED_SET)?;
-    let members = kept(query.members(&limits, &set)?);
+    let members = kept(query.members(query.range(&limits, &set)?, &set)?);
     put_members(data, args.get(1), &members)?;
     out.integer(members.len() as i64);
     Ok(())

@@ -5,14 +5,15 @@
 use std::collections::HashSet;
 
 use resp::{ArgsView, Writer};
-use store::{Packed, ValueKind};
+use store::{Element, Packed, ValueKind, Whole};
 
 use super::args::{count as count_of, integer, is, option_value};
 use super::elements::{
-    Chosen, Scan, count, delete_all, read, read_to_change, sample, tags, value, values, walk_reply,
+    Chosen, Scan, count, delete_all, read, read_all, read_to_change, sample, tags, value, values, walk_reply,
 };
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
+use crate::chunked::ChunkedReply;
 use crate::hyperloglog::{Sketch, estimate, registers};
 
 pub(crate) fn sadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -49,7 +50,15 @@ pub(crate) fn smismember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
 }
 
 pub(crate) fn smembers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let set = read(data, args.get(1), ValueKind::Set)?;
+    let set = match read_all(data, args.get(1), ValueKind::Set)? {
+        Whole::Here(set) => set,
+        Whole::Large(snapshot) => {
+            out.set(snapshot.count() as usize);
+            let write = |(member, _): Element<'_>, out: &mut Writer<'_>| out.bulk(member);
+            data.send_rest(ChunkedReply::of_all(snapshot, write, out.is_resp3()));
+            return Ok(());
+        }
+    };
     data.admit_reply(set.iter().map(|(member, _)| member.len() + BULK_OVERHEAD_BYTES).sum())?;
     out.set(set.len());
     members(set).into_iter().for_each(|member| out.bulk(member));

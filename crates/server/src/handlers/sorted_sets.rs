@@ -11,6 +11,7 @@ use super::elements::{
 };
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
+use crate::chunked::WriteElement;
 use crate::decimal;
 
 /// A member and its score, to keep.
@@ -244,19 +245,39 @@ pub(super) fn write_members<'a>(
     out: &mut Writer<'_>,
 ) -> Outcome {
     data.admit_reply(members.clone().map(|(member, _)| member.len() + 2 * BULK_OVERHEAD_BYTES).sum())?;
-    let in_pairs = told == Told::Pairs || (told == Told::WithScores && out.is_resp3());
-    let with_scores = told != Told::Members;
-    out.array(if with_scores && !in_pairs { 2 * members.len() } else { members.len() });
-    for (member, score) in members {
-        if in_pairs {
-            out.array(2);
-        }
-        out.bulk(member);
-        if with_scores {
-            out.double(score);
+    begin_members(told, members.len(), out);
+    members.for_each(|member| write_member(member, told, out));
+    Ok(())
+}
+
+/// Appends what comes before so many members.
+pub(super) fn begin_members(told: Told, count: usize, out: &mut Writer<'_>) {
+    let is_flat = told != Told::Members && !told.in_pairs(out);
+    out.array(if is_flat { 2 * count } else { count });
+}
+
+fn write_member((member, score): (&[u8], f64), told: Told, out: &mut Writer<'_>) {
+    if told.in_pairs(out) {
+        out.array(2);
+    }
+    out.bulk(member);
+    if told != Told::Members {
+        out.double(score);
+    }
+}
+
+impl Told {
+    fn in_pairs(self, out: &Writer<'_>) -> bool {
+        self == Self::Pairs || (self == Self::WithScores && out.is_resp3())
+    }
+
+    /// How ZRANGE appends a member.
+    pub(super) fn writer(self) -> WriteElement {
+        match self {
+            Self::Members => |(member, _), out| out.bulk(member),
+            _ => |(member, score), out| write_member((member, score_of(score)), Self::WithScores, out),
         }
     }
-    Ok(())
 }
 
 /// As [`write_members`], of members that were kept.

@@ -1,14 +1,15 @@
 //! Streams: adding, reading, trimming entries. Groups of consumers are in `groups`, what XINFO tells in `stream_info`.
 
 use resp::{Args, ArgsView, Writer};
-use store::{Stop, ValueKind};
+use store::{Element, Stop, ValueKind};
 
 use super::args::{integer, is, option_value};
 use super::blocking::millis;
-use super::elements::{sequence, sequence_to_change};
+use super::elements::{large_part, sequence, sequence_to_change};
 use super::groups;
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, Wait, text};
+use crate::chunked::ChunkedReply;
 use crate::ready::Ready;
 use crate::stream::{Changes, Entry, Id, IdError, Stream, Tracking, Wanted, automatic_name};
 
@@ -416,6 +417,13 @@ fn range(data: &Data<'_, '_>, args: ArgsView<'_>, is_reversed: bool, out: &mut W
         places.start = places.end - count;
     } else {
         places.end = places.start + count;
+    }
+    let from = (args.get(1), ValueKind::Stream);
+    if let Some(snapshot) = large_part(data, from, stream.elements(), places.len())? {
+        out.array(places.len());
+        let write = |element: Element<'_>, out: &mut Writer<'_>| write_entry(&Entry::of(element), out);
+        data.send_rest(ChunkedReply::of_range(snapshot, &places, is_reversed, write, out.is_resp3()));
+        return Ok(());
     }
     let mut entries = stream.entries(places)?;
     if is_reversed {

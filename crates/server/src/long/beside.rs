@@ -166,7 +166,8 @@ fn run_data(
         Kind::Walk => Scope::Walk,
         _ => Scope::Claimed { keys, writes: entry.command.flags.has(Flags::WRITE) },
     };
-    let step = Step { handler: run, args: args.view(&[]), db, resp3, ready: Ready::default() };
+    let step =
+        Step { handler: run, args: args.view(&[]), db, resp3, ready: Ready::default(), in_parts: false };
     let growth_bytes = entry.growth_bytes(bytes);
     let plan = Plan { scope, prepared, moment: None, growth_bytes, uses, effects: Effects::Commit };
     let body = Single { step, stored: entry.command.stored };

@@ -116,6 +116,11 @@ struct Changed {
 }
 
 impl<'a, 's> Stream<'a, 's> {
+    /// All its elements: entries, groups and what is pending.
+    pub(crate) fn elements(&self) -> &Sequence<'a, 's> {
+        &self.0
+    }
+
     pub(crate) fn new(sequence: Sequence<'a, 's>) -> Self {
         Self(sequence)
     }
@@ -299,7 +304,8 @@ impl<'a, 's> Stream<'a, 's> {
 }
 
 impl<'a> Entry<'a> {
-    fn of((key, value): Element<'a>) -> Self {
+    /// The entry in an element of a stream that is one.
+    pub(crate) fn of((key, value): Element<'a>) -> Self {
         Self { id: Reader(&key[1..]).id(), value }
     }
 

@@ -3,6 +3,7 @@
 mod basics;
 mod blocking;
 mod captured;
+mod chunked;
 mod edges;
 mod elements;
 mod fields;

@@ -114,7 +114,7 @@ pub(crate) fn stage(
         }
         _ => Scope::Keys(keys),
     };
-    let step = Step { handler: *run, args, db, resp3, ready: Ready::default() };
+    let step = Step { handler: *run, args, db, resp3, ready: Ready::default(), in_parts: false };
     let plan = Plan {
         scope,
         prepared,

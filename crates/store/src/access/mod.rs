@@ -33,6 +33,8 @@ mod part;
 mod purged;
 mod scan;
 mod sequence;
+mod snapshot;
+mod snapshots;
 mod staging;
 #[cfg(test)]
 mod tests;
@@ -71,6 +73,8 @@ use gathered::Gathered;
 use overlay::{Cause, Change, Overlay, Small, Staged};
 use purged::{Purged, next_deadline};
 pub use sequence::Sequence;
+pub use snapshot::{Read, Snapshot, Whole};
+pub(crate) use snapshots::Snapshots;
 
 /// What an access may touch; it locks the stripes of all of it, but of what is claimed.
 #[derive(Clone, Copy, Debug)]

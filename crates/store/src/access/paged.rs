@@ -805,7 +805,7 @@ fn scores(set: Packed<'_>, numbers: &[usize]) -> Vec<u8> {
     map.encode()
 }
 
-fn paged_of(state: &State<'_>, keyspace: Keyspace) -> Option<Paged> {
+pub(super) fn paged_of(state: &State<'_>, keyspace: Keyspace) -> Option<Paged> {
     let root = record::root_of(state.kind, state.value.slice())?;
     let expiry = Deadline::of(state.expiry_ms);
     Some(Paged { leaves: leaves_of(keyspace), kind: ValueKind::of(state.kind), root, expiry })

@@ -26,6 +26,15 @@ impl<'a> Sequence<'a, '_> {
         self.paged.map_or(self.whole.len(), |paged| paged.root.count as usize)
     }
 
+    /// About how many bytes so many elements take on disk; 0 if all of it is one value.
+    #[must_use]
+    pub fn bytes_of(&self, count: usize) -> u64 {
+        self.paged.map_or(0, |paged| {
+            let bytes = u128::from(paged.tree().bytes) * count as u128 / u128::from(paged.root.count.max(1));
+            u64::try_from(bytes).unwrap_or(u64::MAX)
+        })
+    }
+
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -280,8 +280,12 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     /// The leaves from `step` on under the same parent that have `most` elements at most, each with their number.
     fn whole_leaves(&self, step: Step, most: u64) -> Result<Vec<(u32, u64)>, Stop> {
-        let inner = Packed::new(Shape::List, self.node(step.node, false)?);
         let (mut whole, mut sum) = (Vec::new(), 0);
+        if self.access.store.snapshots.has(self.paged.root.object) {
+            // who still reads them needs what they were
+            return Ok(whole);
+        }
+        let inner = Packed::new(Shape::List, self.node(step.node, false)?);
         for child in children(self.paged, inner, step.at..inner.len())? {
             sum = child.count.saturating_add(sum);
             if sum > most {

@@ -64,8 +64,11 @@ impl Sweeps {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_front(sweep);
     }
 
-    pub(super) fn pop(&self) -> Option<Sweep> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_back()
+    /// The next, but for those of objects that are still read.
+    pub(super) fn pop(&self, is_read: impl Fn(u64) -> bool) -> Option<Sweep> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = waiting.iter().rposition(|sweep| !is_read(sweep.object))?;
+        waiting.remove(at)
     }
 
     pub(super) fn put_back(&self, sweep: Sweep) {

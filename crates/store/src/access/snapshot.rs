@@ -1,0 +1,239 @@
+//! Reading a large collection in parts, as it was at one moment, while others change it.
+//!
+//! ```text
+//! snapshot                the root, and a place to keep nodes as they were
+//! a change of a node      keeps what the node was before, for each snapshot that has not got it
+//! read                    some leaves: each as it was kept, or as it is now
+//! removal of the key      the leaves stay until the last snapshot of the object ends (`sweep`)
+//! ```
+//!
+//! Invariants
+//!   1. A snapshot is taken, and a node changes, under locks that exclude each other: those of the key, or a claim on it. So a node of which
+//!      nothing was kept is what it was.
+//!   2. What is kept is bounded (`snapshots`): beyond it the snapshot is lost, and says so.
+//!
+//! A flush of the database ends a snapshot, too: the nodes of a keyspace go together, not one by one.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::Store;
+use crate::error::{Stop, StoreError};
+use crate::packed::{Element, Packed};
+use crate::paged::stripe_of;
+use crate::prepared::{Prepared, Wanted};
+use crate::tree::NODE;
+use crate::value::ValueKind;
+
+use super::nodes::Paged;
+use super::paged::paged_of;
+use super::sequence::{Nodes, leaves_in};
+use super::snapshots::{Kept, Snapshots, lock};
+use super::{Access, WrongType};
+
+/// A large collection as it was when the snapshot was taken. The leaves of a collection that is removed stay on disk as long as there is one.
+pub struct Snapshot {
+    snapshots: Arc<Snapshots>,
+    paged: Paged,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// A collection: all of it, or a snapshot of a large one.
+#[derive(Debug)]
+pub enum Whole<'a> {
+    /// All of it; empty if there is none.
+    Here(Packed<'a>),
+    /// To be read in parts.
+    Large(Snapshot),
+}
+
+/// What a read of a part came to.
+pub type Read<T> = Result<T, (Stop, Wanted)>;
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("root", &self.paged.root).finish_non_exhaustive()
+    }
+}
+
+impl Access<'_> {
+    /// The collection of type `kind` at `key` as it is now, to be read in parts when this access has ended; `None` if it is not in leaves, or
+    /// this access changes anything.
+    ///
+    /// # Errors
+    /// As [`Access::get`]; inside, [`WrongType`].
+    pub fn snapshot(
+        &self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+    ) -> Result<Result<Option<Snapshot>, WrongType>, Stop> {
+        let Some(paged) = self.paged(db, key)? else { return Ok(Ok(None)) };
+        Ok(if paged.kind == kind { Ok(self.snapshot_of(paged)) } else { Err(WrongType) })
+    }
+
+    /// The collection of type `kind` at `key`: put together, or as a snapshot if it is in leaves of more than `bytes_max` together.
+    ///
+    /// # Errors
+    /// As [`Access::get`]; inside, [`WrongType`].
+    ///
+    /// # Panics
+    /// If `kind` is no collection.
+    pub fn whole(
+        &self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+        bytes_max: u64,
+    ) -> Result<Result<Whole<'_>, WrongType>, Stop> {
+        let shape = kind.shape().expect("a type of collections");
+        let (Some(state), Some(keyspace)) = (self.find(db, key)?, self.keyspace(db)) else {
+            return Ok(Ok(Whole::Here(Packed::empty(shape))));
+        };
+        if ValueKind::of(state.kind) != kind {
+            return Ok(Err(WrongType));
+        }
+        self.check_value(&state)?;
+        let large = paged_of(&state, keyspace).filter(|paged| paged.root.all_bytes() > bytes_max);
+        if let Some(snapshot) = large.and_then(|paged| self.snapshot_of(paged)) {
+            return Ok(Ok(Whole::Large(snapshot)));
+        }
+        let value = self.gathered(&state, db)?.unwrap_or(state.value.slice());
+        Ok(Ok(Whole::Here(Packed::new(shape, value))))
+    }
+
+    /// A snapshot of what is paged; `None` if this access changes anything.
+    fn snapshot_of(&self, paged: Paged) -> Option<Snapshot> {
+        if self.overlay.len() > 0 || self.keeps_to_workspace {
+            return None;
+        }
+        let snapshots = Arc::clone(&self.store.snapshots);
+        let kept = snapshots.begin(paged.root.object);
+        Some(Snapshot { snapshots, paged, kept })
+    }
+}
+
+impl Snapshot {
+    /// Number of elements.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.paged.root.count
+    }
+
+    /// About how many bytes an element takes.
+    #[must_use]
+    pub fn element_bytes(&self) -> u64 {
+        let bytes = self.paged.root.tree.map_or(self.paged.root.bytes, |tree| tree.bytes);
+        bytes / self.paged.root.count.max(1)
+    }
+
+    /// Number of leaves of a hash or set; those of the others are not counted.
+    #[must_use]
+    pub fn leaves(&self) -> u32 {
+        self.paged.root.leaves
+    }
+
+    /// Bytes that are kept for it.
+    #[must_use]
+    pub fn kept_bytes(&self) -> u64 {
+        lock(&self.kept).bytes
+    }
+
+    /// Tells `each` the elements of these leaves of a hash or set, all together or none.
+    ///
+    /// # Errors
+    /// [`Stop::Cold`] with what is to be read for `prepared`; [`StoreError::SnapshotLost`]; damage.
+    pub fn read_leaves(
+        &self,
+        store: &Store,
+        prepared: &Prepared,
+        leaves: Range<u32>,
+        mut each: impl FnMut(Element<'_>),
+    ) -> Read<()> {
+        self.read(store, prepared, |nodes| {
+            let (shape, mut is_cold) = (self.paged.hashed_shape(), false);
+            for number in leaves.clone() {
+                is_cold |= matches!(nodes.node(number, self.paged.hashed_kind()), Err(Stop::Cold));
+            }
+            if is_cold {
+                return Err(Stop::Cold);
+            }
+            for number in leaves {
+                Packed::new(shape, nodes.node(number, self.paged.hashed_kind())?).iter().for_each(&mut each);
+            }
+            Ok(())
+        })
+    }
+
+    /// Tells `each` the elements number `range` of a list, a sorted set or a stream in their order, all of them or none.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read_leaves`].
+    ///
+    /// # Panics
+    /// If it is another type.
+    pub fn read_range(
+        &self,
+        store: &Store,
+        prepared: &Prepared,
+        range: Range<u64>,
+        mut each: impl FnMut(Element<'_>),
+    ) -> Read<()> {
+        self.read(store, prepared, |nodes| {
+            for (first, leaf) in leaves_in(nodes, &self.paged, &self.paged.tree(), range.clone())? {
+                let within = |place: u64| place.saturating_sub(first).min(leaf.len() as u64) as usize;
+                (within(range.start)..within(range.end)).for_each(|at| each(leaf.element(at)));
+            }
+            Ok(())
+        })
+    }
+
+    fn read(
+        &self,
+        store: &Store,
+        prepared: &Prepared,
+        read: impl FnOnce(&AtMoment<'_>) -> Result<(), Stop>,
+    ) -> Read<()> {
+        let lost = |why: &'static str| (StoreError::SnapshotLost(why).into(), Wanted::default());
+        let access = Access::of_stripe(store, stripe_of(self.paged.root.object), prepared);
+        access.set_without_use();
+        let kept = lock(&self.kept);
+        if let Some(why) = kept.lost {
+            return Err(lost(why));
+        }
+        if !store.index.lives(self.paged.leaves) {
+            return Err(lost("its database was flushed meanwhile"));
+        }
+        let nodes = AtMoment { access, paged: &self.paged, kept };
+        let done = read(&nodes);
+        done.map_err(|stop| (stop, nodes.access.into_wanted()))
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.snapshots.end(self.paged.root.object, &self.kept);
+    }
+}
+
+/// The nodes of a collection at the moment of a snapshot.
+struct AtMoment<'a> {
+    access: Access<'a>,
+    paged: &'a Paged,
+    kept: MutexGuard<'a, Kept>,
+}
+
+impl AtMoment<'_> {
+    fn node(&self, number: u32, kind: ValueKind) -> Result<&[u8], Stop> {
+        match self.kept.nodes.get(&number) {
+            Some(value) => Ok(value),
+            None => self.access.node(self.paged, number, kind),
+        }
+    }
+}
+
+impl Nodes for AtMoment<'_> {
+    fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
+        self.node(number | NODE, if is_leaf { paged.kind } else { ValueKind::List })
+    }
+}
