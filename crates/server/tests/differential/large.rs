@@ -4,7 +4,8 @@
 //! sides, and many times. Sizes are guessed from what was sent: no reply is needed to draw the next command, so a list of steps without
 //! some of them is still one that can be played.
 //!
-//! What is left out: numbers that the two servers round or print in two ways, and what the order of a hash table decides.
+//! What is left out: numbers that the two servers round or print in two ways, large scores of positions among them, and what the order of a
+//! hash table decides.
 
 use crate::dice::Dice;
 

@@ -143,7 +143,7 @@ impl Large {
         let scores = words![key, self.score_bound(), self.score_bound()];
         let named = |name: &str, rest: Words| [words![name], rest].concat();
         let (other, count) = (self.key(Kind::Sorted), self.count());
-        Step::Same(match self.below(28) {
+        Step::Same(match self.below(27) {
             0 => words!["ZINCRBY", key, self.pick(&["1", "-5", "0.5"]), self.member(key)],
             1 => words!["ZSCORE", key, self.member(key)],
             2 => words![self.pick(&["ZRANK", "ZREVRANK"]), key, self.member(key)],
@@ -176,11 +176,7 @@ impl Large {
             23 if self.one_in(4) => self.sort(key, "BY none"),
             24 => words!["ZADD", key, self.score(), self.member(key)],
             25 => words!["GEOPOS", key, self.member(key)],
-            26 => {
-                let longitude = (self.below(3600) as i64 - 1800) as f64 / 10.0;
-                words!["GEOADD", key, longitude.to_string(), "7.5", self.member(key)]
-            }
-            27 => words!["ZREM", key, self.member(key)],
+            26 => words!["ZREM", key, self.member(key)],
             _ => words!["ZCARD", key],
         })
     }
@@ -203,7 +199,6 @@ impl Large {
             }
             3 => words!["ZDIFFSTORE", to, "2", key, other],
             4 => words!["ZUNIONSTORE", to, "2", key, self.key(Kind::Set)],
-            5 => words!["GEOSEARCHSTORE", to, key, "FROMLONLAT", "0", "0", "BYRADIUS", "9000", "km"],
             _ => words!["ZCARD", key],
         }
     }
