@@ -18,7 +18,7 @@
 //! | `silence_max` | time | 5 s | 2 heartbeats | 1 day | a peer that is not heard for so long is dead |
 //! | `ack_delay` | time | 5 ms | 0 | 1 s | rest after which a receiver returns what little it owes |
 //!
-//! Memory of a link is at most `unacked_bytes_max` + `lossy_bytes_max` + 2 chunks to send, and one message + 2 chunks to receive. What a
+//! Memory of a link is at most 3/2 `unacked_bytes_max` + `lossy_bytes_max` + 2 chunks to send (an idle one gives it up), and one message + 2 chunks to receive. What a
 //! handler keeps of messages ([`crate::Message::keep`]) is at most `link_window_bytes` of each run of a peer.
 
 use std::ops::RangeInclusive;

@@ -21,6 +21,7 @@ mod replay;
 mod report;
 mod skew;
 mod transfers;
+mod transport;
 mod tx;
 
 use std::io::Write;
@@ -57,6 +58,8 @@ enum Experiment {
     Tx(tx::Tx),
     /// Money transfers between PostgreSQL, MariaDB and keys, compared with a program that prepares and commits both databases itself
     Transfers(transfers::Transfers),
+    /// Messages between two nodes, of 16 B to 64 KiB, beside a plain batched loop over TCP
+    Transport(transport::Transport),
     /// Keys of all sizes come and go on a server with a small memory.limit; says how much of it is resident at most
     Churn(churn::Churn),
     /// Part of a load of several processes
@@ -81,6 +84,7 @@ pub fn run(bench: &Bench) -> ExitCode {
         Experiment::Replay(test) => (&test.common.shown, test.run()),
         Experiment::Tx(test) => (&test.shown, test.run()),
         Experiment::Transfers(test) => (&test.shown, test.run()),
+        Experiment::Transport(test) => (&test.shown, test.run()),
         Experiment::Churn(test) => (&test.shown, test.run()),
         Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
     };

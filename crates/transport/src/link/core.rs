@@ -265,6 +265,9 @@ impl Core {
             && (rests || self.unacked_bytes >= self.settings.unacked_bytes_max / ACK_PART);
         let is_carried = !portion.lossy.is_empty() || !portion.reliable.is_empty();
         portion.is_control_due = portion.credit_count > 0 || ((is_ack_due || is_silent) && !is_carried);
+        if is_silent && !is_carried {
+            self.sending.release();
+        }
         portion.ack = self.ack;
         if is_carried || portion.is_control_due {
             (self.acked, self.unacked_bytes) = (self.ack, 0);

@@ -21,8 +21,12 @@ use crate::{LinkError, SendError, Settings};
 
 /// What a kept chunk takes beside its bytes.
 pub(super) const CHUNK_COST_BYTES: u64 = 128;
-/// Buffers of acknowledged chunks that are used again.
-const SPARES_MAX: usize = 16;
+/// Buffers of acknowledged chunks take this part of what may be kept, to be used again. With fewer than are under way, memory goes to the
+/// system and comes back by page faults: messages of 64 KiB were half as many.
+const SPARES_PART: u64 = 2;
+
+/// So large a part of what may be kept is free before those are told that were refused for want of it.
+const WORTH_PART: u64 = 4;
 
 /// A sealed chunk's payload, shared between the link that keeps it and the connection that sends it.
 pub(crate) type Payload = Arc<Vec<u8>>;
@@ -187,8 +191,10 @@ impl Sending {
         }
         let mut credited = Vec::new();
         let free_bytes = self.unacked_bytes_max.saturating_sub(self.kept_bytes + self.open.capacity() as u64);
+        // Many may wait for one link's memory: woken for each chunk that is acknowledged, all but one would wait again.
+        let worth_bytes = self.unacked_bytes_max / WORTH_PART;
         self.refused.retain(|refused| {
-            let is_credited = refused.room_bytes <= free_bytes
+            let is_credited = refused.room_bytes.max(worth_bytes) <= free_bytes
                 && self.whole.fits(refused.cost_bytes)
                 && self.channels[usize::from(refused.channel)].fits(refused.cost_bytes);
             if is_credited {
@@ -202,6 +208,14 @@ impl Sending {
     /// A new connection: everything that is not acknowledged is handed out again.
     pub(super) fn rewind(&mut self) {
         self.unsent = 0;
+    }
+
+    /// The link is idle: gives up the memory that is not in use.
+    pub(super) fn release(&mut self) {
+        self.spares = Vec::new();
+        if self.open.is_empty() {
+            self.open = Vec::new();
+        }
     }
 
     /// Messages that were taken and are not acknowledged.
@@ -307,7 +321,8 @@ impl Sending {
 
     /// Keeps the buffer of a chunk that nobody needs any more.
     fn recycle(&mut self, payload: Payload) {
-        if self.spares.len() < SPARES_MAX
+        let spare_bytes = (self.spares.len() as u64 + 1) * u64::from(self.terms.payload_bytes_max);
+        if spare_bytes <= self.unacked_bytes_max / SPARES_PART
             && let Ok(mut buffer) = Arc::try_unwrap(payload)
             && buffer.capacity() >= self.terms.payload_bytes_max as usize
         {

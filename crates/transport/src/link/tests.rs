@@ -313,6 +313,7 @@ fn acknowledgement_and_credits_come_after_the_rest_and_heartbeats_when_nothing_i
     let beat = wire.one.deadline(false);
     assert_eq!(beat, NOW + settings().heartbeat);
     assert_eq!(Wire::written(&mut wire.one, beat).len(), crate::wire::HEADER_BYTES);
+    assert_eq!(pair.one.sender(NodeId(2)).unwrap().status().kept_bytes, 0, "an idle link keeps nothing");
     let silent = wire.one.deadline(true);
     assert_eq!(silent, rest + settings().silence_max);
     assert_eq!(wire.one.on_time(silent), Err(LinkError::Silent));

@@ -1,0 +1,88 @@
+//! The limit: a socket, one thread that writes to it and one that reads. Nothing is framed, checked, acknowledged or handed on.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::{Load, Outcome, join, message, observe, time_each};
+use crate::Failure;
+
+/// Bytes of a write and of a read.
+const BUFFER_BYTES: usize = 64 << 10;
+
+fn pair() -> std::io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let here = TcpStream::connect(listener.local_addr()?)?;
+    let there = listener.accept()?.0;
+    here.set_nodelay(true)?;
+    there.set_nodelay(true)?;
+    Ok((here, there))
+}
+
+pub(super) fn one_way(load: &Load) -> Result<Outcome, Failure> {
+    let (here, there) = pair().map_err(text)?;
+    let (bytes, stops) = (AtomicU64::new(0), AtomicBool::new(false));
+    let size_bytes = load.size_bytes as u64;
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| receive(&there, &bytes));
+        let sender = scope.spawn(|| send(&here, load.size_bytes, &stops));
+        let outcome = observe(load, &|| bytes.load(Ordering::Relaxed) / size_bytes);
+        stops.store(true, Ordering::Relaxed);
+        join(sender)?;
+        join(receiver)?;
+        outcome
+    })
+}
+
+/// Copies messages into a buffer and writes it when the next one does not fit.
+fn send(mut to: &TcpStream, size_bytes: usize, stops: &AtomicBool) -> Result<(), Failure> {
+    let message = message(size_bytes);
+    let mut buffer = Vec::with_capacity(BUFFER_BYTES.max(size_bytes));
+    while !stops.load(Ordering::Relaxed) {
+        buffer.extend_from_slice(&message);
+        if buffer.len() + size_bytes > BUFFER_BYTES {
+            to.write_all(&buffer).map_err(text)?;
+            buffer.clear();
+        }
+    }
+    to.shutdown(std::net::Shutdown::Write).map_err(text)
+}
+
+fn receive(mut from: &TcpStream, bytes: &AtomicU64) -> Result<(), Failure> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let count = from.read(&mut buffer).map_err(text)?;
+        if count == 0 {
+            return Ok(());
+        }
+        bytes.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn ping_pong(load: &Load) -> Result<Outcome, Failure> {
+    let (mut here, there) = pair().map_err(text)?;
+    let message = message(load.size_bytes);
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(|| echo(&there, load.size_bytes));
+        let mut answer = vec![0; load.size_bytes];
+        let outcome = time_each(load, || {
+            here.write_all(&message).and_then(|()| here.read_exact(&mut answer)).map_err(text)
+        });
+        here.shutdown(std::net::Shutdown::Write).map_err(text)?;
+        join(echo)?;
+        outcome
+    })
+}
+
+fn echo(mut there: &TcpStream, size_bytes: usize) -> Result<(), Failure> {
+    let mut buffer = vec![0; size_bytes];
+    while there.read_exact(&mut buffer).is_ok() {
+        there.write_all(&buffer).map_err(text)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "what map_err calls takes the error")]
+fn text(error: std::io::Error) -> Failure {
+    format!("plain: {error}")
+}
