@@ -2,8 +2,8 @@
 //!
 //! A simulation that finds nothing may be blind. Each row of [`BUGS`] is a bug that somebody could have written, as a
 //! change of one place in the source. All are built into one copy (`target/planted`), behind a question
-//! that only this copy knows (`vfs::planted`), with a target folder of its own (to cargo the copy is the same package): so one
-//! build serves all of them, and nothing of it can reach a shipped binary. Then each runs alone, under a test of `crates/store/tests/sim`, which must fail; with none it must pass.
+//! that only this copy knows (`vfs::planted`; `topology::planted`), with a target folder of its own (to cargo the copy is the same package): so one
+//! build serves all of them, and nothing of it can reach a shipped binary. Then each runs alone, under a test of `crates/store/tests/sim` or `crates/topology/tests/sim`, which must fail; with none it must pass.
 //!
 //! A unit test keeps the rows true to the source. Faults of disk and promises are planted in the simulation itself
 //! (`planted_faults_are_found`), rules of recovery and cleaning in `crates/store/tests/model.rs`.
@@ -24,6 +24,8 @@ struct Bug {
 
 const LIVES: &str = "random_lives";
 const ERRORS: &str = "error_at_every_io";
+/// The simulation of `crates/topology`.
+const TOPOLOGIES: &str = "random_lives_keep_their_guarantees";
 
 #[rustfmt::skip]
 const BUGS: &[Bug] = &[
@@ -161,6 +163,58 @@ const BUGS: &[Bug] = &[
           from: "Self::Recency => self.fresh(now_ms),", to: "Self::Recency => if PLANTED { stamp } else { self.fresh(now_ms) }," },
     Bug { name: "met expiry not logged", test: LIVES, file: "store/src/access/commit.rs",
           from: "if (self.expired.get_mut().is_empty() && purged", to: "if PLANTED || (self.expired.get_mut().is_empty() && purged" },
+    Bug { name: "failure reported apart from its token", test: TOPOLOGIES, file: "topology/src/bolt/open.rs",
+          from: "self.is_done() && !self.has_split && self.failed.is_empty()", to: "self.is_done() && !self.has_split && (PLANTED || self.failed.is_empty())" },
+    Bug { name: "new tokens of a split not reported", test: TOPOLOGIES, file: "topology/src/bolt/open.rs",
+          from: "*new_tokens ^= token;", to: "if !PLANTED { *new_tokens ^= token; }" },
+    Bug { name: "parcel goes on under its token and is reported too", test: TOPOLOGIES, file: "topology/src/bolt/open.rs",
+          from: "if self.has_passed {", to: "if self.has_passed && !PLANTED {" },
+    Bug { name: "failure of a tuple without its place in the batch", test: TOPOLOGIES, file: "topology/src/bolt/open.rs",
+          from: "Failure { origin: origin(*item), ..failure.clone() }", to: "Failure { origin: if PLANTED { 0 } else { origin(*item) }, ..failure.clone() }" },
+    Bug { name: "time-out not looked for", test: TOPOLOGIES, file: "topology/src/tracker.rs",
+          from: "            && deadline <= now\n", to: "            && deadline <= now && !PLANTED\n" },
+    Bug { name: "failed tuple is acknowledged", test: TOPOLOGIES, file: "topology/src/tracker.rs",
+          from: "Some(failure) => self.fail(now, original, Trouble::of(failure)),", to: "Some(failure) if !PLANTED => self.fail(now, original, Trouble::of(failure)),\n_ if PLANTED => self.settle(&original, Settled::Acked(original.position)),\nSome(_) => {}" },
+    Bug { name: "one attempt too many", test: TOPOLOGIES, file: "topology/src/tracker.rs",
+          from: "original.attempts >= self.limits.attempts_max", to: "original.attempts >= self.limits.attempts_max + u32::from(PLANTED)" },
+    Bug { name: "silent failure counts", test: TOPOLOGIES, file: "topology/src/tracker.rs",
+          from: "        if blame == Blame::Silent {\n", to: "        if blame == Blame::Silent && !PLANTED {\n" },
+    Bug { name: "frame that comes twice is taken twice", test: TOPOLOGIES, file: "topology/src/channel.rs",
+          from: "if offset < self.end {", to: "if offset < self.end && !PLANTED {" },
+    Bug { name: "gap in a channel not noticed", test: TOPOLOGIES, file: "topology/src/channel.rs",
+          from: "if offset == self.end { Accepted::InOrder }", to: "if offset == self.end || PLANTED { Accepted::InOrder }" },
+    Bug { name: "frame of an earlier life taken", test: TOPOLOGIES, file: "topology/src/channel.rs",
+          from: "if life < self.life {", to: "if life < self.life && !PLANTED {" },
+    Bug { name: "new link not answered with a credit", test: TOPOLOGIES, file: "topology/src/channel.rs",
+          from: "self.must_tell |= load.is_none();", to: "self.must_tell |= load.is_none() && !PLANTED;" },
+    Bug { name: "lost bytes give no credit", test: TOPOLOGIES, file: "topology/src/channel.rs",
+          from: "        self.end = offset;\n", to: "        if !PLANTED || load.is_some() { self.end = offset; }\n" },
+    Bug { name: "sender does not look at its credit", test: TOPOLOGIES, file: "topology/src/channel.rs",
+          from: "> self.window && !is_empty {", to: "> self.window && !is_empty && !PLANTED {" },
+    Bug { name: "mark of a move not sent again", test: TOPOLOGIES, file: "topology/src/channel.rs",
+          from: "if self.state == Sending::Closed {\n            self.waiting", to: "if self.state == Sending::Closed && !PLANTED {\n            self.waiting" },
+    Bug { name: "barrier passes without the other channels", test: TOPOLOGIES, file: "topology/src/bolt.rs",
+          from: "marks.all(|mark| mark == Some(first)).then_some(epoch)", to: "(PLANTED || marks.all(|mark| mark == Some(first))).then_some(epoch)" },
+    Bug { name: "tuples behind a barrier are taken", test: TOPOLOGIES, file: "topology/src/bolt.rs",
+          from: "        if self.mark.is_some() {\n", to: "        if self.mark.is_some() && !PLANTED {\n" },
+    Bug { name: "barrier passes a task that has failed a tuple", test: TOPOLOGIES, file: "topology/src/bolt.rs",
+          from: "if !is_at_rest || self.has_failed {", to: "if !is_at_rest || (self.has_failed && !PLANTED) {" },
+    Bug { name: "task is moved before it has finished", test: TOPOLOGIES, file: "topology/src/bolt.rs",
+          from: "source.mark == Some(Mark::Close)) && self.is_idle()", to: "source.mark == Some(Mark::Close)) && (PLANTED || self.is_idle())" },
+    Bug { name: "own changes of the epoch under way not read", test: TOPOLOGIES, file: "topology/src/changes.rs",
+          from: "self.sealed.as_ref().map(|(_, changes)| changes)", to: "self.sealed.as_ref().map(|(_, changes)| changes).filter(|_| !PLANTED)" },
+    Bug { name: "group appended without the last capture", test: TOPOLOGIES, file: "topology/src/epochs.rs",
+          from: "if captures.len() == self.tasks.len() {", to: "if captures.len() + usize::from(PLANTED) == self.tasks.len() {" },
+    Bug { name: "next barrier before the last group is durable", test: TOPOLOGIES, file: "topology/src/epochs.rs",
+          from: "matches!(self.state, State::Running) && self.durable == self.appended;\n        if may", to: "matches!(self.state, State::Running) && (PLANTED || self.durable == self.appended);\n        if may" },
+    Bug { name: "tasks work before all workers are ready", test: TOPOLOGIES, file: "topology/src/epochs.rs",
+          from: "if missing.is_empty() {", to: "if missing.is_empty() || PLANTED {" },
+    Bug { name: "position one tuple ahead", test: TOPOLOGIES, file: "topology/src/spout/unsealed.rs",
+          from: "(self.last, std::mem::take(&mut self.dead))", to: "(self.last.map(|last| Position(last.0 + u128::from(PLANTED))), std::mem::take(&mut self.dead))" },
+    Bug { name: "dead letter of a skipped tuple lost", test: TOPOLOGIES, file: "topology/src/spout/unsealed.rs",
+          from: "Some(letter) => self.dead.push(letter),", to: "Some(letter) => if !PLANTED { self.dead.push(letter); }," },
+    Bug { name: "retry that is due not emitted", test: TOPOLOGIES, file: "topology/src/spout.rs",
+          from: "        while self.emitter.is_clear()\n", to: "        while self.emitter.is_clear() && !PLANTED\n" },
 ];
 
 /// Plants the named bugs, or all; each must be found.
@@ -173,11 +227,15 @@ pub(crate) fn run(root: &Path, names: &[String]) -> Result<(), Failure> {
         return Err(format!("no bug `{name}`; there are:\n{}", known.join("\n")));
     }
     let copy = copy_with_bugs(root)?;
-    let (passes, output) = test(&copy, "", LIVES, 50)?;
-    if !passes {
-        return Err(format!("the copy fails with nothing planted:\n{output}"));
+    let is_chosen = |bug: &&Bug| names.is_empty() || names.iter().any(|name| name == bug.name);
+    let chosen: Vec<&Bug> = BUGS.iter().filter(is_chosen).collect();
+    for simulation in [LIVES, TOPOLOGIES] {
+        let is_needed = chosen.iter().any(|bug| package(bug.test) == package(simulation));
+        let (passes, output) = if is_needed { test(&copy, "", simulation, 50)? } else { continue };
+        if !passes {
+            return Err(format!("the copy fails with nothing planted:\n{output}"));
+        }
     }
-    let chosen = BUGS.iter().filter(|bug| names.is_empty() || names.iter().any(|name| name == bug.name));
     let mut missed = Vec::new();
     for bug in chosen {
         let (passes, output) = test(&copy, bug.name, bug.test, SEEDS)?;
@@ -189,10 +247,15 @@ pub(crate) fn run(root: &Path, names: &[String]) -> Result<(), Failure> {
     if missed.is_empty() { Ok(()) } else { Err(format!("planted and not found: {}", missed.join(", "))) }
 }
 
+/// The package whose simulation has `test`.
+fn package(test: &str) -> &'static str {
+    if test == TOPOLOGIES { "topology" } else { "store" }
+}
+
 /// Runs `test` in the copy with one bug; whether it passes, and what it said.
 fn test(copy: &Path, bug: &str, test: &str, seeds: u64) -> Result<(bool, String), Failure> {
     let (passes, output) = Run::cargo(copy)
-        .args(["test", "--profile", "ci", "-p", "store", "--test", "sim", "--", test])
+        .args(["test", "--profile", "ci", "-p", package(test), "--test", "sim", "--", test])
         .env("CARGO_TARGET_DIR", &copy.join("target").to_string_lossy())
         .env("EVENKEEL_PLANTED", bug)
         .env("EVENKEEL_SIM_SEEDS", &seeds.to_string())
@@ -214,14 +277,21 @@ fn copy_with_bugs(root: &Path) -> Result<PathBuf, Failure> {
     for bug in BUGS {
         let path = copy.join("crates").join(bug.file);
         let text = std::fs::read_to_string(&path).map_err(io)?;
-        let planted = format!("vfs::planted({:?})", bug.name);
+        let planted = format!("{}::planted({:?})", asked(bug), bug.name);
         std::fs::write(&path, text.replacen(bug.from, &bug.to.replace("PLANTED", &planted), 1))
             .map_err(io)?;
     }
-    let path = copy.join("crates/vfs/src/lib.rs");
-    let text = std::fs::read_to_string(&path).map_err(io)?;
-    std::fs::write(&path, text + QUESTION).map_err(io)?;
+    for package in ["vfs", "topology"] {
+        let path = copy.join("crates").join(package).join("src/lib.rs");
+        let text = std::fs::read_to_string(&path).map_err(io)?;
+        std::fs::write(&path, text + QUESTION).map_err(io)?;
+    }
     Ok(copy)
+}
+
+/// The crate that is asked whether `bug` is planted: one that the crate of its file depends on, or that crate itself.
+fn asked(bug: &Bug) -> &'static str {
+    if package(bug.test) == "topology" { "crate" } else { "vfs" }
 }
 
 /// Lives in which a bug must show: three times as many as the latest needed when all were tried.

@@ -79,19 +79,18 @@ impl World {
 
     /// A worker does what the coordinator wants.
     fn obey(&mut self, worker: WorkerId, action: &Action) {
-        let own = self.tasks_of(worker);
         match *action {
             Action::Prepare { generation } => {
-                for task in own {
+                for task in self.tasks_of(worker) {
                     let poison = self.epochs.as_ref().map_or_else(Poison::new, |epochs| epochs.poison(task));
                     self.make_node(task, generation, poison, false);
                 }
                 self.tell(worker, ToCoordinator::Ready(generation));
             }
-            Action::Go { generation } => self.each(&own, generation, |world, task| {
+            Action::Go { generation } => self.each((worker, generation), |world, task| {
                 world.nodes.get_mut(&task).expect("it is there").runs = true;
             }),
-            Action::Barrier { generation, epoch } => self.each(&own, generation, |world, task| {
+            Action::Barrier { generation, epoch } => self.each((worker, generation), |world, task| {
                 let node = world.nodes.get_mut(&task).expect("it is there");
                 if let Machine::Spout(spout, _) = &mut node.machine {
                     node.has_told = false;
@@ -99,7 +98,7 @@ impl World {
                     world.tell(worker, ToCoordinator::Capture(capture));
                 }
             }),
-            Action::Durable { generation, epoch } => self.each(&own, generation, |world, task| {
+            Action::Durable { generation, epoch } => self.each((worker, generation), |world, task| {
                 match &mut world.nodes.get_mut(&task).expect("it is there").machine {
                     Machine::Spout(spout, _) => spout.on_durable(epoch),
                     Machine::Bolt(bolt, _) => bolt.on_durable(epoch),
@@ -109,9 +108,9 @@ impl World {
         }
     }
 
-    /// Does something with the tasks of a generation, and wakes them.
-    fn each(&mut self, tasks: &[TaskId], generation: u32, what: impl Fn(&mut Self, TaskId)) {
-        for &task in tasks {
+    /// Does something with the tasks of a worker and a generation, and wakes them.
+    fn each(&mut self, (worker, generation): (WorkerId, u32), what: impl Fn(&mut Self, TaskId)) {
+        for task in self.nodes_of(worker) {
             if self.nodes.get(&task).is_some_and(|node| node.start == generation) {
                 what(self, task);
                 self.wake(task, 1);

@@ -1,6 +1,6 @@
 //! Links between workers: messages of two tasks stay in order, those of others do not; a cut loses what is on the way, or sends it again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use topology::ids::{TaskId, WorkerId};
 use topology::message::{Envelope, Message};
@@ -22,6 +22,8 @@ struct Link {
     is_down: bool,
     /// On the way, in the order of sending.
     flying: BTreeMap<u64, Envelope>,
+    /// Those of them that have arrived before.
+    doubles: BTreeSet<u64>,
     /// Delivered last: a link that comes back may send them again.
     recent: VecDeque<Envelope>,
     /// To be sent again when the link comes back.
@@ -81,7 +83,12 @@ impl World {
         let keeps = self.random.chance(1, 2);
         for way in [(one, other), (other, one)] {
             let link = self.network.links.entry(way).or_default();
-            let flying: Vec<Envelope> = std::mem::take(&mut link.flying).into_values().collect();
+            let doubles = std::mem::take(&mut link.doubles);
+            let flying = std::mem::take(&mut link.flying).into_iter();
+            let flying: Vec<Envelope> = flying
+                .filter(|(number, _)| !doubles.contains(number))
+                .map(|(_, envelope)| envelope)
+                .collect();
             if keeps {
                 link.kept.extend(flying);
             } else {
@@ -103,7 +110,10 @@ impl World {
             let (recent, kept) = (std::mem::take(&mut link.recent), std::mem::take(&mut link.kept));
             if self.random.chance(1, 2) {
                 self.met.doubled += recent.len() as u64;
+                let first = self.network.next;
                 recent.into_iter().for_each(|envelope| self.fly(way, envelope));
+                let doubles = first..self.network.next;
+                self.network.links.entry(way).or_default().doubles.extend(doubles);
             }
             kept.into_iter().for_each(|envelope| self.fly(way, envelope));
             self.say_open(way.0, &|world, to| world.place(to) == way.1);
@@ -124,7 +134,11 @@ impl World {
 
     /// A task starts anew: what an earlier start has got does not come again.
     pub(crate) fn forget_recent(&mut self, task: TaskId) {
-        self.network.links.values_mut().for_each(|link| link.recent.retain(|envelope| envelope.to != task));
+        for link in self.network.links.values_mut() {
+            link.recent.retain(|envelope| envelope.to != task);
+            let doubles = &link.doubles;
+            link.flying.retain(|number, envelope| envelope.to != task || !doubles.contains(number));
+        }
     }
 
     /// Messages that matter are on the way.

@@ -20,6 +20,8 @@ use crate::world::{Event, World};
 pub struct Node {
     pub machine: Machine,
     pub start: u32,
+    /// Where it runs: when the coordinator has given it to another worker, this one goes on until it hears of that.
+    pub worker: WorkerId,
     /// With exactly-once: all workers are ready.
     pub runs: bool,
     /// The coordinator was told that it has done something.
@@ -108,7 +110,8 @@ impl World {
             let bolt = BoltTask::new(self.now(), task, &wiring, false).expect("no custom grouping");
             Machine::Bolt(bolt, Part::new(component, work_of(&self.plan, component).expect("a bolt")))
         };
-        let mut node = Node { machine, start, runs, has_told: false, wake_us: None };
+        let mut node =
+            Node { machine, start, worker: self.place(task), runs, has_told: false, wake_us: None };
         node.set_active(self.is_active);
         self.nodes.insert(task, node);
     }
@@ -122,9 +125,9 @@ impl World {
             Machine::Spout(spout, _) => spout.on_message(now, from, message),
             Machine::Bolt(bolt, _) => bolt.on_message(from, message),
         };
-        let generation = node.start;
+        let (generation, worker) = (node.start, node.worker);
         if accepted == Accepted::AfterGap && self.is_exact() {
-            self.tell(self.place(to), ToCoordinator::Lost(generation));
+            self.tell(worker, ToCoordinator::Lost(generation));
         }
         self.wake(to, 1);
     }
@@ -150,12 +153,15 @@ impl World {
         }
         let mut node = self.nodes.remove(&task).expect("it is there");
         node.wake_us = None;
+        let worker = node.worker;
         let mut outbox = Vec::new();
         let has_done = match &mut node.machine {
             _ if !node.runs => false,
-            Machine::Spout(spout, cursor) => self.step_spout((task, start), spout, cursor, &mut outbox),
+            Machine::Spout(spout, cursor) => {
+                self.step_spout((start, worker, task), spout, cursor, &mut outbox)
+            }
             Machine::Bolt(bolt, part) => {
-                let (has_done, has_passed) = self.step_bolt(task, bolt, part, &mut outbox);
+                let (has_done, has_passed) = self.step_bolt(worker, bolt, part, &mut outbox);
                 node.has_told &= !has_passed;
                 has_done || has_passed
             }
@@ -167,7 +173,6 @@ impl World {
         };
         node.has_told |= has_work;
         self.nodes.insert(task, node);
-        let worker = self.place(task);
         self.send(worker, outbox);
         if has_work {
             self.tell(worker, ToCoordinator::Work(start));
@@ -187,7 +192,7 @@ impl World {
 
     fn step_spout(
         &mut self,
-        (task, start): (TaskId, u32),
+        (start, worker, task): (u32, WorkerId, TaskId),
         spout: &mut SpoutTask,
         cursor: &mut u128,
         outbox: &mut Vec<Envelope>,
@@ -217,7 +222,7 @@ impl World {
         }
         spout.send(outbox);
         while let Some((original, failure)) = spout.poll_failed() {
-            self.tell(self.place(task), ToCoordinator::Failed(start, task, original, failure));
+            self.tell(worker, ToCoordinator::Failed(start, task, original, failure));
         }
         spout.check();
         has_done
@@ -226,7 +231,7 @@ impl World {
     /// Whether it has done something, and whether a barrier has passed.
     fn step_bolt(
         &mut self,
-        task: TaskId,
+        worker: WorkerId,
         bolt: &mut BoltTask,
         part: &mut Part,
         outbox: &mut Vec<Envelope>,
@@ -255,7 +260,7 @@ impl World {
         let has_passed = capture.is_some();
         if let Some(capture) = capture {
             bolt.send(outbox);
-            self.tell(self.place(task), ToCoordinator::Capture(capture));
+            self.tell(worker, ToCoordinator::Capture(capture));
         }
         bolt.check();
         (has_done, has_passed)
@@ -268,8 +273,7 @@ impl World {
             return;
         }
         self.met.kills += 1;
-        let dead: Vec<TaskId> =
-            self.nodes.keys().copied().filter(|task| self.place(*task) == worker).collect();
+        let dead = self.nodes_of(worker);
         dead.iter().for_each(|task| drop(self.nodes.remove(task)));
         self.lose_to(worker);
         self.abort_move(&dead);
@@ -303,6 +307,11 @@ impl World {
         }
     }
 
+    /// The tasks that run in a worker.
+    pub(crate) fn nodes_of(&self, worker: WorkerId) -> Vec<TaskId> {
+        self.nodes.iter().filter(|(_, node)| node.worker == worker).map(|(task, _)| *task).collect()
+    }
+
     /// The tasks that belong to a worker.
     pub(crate) fn tasks_of(&self, worker: WorkerId) -> Vec<TaskId> {
         (0..self.plan.tasks_count()).map(TaskId).filter(|task| self.place(*task) == worker).collect()
@@ -317,8 +326,7 @@ impl World {
 
     /// The tasks of `worker` say to those tasks where they are: the link to them is new.
     pub(crate) fn say_open(&mut self, worker: WorkerId, is_there: &dyn Fn(&Self, TaskId) -> bool) {
-        let tasks: Vec<TaskId> =
-            self.nodes.keys().copied().filter(|task| self.place(*task) == worker).collect();
+        let tasks = self.nodes_of(worker);
         for task in tasks {
             let mut node = self.nodes.remove(&task).expect("it was listed");
             let mut outbox = Vec::new();
@@ -356,7 +364,9 @@ impl World {
         if self.workers[worker.0 as usize].is_up {
             self.places[task.0 as usize] = worker;
         }
-        self.nodes.remove(&task);
+        if !self.nodes.remove(&task).is_some_and(|node| node.is_idle()) {
+            return self.break_with(format!("{task} was moved before it had finished"));
+        }
         self.start_task(task);
         self.hold_upstream(task, false);
     }
