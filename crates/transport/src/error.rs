@@ -97,6 +97,14 @@ pub enum LinkError {
         /// Who is here.
         reached: NodeId,
     },
+    /// A hello that came late, or a node whose incarnation fell: see [`crate::Incarnation`].
+    #[error("run {theirs} of the peer is over: run {known} is known")]
+    EarlierRun {
+        /// Who said hello.
+        theirs: u64,
+        /// Who did before.
+        known: u64,
+    },
     /// The peer acts against the protocol.
     #[error("the peer broke the protocol: {0}")]
     Protocol(&'static str),

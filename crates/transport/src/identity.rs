@@ -14,8 +14,9 @@ impl fmt::Display for NodeId {
 
 /// Which run of a node: a node that starts anew has lost what its links kept, and must say so by another number.
 ///
-/// Never 0. Take it at random, or from a counter that is durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Never 0, and higher for a later run: a hello of an earlier run may come late, and must not take the place of the later one. Take it from
+/// a counter that is durable, or from the time of the start in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(std::num::NonZeroU64);
 
 impl Incarnation {

@@ -211,8 +211,13 @@ impl World {
             }
         }
         for end in self.network.take_ends() {
-            let is_expected =
-                matches!(end, LinkError::HandshakeTimeout | LinkError::Silent | LinkError::Superseded);
+            let is_expected = matches!(
+                end,
+                LinkError::HandshakeTimeout
+                    | LinkError::Silent
+                    | LinkError::Superseded
+                    | LinkError::EarlierRun { .. }
+            );
             assert!(is_expected, "{end}");
         }
     }

@@ -152,6 +152,9 @@ impl Core {
     ) -> Result<Began, LinkError> {
         let terms = self.terms(hello)?;
         let peer = Incarnation::new(hello.incarnation);
+        if let Some(known) = self.peer.filter(|known| *known > peer) {
+            return Err(LinkError::EarlierRun { theirs: peer.number(), known: known.number() });
+        }
         let mut restarted = None;
         if self.peer == Some(peer) {
             self.sending.on_ack(ack)?;

@@ -237,6 +237,22 @@ fn newer_connection_takes_the_place_of_the_older_which_changes_nothing_any_more(
     assert_eq!(pair.came(), [b"second"]);
 }
 
+/// A node dialed and crashed, and came back at once. The hello of the run before was still on its way: it took the place of the new run, whose
+/// state was forgotten, and the link could not go on (EVENKEEL_SIM_SEED=2933).
+#[test]
+fn hello_of_an_earlier_run_that_comes_late_is_refused() {
+    let mut pair = Pair::new();
+    let late = Wire::written(&mut pair.dial().one, NOW);
+    pair.one = Node::new(NodeId(1), Incarnation::new(12), settings()).unwrap();
+    pair.one.declare(NodeId(2)).unwrap();
+    let mut wire = pair.connect();
+    let refused = pair.dial().two.on_bytes(&late, NOW);
+    assert_eq!(refused, Err(LinkError::EarlierRun { theirs: 11, known: 12 }));
+    pair.send(A, b"goes on").unwrap();
+    wire.exchange(NOW);
+    assert_eq!(pair.came(), [b"goes on"]);
+}
+
 #[test]
 fn message_that_is_larger_than_a_chunk_goes_on_over_another_connection() {
     let pair = Pair::new();

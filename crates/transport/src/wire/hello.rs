@@ -3,7 +3,7 @@
 //! | at | size | field of the payload (little-endian) |
 //! |---|---|---|
 //! | 0 | 8 | node that sends it |
-//! | 8 | 8 | its incarnation: which run of this node it is, never 0 |
+//! | 8 | 8 | its incarnation: which run of this node it is, never 0, higher for a later one |
 //! | 16 | 8 | node that it means to talk to |
 //! | 24 | 8 | incarnation of that node which it has met last; 0 if none |
 //! | 32 | 8 | bytes that it takes ahead of being consumed, of each channel |
