@@ -111,11 +111,6 @@ impl ChunkedReply {
         self
     }
 
-    /// Bytes kept for it.
-    pub(crate) fn kept_bytes(&self) -> u64 {
-        size_of::<Self>() as u64 + self.snapshot.kept_bytes()
-    }
-
     /// Appends what comes next.
     pub(crate) fn go_on(&mut self, store: &Store, stats: &Stats, output: &mut Output) -> Progress {
         let mut written = 0;

@@ -160,7 +160,7 @@ impl Session {
         let queued_bytes = self.transaction.as_ref().map_or(0, |transaction| transaction.kept_bytes());
         let subscribed_bytes = self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.bytes);
         let line_bytes = self.pending.as_ref().map_or(0, |pending| pending.line_bytes);
-        let chunked_bytes = self.chunked.as_ref().map_or(0, |chunked| chunked.kept_bytes());
+        let chunked_bytes = self.chunked.as_ref().map_or(0, |_| size_of::<ChunkedReply>() as u64);
         let bytes = queued_bytes + subscribed_bytes + self.watched_bytes() + line_bytes + chunked_bytes;
         SESSION_BYTES + self.parser.capacity_bytes() + bytes as usize
     }

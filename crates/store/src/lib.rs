@@ -169,11 +169,13 @@ impl Store {
         let record = index.clock().1.clone();
         let clock = StoreClock::new(source, record.as_ref(), time_floor_ms, engine.newest());
         let objects = paged::Objects::new(&hasher, engine.newest(), options.clock.now());
+        let memory = Memory::new(options.memory_limit_bytes);
+        let snapshots = Arc::new(access::Snapshots::new(memory.ledger().clone()));
         let store = Arc::new(Self {
             hasher,
             index,
             engine,
-            memory: Memory::new(options.memory_limit_bytes),
+            memory,
             clock,
             active_expiry: AtomicBool::new(true),
             expired_keys: AtomicU64::new(0),
@@ -184,7 +186,7 @@ impl Store {
             branches: staging::Branches::default(),
             sweeps: sweep::waiting::Sweeps::default(),
             objects,
-            snapshots: Arc::default(),
+            snapshots,
             has_roots: AtomicBool::default(),
             claims: access::Claims::default(),
             changed: watch::Changed::default(),

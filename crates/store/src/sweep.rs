@@ -48,7 +48,9 @@ impl Store {
     /// Removes some leaves; returns whether there are more to remove now. Blocks on reads of those that a start found.
     pub(crate) fn sweep_some(&self) -> bool {
         for _ in 0..SLICES {
-            let Some(mut sweep) = self.sweeps.pop(|object| self.snapshots.has(object)) else { return false };
+            let now = self.options.clock.now();
+            let is_read = |object| self.snapshots.hold(object, now);
+            let Some(mut sweep) = self.sweeps.pop(is_read) else { return false };
             let done = self.sweep_slice(&mut sweep);
             if matches!(done, Ok(true)) {
                 continue;

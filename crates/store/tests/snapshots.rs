@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use clock::{Clock, SimClock, UnixMs};
+use clock::{SimClock, UnixMs};
 use store::{
     Access, EngineKind, KeyRef, ListChange, Options, Prepared, Read, Scope, Snapshot, Stop, Store,
     StoreError, ValueKind,
@@ -15,6 +16,7 @@ type Elements = Vec<(Vec<u8>, Vec<u8>)>;
 
 struct World {
     store: Arc<Store>,
+    clock: Arc<SimClock>,
     rng: Rng,
     key: Vec<u8>,
     kind: ValueKind,
@@ -33,12 +35,12 @@ struct Reader {
 
 impl World {
     fn new(seed: u64, kind: ValueKind) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SimClock::new(UnixMs(1_000_000)));
+        let clock = Arc::new(SimClock::new(UnixMs(1_000_000)));
         let options = Options {
             engine: EngineKind::Log,
             background: false,
             readers: 0,
-            clock,
+            clock: Arc::<SimClock>::clone(&clock),
             vfs: Arc::new(SimDisk::new(seed)),
             dir: PathBuf::from("/data"),
             leaf_bytes: 120,
@@ -47,7 +49,7 @@ impl World {
         };
         let store = Store::open(options).expect("the folder opens");
         let key = b"key".to_vec();
-        Self { store, rng: Rng::new(seed), key, kind, model: Vec::new(), readers: Vec::new() }
+        Self { store, clock, rng: Rng::new(seed), key, kind, model: Vec::new(), readers: Vec::new() }
     }
 
     fn below(&mut self, count: usize) -> usize {
@@ -290,6 +292,65 @@ fn leaves_of_what_is_removed_stay_until_the_last_reader_ends() {
         while world.store.drive() {}
     }
     assert_eq!(world.store.leaf_report().leaves, 0);
+}
+
+#[test]
+fn reader_that_takes_nothing_for_a_minute_holds_up_no_leaves() {
+    let mut world = World::new(1, ValueKind::Hash);
+    while world.model.len() < 900 {
+        world.change();
+    }
+    world.open_reader();
+    world.run(&[&world.key], |access| access.remove(0, &world.key));
+    let sweep = |world: &World| {
+        for _ in 0..200 {
+            world.store.tend(100);
+            while world.store.drive() {}
+        }
+        world.store.leaf_report().leaves
+    };
+    world.clock.advance(Duration::from_secs(59));
+    assert!(sweep(&world) > 0);
+    world.clock.advance(Duration::from_secs(2));
+    assert_eq!(sweep(&world), 0);
+    let reader = &world.readers[0];
+    let read = until_ready(&world.store, |store, prepared| {
+        reader.snapshot.read_leaves(store, prepared, 0..1, |_| {})
+    });
+    assert!(matches!(read, Err(Stop::Refused(StoreError::SnapshotLost(_)))), "{read:?}");
+}
+
+#[test]
+fn what_is_kept_for_all_readers_is_bounded() {
+    let mut world = World::new(1, ValueKind::Hash);
+    while world.model.len() < 1_500 {
+        world.change();
+    }
+    (0..20).for_each(|_| world.open_reader());
+    let names: Vec<Vec<u8>> = world.model.iter().map(|(name, _)| name.clone()).collect();
+    let mut kept_bytes = 0;
+    for names in names.chunks(20) {
+        world
+            .run(&[&world.key], |access| {
+                let tags: Vec<u16> = names.iter().map(|name| access.tag(name)).collect();
+                let change = |edit: &mut store::Edit<'_>| {
+                    names.iter().zip(tags).for_each(|(name, tag)| _ = edit.put(tag, name, b"other"));
+                };
+                access.edit_elements(0, &world.key, ValueKind::Hash, names.iter().map(|it| &it[..]), change)
+            })
+            .expect("a hash");
+        kept_bytes = kept_bytes.max(world.store.snapshot_bytes());
+    }
+    // 20 copies of all would be more than an eighth of the limit
+    assert!((MEMORY_BYTES / 16..=MEMORY_BYTES / 8).contains(&kept_bytes), "{kept_bytes} B were kept");
+    let is_lost = |reader: &Reader| {
+        let read =
+            |store: &Store, prepared: &Prepared| reader.snapshot.read_leaves(store, prepared, 0..1, |_| {});
+        matches!(until_ready(&world.store, read), Err(Stop::Refused(StoreError::SnapshotLost(_))))
+    };
+    assert!(world.readers.iter().any(is_lost));
+    world.readers.clear();
+    assert_eq!(world.store.snapshot_bytes(), 0);
 }
 
 #[test]

@@ -108,8 +108,16 @@ impl Access<'_> {
             return None;
         }
         let snapshots = Arc::clone(&self.store.snapshots);
-        let kept = snapshots.begin(paged.root.object);
+        let kept = snapshots.begin(paged.root.object, self.store.options.clock.now());
         Some(Snapshot { snapshots, paged, kept })
+    }
+}
+
+impl Store {
+    /// Bytes that are kept for those who read large collections in parts.
+    #[must_use]
+    pub fn snapshot_bytes(&self) -> u64 {
+        self.snapshots.bytes()
     }
 }
 
@@ -131,12 +139,6 @@ impl Snapshot {
     #[must_use]
     pub fn leaves(&self) -> u32 {
         self.paged.root.leaves
-    }
-
-    /// Bytes that are kept for it.
-    #[must_use]
-    pub fn kept_bytes(&self) -> u64 {
-        lock(&self.kept).bytes
     }
 
     /// Tells `each` the elements of these leaves of a hash or set, all together or none.
@@ -197,7 +199,8 @@ impl Snapshot {
         let lost = |why: &'static str| (StoreError::SnapshotLost(why).into(), Wanted::default());
         let access = Access::of_stripe(store, stripe_of(self.paged.root.object), prepared);
         access.set_without_use();
-        let kept = lock(&self.kept);
+        let mut kept = lock(&self.kept);
+        kept.read_at = store.options.clock.now();
         if let Some(why) = kept.lost {
             return Err(lost(why));
         }

@@ -1,11 +1,19 @@
 //! The snapshots that are open, and what nodes were that have changed since (`snapshot`).
+//!
+//! What is kept counts as memory of the store. A snapshot is lost, and its reader told so, when more would be kept for it, or for all, than is
+//! allowed, and when its leaves are to go and nobody has read on for a while: so a client that does not take its reply holds up
+//! neither memory nor the disk.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use clock::Nanos;
 
 use crate::index::stripe::{Seek, Stripe};
 use crate::keyspaces::is_leaves;
+use crate::large::Ledger;
 use crate::paged::split_leaf_key;
 use crate::prepared::Prepared;
 
@@ -15,6 +23,9 @@ use super::overlay::Staged;
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
     count: AtomicUsize,
+    /// What is kept for all of them.
+    bytes: AtomicU64,
+    ledger: Ledger,
     of_object: Mutex<HashMap<u64, Vec<Arc<Mutex<Kept>>>>>,
 }
 
@@ -22,19 +33,47 @@ pub(crate) struct Snapshots {
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     pub(super) nodes: HashMap<u32, Box<[u8]>>,
-    pub(super) bytes: u64,
+    bytes: u64,
+    /// When it was read last.
+    pub(super) read_at: Nanos,
     /// Why it cannot be read any more.
     pub(super) lost: Option<&'static str>,
 }
 
 impl Snapshots {
+    /// None; what is kept will be counted in `ledger`.
+    pub(crate) fn new(ledger: Ledger) -> Self {
+        Self { ledger, ..Self::default() }
+    }
+
+    /// What is kept for all of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody still reads `object`, whose leaves are to go.
+    pub(crate) fn hold(&self, object: u64, now: Nanos) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let readers = self.objects().get(&object).cloned().unwrap_or_default();
+        readers.iter().map(|kept| lock(kept)).fold(false, |is_held, mut kept| {
+            if kept.lost.is_none() && now.since(kept.read_at) > STALL_MAX {
+                self.lose(&mut kept, "it was removed, and the client took nothing for a minute");
+            }
+            is_held || kept.lost.is_none()
+        })
+    }
+
     /// Whether there is one of `object`.
     pub(crate) fn has(&self, object: u64) -> bool {
         self.count.load(Ordering::Relaxed) > 0 && self.objects().contains_key(&object)
     }
 
     /// Keeps what a change of a node finds, where somebody reads it in parts. `stripe` has the node.
-    pub(super) fn on_change(&self, staged: &Staged, stripe: &Stripe, prepared: &Prepared) {
+    ///
+    /// For all snapshots together at most `bytes_max` are kept.
+    pub(super) fn on_change(&self, staged: &Staged, stripe: &Stripe, prepared: &Prepared, bytes_max: u64) {
         if self.count.load(Ordering::Relaxed) == 0 || !is_leaves(staged.keyspace) {
             return;
         }
@@ -43,20 +82,21 @@ impl Snapshots {
         let Some(readers) = self.objects().get(&object).cloned() else { return };
         match stripe.seek(staged.keyspace, staged.hash, key, prepared) {
             Seek::At { current, whole: true, .. } if !current.is_removed() => {
-                readers.iter().for_each(|kept| lock(kept).keep(number, current.value().slice()));
+                let value = current.value().slice();
+                readers.iter().for_each(|kept| self.keep(&mut lock(kept), (number, value), bytes_max));
             }
             // a new one
             Seek::At { whole: true, .. } | Seek::Absent { .. } => {}
             _ => {
                 let why = "a part of it that was changed could not be kept as it was";
-                readers.iter().for_each(|kept| lock(kept).lose(why));
+                readers.iter().for_each(|kept| self.lose(&mut lock(kept), why));
             }
         }
     }
 
     /// Begins to keep nodes of `object` for one more.
-    pub(super) fn begin(&self, object: u64) -> Arc<Mutex<Kept>> {
-        let kept = Arc::default();
+    pub(super) fn begin(&self, object: u64, now: Nanos) -> Arc<Mutex<Kept>> {
+        let kept = Arc::new(Mutex::new(Kept { read_at: now, ..Kept::default() }));
         self.objects().entry(object).or_default().push(Arc::clone(&kept));
         self.count.fetch_add(1, Ordering::Relaxed);
         kept
@@ -72,6 +112,33 @@ impl Snapshots {
             }
         }
         self.count.fetch_sub(1, Ordering::Relaxed);
+        self.forget(&mut lock(kept));
+    }
+
+    fn keep(&self, kept: &mut Kept, (number, value): (u32, &[u8]), bytes_max: u64) {
+        if kept.lost.is_some() || kept.nodes.contains_key(&number) {
+            return;
+        }
+        let bytes = (value.len() + NODE_BYTES) as u64;
+        let all_bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.ledger.add(bytes);
+        kept.bytes += bytes;
+        if kept.bytes > KEPT_BYTES_MAX || all_bytes > bytes_max {
+            return self.lose(kept, "too much was changed meanwhile");
+        }
+        kept.nodes.insert(number, value.into());
+    }
+
+    fn lose(&self, kept: &mut Kept, why: &'static str) {
+        self.forget(kept);
+        kept.lost = Some(why);
+    }
+
+    fn forget(&self, kept: &mut Kept) {
+        kept.nodes = HashMap::new();
+        let bytes = std::mem::take(&mut kept.bytes);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.ledger.take(bytes);
     }
 
     fn objects(&self) -> MutexGuard<'_, HashMap<u64, Vec<Arc<Mutex<Kept>>>>> {
@@ -79,27 +146,12 @@ impl Snapshots {
     }
 }
 
-impl Kept {
-    fn keep(&mut self, number: u32, value: &[u8]) {
-        if self.lost.is_some() || self.nodes.contains_key(&number) {
-            return;
-        }
-        self.bytes += (value.len() + NODE_BYTES) as u64;
-        if self.bytes > KEPT_BYTES_MAX {
-            return self.lose("too much of it was changed meanwhile");
-        }
-        self.nodes.insert(number, value.into());
-    }
-
-    fn lose(&mut self, why: &'static str) {
-        *self = Self { lost: Some(why), ..Self::default() };
-    }
-}
-
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// So long leaves that are to go wait for who reads them.
+const STALL_MAX: Duration = Duration::from_secs(60);
 /// What is kept for a snapshot, at most.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 /// What a node that is kept takes beside its value.
