@@ -185,3 +185,30 @@ fn info_counts_leaves_and_those_that_are_still_to_go() {
     assert_eq!(figure(&mut harness, &mut wire, "leaves"), after);
     assert_eq!(figure(&mut harness, &mut wire, "leaves_swept"), 0);
 }
+
+/// A change that leaves the number of elements and bytes as it was writes no root.
+#[test]
+fn change_of_a_leaf_alone_is_seen_by_who_watches_the_key() {
+    let (mut harness, mut wire) = start();
+    let mut other = harness.connect();
+    for (change, seen) in
+        [("HSET h field-00007 8", true), ("HINCRBY h field-00008 1", true), ("HGET h field-00008", false)]
+    {
+        harness.expect(&mut wire, &[("WATCH h s", "+OK\r\n")]);
+        let newest = harness.server.store.newest_seq().0;
+        harness.line(&mut other, change);
+        assert_eq!(
+            harness.server.store.newest_seq().0 - newest,
+            u64::from(seen),
+            "{change}: one record, or none"
+        );
+        let result = if seen { "*-1\r\n" } else { "*1\r\n+PONG\r\n" };
+        harness.expect(&mut wire, &[("MULTI", "+OK\r\n"), ("PING", "+QUEUED\r\n"), ("EXEC", result)]);
+    }
+    // the same in a transaction of many changes, and in one that changes the root too
+    harness.expect(&mut wire, &[("WATCH h", "+OK\r\n")]);
+    for line in ["MULTI", "HSET h field-00007 5", "SET other value", "HSET h field-00009 6", "EXEC"] {
+        harness.line(&mut other, line);
+    }
+    harness.expect(&mut wire, &[("MULTI", "+OK\r\n"), ("PING", "+QUEUED\r\n"), ("EXEC", "*-1\r\n")]);
+}

@@ -85,8 +85,21 @@ impl Access<'_> {
             (1, None) if self.claim.is_none() => self.commit_one()?,
             _ => self.commit_many()?,
         };
+        self.tell_touched(last_seq);
         self.look(last_seq);
         Ok(self.ticket())
+    }
+
+    /// Tells who watches keys whose collections have changed in their leaves alone.
+    fn tell_touched(&mut self, seq: Seq) {
+        for touched in self.overlay.take_touched() {
+            self.turn_to_stripe(touched.hash.stripe());
+            let stripe = self.guards.stripe_mut(touched.hash.stripe()).expect("looked up before");
+            let object = touched.object().view();
+            if stripe.watches.touch(touched.db, object.key(), seq, false) {
+                self.store.changed.note(touched.db, object.key());
+            }
+        }
     }
 
     /// A clock record precedes effects with deadlines. Nothing is held while it asks for room.

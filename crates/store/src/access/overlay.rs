@@ -149,6 +149,8 @@ struct More {
     /// Some change has one before it.
     shares_slots: bool,
     mapping: Option<Mapping>,
+    /// Keys whose collections change in their leaves alone.
+    touched: Vec<Staged>,
 }
 
 impl Overlay {
@@ -216,6 +218,21 @@ impl Overlay {
         let listed =
             std::iter::successors(newest, |at| Some(more.before[*at as usize]).filter(|at| *at != NONE));
         Some(listed.map(|at| at as usize))
+    }
+
+    /// Adds a key whose collection changes in its leaves alone; of what is staged of it the key and its place matter.
+    pub(super) fn touch(&mut self, touched: Staged) {
+        let all = &mut self.more().touched;
+        let key = touched.object().view().key();
+        let is_last = |last: &Staged| last.keyspace == touched.keyspace && last.object().view().key() == key;
+        if !all.last().is_some_and(is_last) {
+            all.push(touched);
+        }
+    }
+
+    /// Takes out the keys whose collections change in their leaves alone.
+    pub(super) fn take_touched(&mut self) -> Vec<Staged> {
+        self.more.as_mut().map_or_else(Vec::new, |more| std::mem::take(&mut more.touched))
     }
 
     /// The new mapping, if there is one.

@@ -5,7 +5,8 @@
 //! the leaves put together.
 //!
 //! Invariants
-//!   1. The root counts the elements and bytes of all its leaves: it changes with each of them, so who watches the key sees every change.
+//!   1. The root counts the elements and bytes of all its leaves. Where a change leaves both as they are, the root is not written anew, and who
+//!      watches the key is told all the same.
 //!   2. A change is complete before its first effect is staged: what stops it leaves nothing behind.
 //!   3. Whoever removes or replaces a root leaves a note by which the leaves go, in the same group (`sweep`).
 //!
@@ -625,7 +626,22 @@ impl Access<'_> {
                 Leaf::Gone => self.stage_removal(leaf_place),
             }
         }
+        if root == paged.root {
+            return self.stage_touch(place);
+        }
         self.stage_root(place, paged.kind, &root, expiry_ms);
+        Ok(())
+    }
+
+    /// Stages that a collection has changed whose root has not: who watches its key is told, and nothing is logged of it.
+    fn stage_touch(&mut self, place: KeyPlace<'_>) -> Result<(), Stop> {
+        let KeyPlace { db, keyspace, hash, key } = place;
+        let touched = Staged { db, keyspace, hash, change: Change::removal(key), cause: Cause::Command };
+        let stripe = self.guards.stripe(hash.stripe())?;
+        if stripe.locks.is_some() {
+            self.check_lock(stripe, &touched)?;
+        }
+        self.overlay.touch(touched);
         Ok(())
     }
 

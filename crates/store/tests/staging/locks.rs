@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use clock::{Clock, UnixMs};
-use store::{Deadline, EngineKind, Staging, Stop, Value};
+use store::{Deadline, Edit, EngineKind, Staging, Stop, Value, ValueKind};
 
 use crate::bench::{Bench, holder};
 
@@ -53,6 +53,33 @@ fn every_change_of_a_locked_key_stops_and_names_the_branch() {
         assert_eq!(bench.unlocks.load(SeqCst), 1);
         bench.set(b"k", b"w", None).expect("unlocked");
         bench.set(b"target", b"w", None).expect("unlocked");
+    });
+}
+
+/// A change of a leaf that leaves the root as it is meets the lock of the key all the same.
+#[test]
+fn change_of_a_leaf_of_a_locked_collection_stops() {
+    Bench::each(|bench| {
+        let fields: Vec<Vec<u8>> = (0..800).map(|at| format!("field-{at:04}").into_bytes()).collect();
+        let put = |fields: &[Vec<u8>], value: &[u8]| {
+            bench.run(&[(0, b"k")], |access| {
+                let tags: Vec<u16> = fields.iter().map(|field| access.tag(field)).collect();
+                let named = fields.iter().map(|field| &field[..]);
+                let change = |edit: &mut Edit<'_>| {
+                    fields.iter().zip(tags).for_each(|(field, tag)| _ = edit.put(tag, field, value));
+                };
+                Ok(access.edit_elements(0, b"k", ValueKind::Hash, named, change)?.is_ok())
+            })
+        };
+        assert!(put(&fields, b"before").expect("room"));
+        assert!(bench.store.leaf_report().leaves > 1);
+        let mut workspace = bench.store.workspace();
+        bench.stage_get(&mut workspace, b"k");
+        assert!(matches!(bench.prepare("b", &workspace), Ok(Staging::Done { .. })));
+        let held = ("b".to_owned(), 0, b"k".to_vec());
+        assert_eq!(holder(put(&fields[7..8], b"after.")), held, "HSET of as many bytes");
+        bench.rollback("b");
+        put(&fields[7..8], b"after.").expect("unlocked");
     });
 }
 
