@@ -4,6 +4,7 @@
 //! allowed, and when its leaves are to go and nobody has read on for a while: so a client that does not take its reply holds up
 //! neither memory nor the disk.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +33,7 @@ pub(crate) struct Snapshots {
 /// Nodes as they were, for one snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    pub(super) nodes: HashMap<u32, Box<[u8]>>,
+    pub(super) nodes: HashMap<u32, Arc<[u8]>>,
     bytes: u64,
     /// When it was read last.
     pub(super) read_at: Nanos,
@@ -82,8 +83,9 @@ impl Snapshots {
         let Some(readers) = self.objects().get(&object).cloned() else { return };
         match stripe.seek(staged.keyspace, staged.hash, key, prepared) {
             Seek::At { current, whole: true, .. } if !current.is_removed() => {
-                let value = current.value().slice();
-                readers.iter().for_each(|kept| self.keep(&mut lock(kept), (number, value), bytes_max));
+                // one copy for all, and none if all have one
+                let value: LazyCell<Arc<[u8]>, _> = LazyCell::new(|| current.value().slice().into());
+                readers.iter().for_each(|kept| self.keep(&mut lock(kept), (number, &value), bytes_max));
             }
             // a new one
             Seek::At { whole: true, .. } | Seek::Absent { .. } => {}
@@ -115,7 +117,13 @@ impl Snapshots {
         self.forget(&mut lock(kept));
     }
 
-    fn keep(&self, kept: &mut Kept, (number, value): (u32, &[u8]), bytes_max: u64) {
+    /// Keeps `value`; of a copy that several have each counts all bytes.
+    fn keep(
+        &self,
+        kept: &mut Kept,
+        (number, value): (u32, &LazyCell<Arc<[u8]>, impl FnOnce() -> Arc<[u8]>>),
+        bytes_max: u64,
+    ) {
         if kept.lost.is_some() || kept.nodes.contains_key(&number) {
             return;
         }
@@ -126,7 +134,7 @@ impl Snapshots {
         if kept.bytes > KEPT_BYTES_MAX || all_bytes > bytes_max {
             return self.lose(kept, "too much was changed meanwhile");
         }
-        kept.nodes.insert(number, value.into());
+        kept.nodes.insert(number, Arc::clone(value));
     }
 
     fn lose(&self, kept: &mut Kept, why: &'static str) {
