@@ -209,7 +209,7 @@ fn whoever_closed_its_side_and_gets_nowhere_is_ended_after_the_grace_time(connec
 
 /// A client that pipes a file in and reads slowly has closed its side long before it has read all.
 fn half_closed_client_that_reads_slowly_gets_all_its_replies(connector: Connector) {
-    let server = Server::start(table_options(connector, Duration::from_millis(200)));
+    let server = Server::start(table_options(connector, Duration::from_millis(600)));
     let (mut client, connection) = server.connect_known();
     client.send(&"big 100000\n".repeat(100));
     client.stream().shutdown(Shutdown::Write).unwrap();
@@ -217,8 +217,8 @@ fn half_closed_client_that_reads_slowly_gets_all_its_replies(connector: Connecto
         // Each line takes a part of the grace time, all together several of it.
         let before = std::time::Instant::now();
         assert_eq!(client.line().map(|line| line.len()), Some(100_000));
-        while before.elapsed() < Duration::from_millis(10) {
-            std::thread::park_timeout(Duration::from_millis(10));
+        while before.elapsed() < Duration::from_millis(20) {
+            std::thread::park_timeout(Duration::from_millis(20));
         }
     }
     assert_eq!(client.line(), None);
