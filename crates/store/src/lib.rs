@@ -27,6 +27,7 @@ mod index;
 mod kept;
 mod keyspaces;
 mod large;
+mod locks;
 mod log;
 mod memory;
 mod object;
@@ -56,7 +57,7 @@ use journal::{LogAddress, Seq};
 use ticket::Ticket;
 
 pub use access::{
-    Access, ClaimReport, KeyedChange, ListChanged, Read, Scope, Sequence, Snapshot, Whole, WrongType,
+    Access, ClaimReport, KeyedChange, ListChanged, Scope, Sequence, Snapshot, Whole, WrongType,
 };
 pub use check::{Checked, Collections, check};
 pub use error::{Locked, Stop, StoreError};

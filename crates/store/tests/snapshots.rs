@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clock::{SimClock, UnixMs};
 use store::{
-    Access, EngineKind, KeyRef, ListChange, Options, Prepared, Read, Scope, Snapshot, Stop, Store,
-    StoreError, ValueKind,
+    Access, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Snapshot, Stop, Store, StoreError,
+    ValueKind, Wanted,
 };
 use vfs::SimDisk;
 use vfs::sim::Rng;
@@ -220,7 +220,10 @@ fn fetched(store: &Store, mut prepared: Prepared, keys: &[KeyRef<'_>]) -> Prepar
     prepared
 }
 
-fn until_ready(store: &Store, mut read: impl FnMut(&Store, &Prepared) -> Read<()>) -> Result<(), Stop> {
+fn until_ready(
+    store: &Store,
+    mut read: impl FnMut(&Store, &Prepared) -> Result<(), (Stop, Wanted)>,
+) -> Result<(), Stop> {
     let mut prepared = Prepared::default();
     loop {
         match read(store, &prepared) {

@@ -15,7 +15,7 @@
 //! Out of scope: which commands are long, and the threads that run them (`server`).
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use journal::{Keyspace, LogAddress};
@@ -30,6 +30,7 @@ use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::claims::{Claim, Slots};
 use crate::index::stripe::{Seek, Stripe};
 use crate::keyspaces::PREPARED_KEYSPACE;
+use crate::locks::lock;
 use crate::prepared::Prepared;
 use crate::staging::RECORD_DB;
 use crate::{KeyRef, Store};
@@ -304,8 +305,4 @@ fn slots_of(keys: &[KeyRef<'_>], hashes: &[KeyHash]) -> Vec<(usize, Slots<u16>)>
         (number, slots.collect())
     });
     sorted.collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -329,7 +329,7 @@ impl Access<'_> {
         let expired = matches!(staged.cause, Cause::Expired | Cause::Purged(_));
         store.count(staged.cause);
         let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
-        store.snapshots.on_change(&staged, stripe, self.prepared, store.memory.read_bytes_max());
+        store.snapshots.on_change(&staged, stripe, self.prepared, || store.memory.read_bytes_max());
         let object = staged.object().view();
         if stripe.watches.touch(staged.db, object.key(), appended.seq, expired) {
             store.changed.note(staged.db, object.key());

@@ -73,7 +73,7 @@ use gathered::Gathered;
 use overlay::{Cause, Change, Overlay, Small, Staged};
 use purged::{Purged, next_deadline};
 pub use sequence::Sequence;
-pub use snapshot::{Read, Snapshot, Whole};
+pub use snapshot::{Snapshot, Whole};
 pub(crate) use snapshots::Snapshots;
 
 /// What an access may touch; it locks the stripes of all of it, but of what is claimed.

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::Store;
 use crate::error::{Stop, StoreError};
+use crate::locks::lock;
 use crate::packed::{Element, Packed};
 use crate::paged::stripe_of;
 use crate::prepared::{Prepared, Wanted};
@@ -28,7 +29,7 @@ use crate::value::ValueKind;
 use super::nodes::Paged;
 use super::paged::paged_of;
 use super::sequence::{Nodes, leaves_in};
-use super::snapshots::{Kept, Snapshots, lock};
+use super::snapshots::{Kept, Snapshots};
 use super::{Access, WrongType};
 
 /// A large collection as it was when the snapshot was taken. The leaves of a collection that is removed stay on disk as long as there is one.
@@ -46,9 +47,6 @@ pub enum Whole<'a> {
     /// To be read in parts.
     Large(Snapshot),
 }
-
-/// What a read of a part came to.
-pub type Read<T> = Result<T, (Stop, Wanted)>;
 
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -151,7 +149,7 @@ impl Snapshot {
         prepared: &Prepared,
         leaves: Range<u32>,
         mut each: impl FnMut(Element<'_>),
-    ) -> Read<()> {
+    ) -> Result<(), (Stop, Wanted)> {
         self.read(store, prepared, |nodes| {
             let (shape, mut is_cold) = (self.paged.hashed_shape(), false);
             for number in leaves.clone() {
@@ -180,7 +178,7 @@ impl Snapshot {
         prepared: &Prepared,
         range: Range<u64>,
         mut each: impl FnMut(Element<'_>),
-    ) -> Read<()> {
+    ) -> Result<(), (Stop, Wanted)> {
         self.read(store, prepared, |nodes| {
             for (first, leaf) in leaves_in(nodes, &self.paged, &self.paged.tree(), range.clone())? {
                 let within = |place: u64| place.saturating_sub(first).min(leaf.len() as u64) as usize;
@@ -195,7 +193,7 @@ impl Snapshot {
         store: &Store,
         prepared: &Prepared,
         read: impl FnOnce(&AtMoment<'_>) -> Result<(), Stop>,
-    ) -> Read<()> {
+    ) -> Result<(), (Stop, Wanted)> {
         let lost = |why: &'static str| (StoreError::SnapshotLost(why).into(), Wanted::default());
         let access = Access::of_stripe(store, stripe_of(self.paged.root.object), prepared);
         access.set_without_use();

@@ -7,7 +7,7 @@
 use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use clock::Nanos;
@@ -15,6 +15,7 @@ use clock::Nanos;
 use crate::index::stripe::{Seek, Stripe};
 use crate::keyspaces::is_leaves;
 use crate::large::Ledger;
+use crate::locks::lock;
 use crate::paged::split_leaf_key;
 use crate::prepared::Prepared;
 
@@ -73,8 +74,14 @@ impl Snapshots {
 
     /// Keeps what a change of a node finds, where somebody reads it in parts. `stripe` has the node.
     ///
-    /// For all snapshots together at most `bytes_max` are kept.
-    pub(super) fn on_change(&self, staged: &Staged, stripe: &Stripe, prepared: &Prepared, bytes_max: u64) {
+    /// For all snapshots together at most `bytes_max` are kept; it is asked only where there are some.
+    pub(super) fn on_change(
+        &self,
+        staged: &Staged,
+        stripe: &Stripe,
+        prepared: &Prepared,
+        bytes_max: impl FnOnce() -> u64,
+    ) {
         if self.count.load(Ordering::Relaxed) == 0 || !is_leaves(staged.keyspace) {
             return;
         }
@@ -84,6 +91,7 @@ impl Snapshots {
         match stripe.seek(staged.keyspace, staged.hash, key, prepared) {
             Seek::At { current, whole: true, .. } if !current.is_removed() => {
                 // one copy for all, and none if all have one
+                let bytes_max = bytes_max();
                 let value: LazyCell<Arc<[u8]>, _> = LazyCell::new(|| current.value().slice().into());
                 readers.iter().for_each(|kept| self.keep(&mut lock(kept), (number, &value), bytes_max));
             }
@@ -152,10 +160,6 @@ impl Snapshots {
     fn objects(&self) -> MutexGuard<'_, HashMap<u64, Vec<Arc<Mutex<Kept>>>>> {
         lock(&self.of_object)
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// So long leaves that are to go wait for who reads them.

@@ -22,7 +22,7 @@ mod trim;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ use super::footer::Footing;
 use super::{LogEngine, Room, backup, checkpoint_file};
 use crate::error::StoreError;
 use crate::index::Index;
+use crate::locks::lock;
 use crate::options::{Hooks, Options};
 use rest::{Alarm, WORKED};
 pub(crate) use rules::Manner;
@@ -566,10 +567,6 @@ fn lists(segments: &[SegmentInfo], segment: u32) -> bool {
 fn expected_bytes(store: Parts<'_>) -> u64 {
     let keys: u64 = store.index.mapping().iter().map(|&id| store.index.keys_of(id)).sum();
     keys * ENTRY_BYTES
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A key in a checkpoint, about.

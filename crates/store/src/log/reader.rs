@@ -14,12 +14,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use journal::LogAddress;
 
 use crate::error::StoreError;
+use crate::locks::lock;
 use crate::prepared::{Fetched, Prepared};
 use crate::sought::Sought;
 
@@ -206,11 +207,6 @@ impl Shared {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // nothing panics while it holds one of these locks; in tests the data is still whole
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Weak};
 
 use super::rest::Rests;
-use super::{Housekeeping, Manner, Turn, lock};
+use super::{Housekeeping, Manner, Turn};
 use crate::Store;
 use crate::error::StoreError;
+use crate::locks::lock;
 
 impl Housekeeping {
     /// Starts the thread; it ends with the store, or by [`Housekeeping::stop`].
