@@ -69,46 +69,39 @@ pub(crate) fn hgetall(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         out.bulk(field);
         out.bulk(value);
     };
-    let hash = match read_all(data, args.get(1), ValueKind::Hash)? {
-        Whole::Here(hash) => hash,
-        Whole::Large(snapshot) => {
-            out.map(snapshot.count() as usize);
-            data.send_rest(ChunkedReply::of_all(snapshot, write, out.is_resp3()));
-            return Ok(());
-        }
-    };
-    data.admit_reply(hash.iter().map(|(field, value)| field.len() + value.len()).sum())?;
-    out.map(hash.len());
-    hash.iter().for_each(|element| write(element, out));
-    Ok(())
+    let bytes = |(field, value): Element<'_>| field.len() + value.len();
+    answer_all(data, args, |out, count| out.map(count), (write, bytes), out)
 }
 
 pub(crate) fn hkeys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    column(data, args, |(field, _)| field.len(), |(field, _), out| out.bulk(field), out)
+    let write: WriteElement = |(field, _), out| out.bulk(field);
+    answer_all(data, args, |out, count| out.array(count), (write, |(field, _)| field.len()), out)
 }
 
 pub(crate) fn hvals(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    column(data, args, |(_, value)| value.len(), |(_, value), out| out.bulk(value), out)
+    let write: WriteElement = |(_, value), out| out.bulk(value);
+    answer_all(data, args, |out, count| out.array(count), (write, |(_, value)| value.len()), out)
 }
 
-fn column(
+/// Answers with all fields: `begin` appends what comes before so many, `write` one of them, of which `bytes` are in the reply.
+fn answer_all(
     data: &Data<'_, '_>,
     args: ArgsView<'_>,
-    bytes: impl Fn(Element<'_>) -> usize,
-    write: WriteElement,
+    begin: impl Fn(&mut Writer<'_>, usize),
+    (write, bytes): (WriteElement, impl Fn(Element<'_>) -> usize),
     out: &mut Writer<'_>,
 ) -> Outcome {
-    let hash = match read_all(data, args.get(1), ValueKind::Hash)? {
-        Whole::Here(hash) => hash,
-        Whole::Large(snapshot) => {
-            out.array(snapshot.count() as usize);
-            data.send_rest(ChunkedReply::of_all(snapshot, write, out.is_resp3()));
-            return Ok(());
+    match read_all(data, args.get(1), ValueKind::Hash)? {
+        Whole::Here(hash) => {
+            data.admit_reply(hash.iter().map(bytes).sum())?;
+            begin(out, hash.len());
+            hash.iter().for_each(|element| write(element, out));
         }
-    };
-    data.admit_reply(hash.iter().map(bytes).sum())?;
-    out.array(hash.len());
-    hash.iter().for_each(|element| write(element, out));
+        Whole::Large(snapshot) => {
+            begin(out, snapshot.count() as usize);
+            data.send_rest(ChunkedReply::of_all(snapshot, write, out.is_resp3()));
+        }
+    }
     Ok(())
 }
 
