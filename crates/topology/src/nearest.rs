@@ -8,19 +8,9 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
     Some(best.to_owned())
 }
 
-/// Insertions, removals and replacements of a character that turn `from` into `to` (Levenshtein).
+/// Insertions, removals and replacements of a character that turn `from` into `to`.
 fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.to_lowercase().chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (place, letter) in from.to_lowercase().chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], place + 1);
-        for (at, other) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
-            diagonal = row[at + 1];
-            row[at + 1] = replaced.min(row[at] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
+    strsim::levenshtein(&from.to_lowercase(), &to.to_lowercase())
 }
 
 #[cfg(test)]

@@ -47,19 +47,10 @@ pub(super) fn is_group(name: &str) -> bool {
     ROWS.iter().any(|row| row.group() == Some(name))
 }
 
-/// Levenshtein distance: insertions, deletions and replacements of bytes.
+/// Insertions, deletions and replacements of bytes between two names.
 fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(!x.eq_ignore_ascii_case(&y));
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+    let [a, b] = [a, b].map(|name| name.to_ascii_lowercase().into_bytes());
+    strsim::generic_levenshtein(&a, &b)
 }
 
 #[cfg(test)]
