@@ -235,6 +235,18 @@ impl BoltTask {
         Ok(())
     }
 
+    /// The component is gone: all tuples that it was given and has not finished are given up.
+    pub fn fail_all(&mut self, error: &str, nack: Nack) {
+        let next = self.reading.front().map(|(next, _)| *next);
+        for (&parcel, open) in &mut self.open {
+            let is_given = |&item: &u32| next.is_none_or(|next| TupleId { parcel, item } < next);
+            for item in open.live_items().filter(is_given).collect::<Vec<u32>>() {
+                open.fail(item, Failure::new(0, self.component, error, nack));
+                self.has_failed = true;
+            }
+        }
+    }
+
     /// The component works on a tuple: the time-outs of its roots begin anew.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Streams processed by a graph of spouts and bolts: the core, without I/O.
+//! Streams processed by a graph of spouts and bolts: what a user writes, and the core, without I/O.
 //!
 //! ```text
 //!  definition -> Plan (checked, numbered) -> Assignment (task -> worker), Ranges (key -> task)
@@ -8,7 +8,8 @@
 //! |---|---|
 //! | [`definition`] | what a user writes: components, streams, subscriptions with groupings, settings |
 //! | [`plan`], [`problem`] | the definition checked, its parts numbered; what can be wrong with it |
-//! | [`values`], [`grouping`] | a tuple's values in one buffer; which tasks get it |
+//! | [`component`], [`builder`] | what a user writes: spouts, bolts; a definition together with its code |
+//! | [`value`], [`values`], [`grouping`] | a value; a tuple's values in one buffer; which tasks get it |
 //! | [`anchor`], [`tracker`] | what ties a tuple to its spout batch; what a spout task has not finished |
 //! | [`parcel`], [`channel`] | what tasks send each other; order and credits of one channel |
 //! | [`spout`], [`bolt`] | one task: queues, credits, parcels, ticks, moves; `emitter` is what both send with |
@@ -18,7 +19,7 @@
 //!
 //! Time and randomness are arguments; nothing here has a thread or a clock: equal inputs give equal results.
 //!
-//! Out of scope: links between workers, processes, and what components run.
+//! Out of scope: threads, links between workers, processes (crate `worker`).
 //! Source: Apache Storm (Toshniwal et al. 2014); docs/adr/0032-topologies.md.
 
 pub mod anchor;
@@ -26,8 +27,10 @@ pub mod assignment;
 #[cfg(test)]
 mod bench;
 pub mod bolt;
+pub mod builder;
 pub mod changes;
 pub mod channel;
+pub mod component;
 pub mod definition;
 mod emitter;
 pub mod epochs;
@@ -44,6 +47,7 @@ pub mod ranges;
 pub mod spout;
 mod ticks;
 pub mod tracker;
+pub mod value;
 pub mod values;
 
 pub use emitter::Wiring;

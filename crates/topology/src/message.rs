@@ -3,6 +3,7 @@
 use crate::anchor::Report;
 use crate::channel::{Credit, Forward};
 use crate::ids::TaskId;
+use crate::value::ValueError;
 
 /// A message on its way.
 ///
@@ -36,6 +37,14 @@ pub enum Misuse {
     /// It emitted on a stream of another component.
     #[error("the component does not declare the stream that it emits on")]
     ForeignStream,
+    /// It emitted on a stream that it does not declare.
+    #[error("`{component}` emits on stream `{stream}`, which it does not declare")]
+    UnknownStream {
+        /// Who emits.
+        component: String,
+        /// The stream that it named.
+        stream: String,
+    },
     /// A tuple has not as many values as its stream has fields.
     #[error("a tuple of {values} values for a stream that declares {fields} fields")]
     Fields {
@@ -55,4 +64,7 @@ pub enum Misuse {
         /// The setting.
         limit: u64,
     },
+    /// A value cannot be part of a tuple.
+    #[error(transparent)]
+    Value(#[from] ValueError),
 }

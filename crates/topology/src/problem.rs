@@ -44,6 +44,12 @@ pub enum Problem {
         "`{component}` and stream `{stream}` of `{from}` do not fit: both must be direct, or none of them"
     )]
     DirectMismatch { component: String, from: String, stream: String },
+    #[error("there is no code for `{component}`")]
+    NoCode { component: String },
+    #[error("`{component}` is declared as a spout and its code is a bolt's, or the other way round")]
+    OtherKind { component: String },
+    #[error("`{component}` groups by `{grouping}`, and no custom grouping of this name is registered")]
+    NoGrouping { component: String, grouping: String },
     #[error("{key} is 0: it must be at least 1")]
     ZeroSetting { key: &'static str },
     #[error("{count} {what} are more than the {most} that a topology can have")]

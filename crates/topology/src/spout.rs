@@ -107,6 +107,14 @@ impl SpoutTask {
         if may { room.min(self.batch_tuples_max) } else { 0 }
     }
 
+    /// Whether the definition allows such a tuple.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn verify(&self, stream: StreamId, values: &Values) -> Result<(), Misuse> {
+        self.emitter.verify(stream, values)
+    }
+
     /// Emits a batch of new tuples, at most [`SpoutTask::room`].
     ///
     /// # Errors

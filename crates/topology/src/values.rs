@@ -18,17 +18,25 @@ impl Values {
     /// If there are more than 65,535, or they have 4 GiB or more: a stream declares far fewer, and a tuple is refused before.
     #[must_use]
     pub fn new<V: AsRef<[u8]>>(values: &[V]) -> Self {
-        let count = u16::try_from(values.len()).expect("a stream declares fewer fields");
         let size: usize = values.iter().map(|value| value.as_ref().len()).sum();
-        let mut bytes = Vec::with_capacity(data_start(values.len()) + size);
-        bytes.extend_from_slice(&count.to_le_bytes());
-        let mut end = 0;
-        for value in values {
-            end += value.as_ref().len();
-            let end = u32::try_from(end).expect("a tuple is refused before");
-            bytes.extend_from_slice(&end.to_le_bytes());
+        Self::written(values.len(), size, |place, bytes| bytes.extend_from_slice(values[place].as_ref()))
+    }
+
+    /// The values that `write` appends, called for each place in order; `size` is what it appends in all.
+    ///
+    /// # Panics
+    /// As [`Values::new`].
+    pub(crate) fn written(count: usize, size: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Self {
+        let data = data_start(count);
+        let mut bytes = Vec::with_capacity(data + size);
+        bytes.extend_from_slice(&u16::try_from(count).expect("a stream declares fewer fields").to_le_bytes());
+        bytes.resize(data, 0);
+        for place in 0..count {
+            write(place, &mut bytes);
+            let end = u32::try_from(bytes.len() - data).expect("a tuple is refused before");
+            let at = data_start(place);
+            bytes[at..at + END_BYTES].copy_from_slice(&end.to_le_bytes());
         }
-        values.iter().for_each(|value| bytes.extend_from_slice(value.as_ref()));
         Self(bytes.into())
     }
 

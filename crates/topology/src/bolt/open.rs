@@ -47,6 +47,10 @@ impl Open {
         self.is_live.get(item as usize).copied().unwrap_or(false)
     }
 
+    pub(super) fn live_items(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.is_live).filter(|(_, is_live)| **is_live).map(|(item, _)| item)
+    }
+
     pub(super) fn origin(&self, item: u32) -> u32 {
         self.origins[item as usize]
     }

@@ -284,3 +284,20 @@ fn sender_that_starts_anew_while_a_task_moves_is_still_read() {
     bench.deliver();
     assert_eq!((bench.relay(1), bench.bolts[&TaskId(1)].is_drained()), (0, true));
 }
+
+#[test]
+fn component_that_is_gone_fails_what_it_was_given_and_not_what_it_never_saw() {
+    let mut bench = chain();
+    bench.emit(0, &[&["x"], &["y"], &["z"]]);
+    bench.deliver();
+    let (bolt, now) = (bench.bolts.get_mut(&TaskId(1)).unwrap(), bench.now);
+    assert!(bolt.next_input(now).is_some() && bolt.next_input(now).is_some());
+    bolt.fail_all("it panicked", Nack::FAIL);
+    let Some(Input::Tuple { id, .. }) = bolt.next_input(now) else { panic!("one is left") };
+    bolt.ack(id).unwrap();
+    bench.flush(1);
+    bench.deliver();
+    let failed: Vec<u32> = bench.reports[0].failed.iter().map(|failure| failure.origin).collect();
+    assert_eq!(failed, [0, 1]);
+    assert_eq!(bench.settled(0), acked(3..=3));
+}

@@ -1,0 +1,202 @@
+//! What a user writes: spouts and bolts, and what they are given to work with.
+//!
+//! ```text
+//!  Spout:  open -> next_tuple ... -> close       ack, fail: what became of a tuple
+//!  Bolt:   prepare -> execute, tick, wake ... -> close
+//! ```
+//!
+//! Each task has a component of its own, made by its factory ([`crate::builder`]) and called by one thread at a time. A call that panics or
+//! an `open` that fails ends the component; the runner makes another one after a pause, and its tuples fail.
+//!
+//! A call should not block: other tasks wait on the same thread. A component that waits for something outside returns, and has itself
+//! called again with its [`Waker`].
+//!
+//! Out of scope: what calls them (crate `worker`).
+//! Source: the interfaces of Apache Storm, without their configuration maps.
+
+mod fault;
+mod out;
+#[cfg(test)]
+mod tests;
+mod tuple;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use fault::Fault;
+pub use out::{BoltOut, Outgoing, SpoutOut};
+pub use tuple::{FieldError, FieldRef, Tuple};
+
+use crate::ids::{ComponentId, TaskId};
+use crate::plan::Plan;
+use crate::tracker::{DeadLetter, Position};
+
+/// A source of tuples.
+pub trait Spout: Send {
+    /// Called once, before all others.
+    ///
+    /// # Errors
+    /// The source cannot be read; another component is made after a pause.
+    fn open(&mut self, _context: &Context<'_>) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Emits what there is, one tuple or some, and says when to call again. Called only while there is room for tuples that are not finished.
+    ///
+    /// # Errors
+    /// The source cannot be read; the call is repeated after a pause.
+    fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault>;
+
+    /// All that came of the tuple at `position` is done.
+    fn ack(&mut self, _position: Position) {}
+
+    /// The tuple will not be tried again: it could not be processed, or was tried `attempts_max` times.
+    fn fail(&mut self, _letter: &DeadLetter) {}
+
+    /// The topology is active again.
+    fn activate(&mut self) {}
+
+    /// The topology is inactive: `next_tuple` is not called until it is active.
+    fn deactivate(&mut self) {}
+
+    /// Called once, after all others, unless the component has panicked or its process ends suddenly.
+    fn close(&mut self) {}
+}
+
+/// What reads streams and may emit.
+pub trait Bolt: Send {
+    /// Called once, before all others.
+    ///
+    /// # Errors
+    /// It cannot work; another component is made after a pause.
+    fn prepare(&mut self, _context: &Context<'_>) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Processes a tuple. What it emits meanwhile is anchored to this tuple.
+    ///
+    /// # Errors
+    /// The tuple fails, as [`Fault`] says.
+    fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault>;
+
+    /// The tick interval has passed.
+    ///
+    /// # Errors
+    /// Counted and shown. No tuple fails.
+    fn tick(&mut self, _out: &mut BoltOut<'_>) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Somebody called the [`Waker`], once or more often since the last call.
+    ///
+    /// # Errors
+    /// Counted and shown. No tuple fails.
+    fn wake(&mut self, _out: &mut BoltOut<'_>) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Called once, after all others, unless the component has panicked or its process ends suddenly.
+    fn close(&mut self) {}
+}
+
+/// When a spout is to be called again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// As soon as there is room.
+    Now,
+    /// After this time, or when its waker is called.
+    After(Duration),
+    /// When its waker is called.
+    Woken,
+}
+
+/// What a bolt has done with a tuple.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is finished: the runner acknowledges it, unless the bolt has done so.
+    Ack,
+    /// The bolt keeps its [`Tuple::id`], and will acknowledge it or let it fail.
+    Keep,
+}
+
+/// Where a component is.
+#[derive(Debug)]
+pub struct Context<'a> {
+    plan: &'a Plan,
+    task: TaskId,
+    waker: &'a Waker,
+}
+
+impl<'a> Context<'a> {
+    /// The context of `task`.
+    #[must_use]
+    pub fn new(plan: &'a Plan, task: TaskId, waker: &'a Waker) -> Self {
+        Self { plan, task, waker }
+    }
+
+    /// The definition that it is part of.
+    #[must_use]
+    pub fn plan(&self) -> &'a Plan {
+        self.plan
+    }
+
+    /// Its task.
+    #[must_use]
+    pub fn task(&self) -> TaskId {
+        self.task
+    }
+
+    /// Its component.
+    #[must_use]
+    pub fn component(&self) -> ComponentId {
+        self.plan.component_of(self.task)
+    }
+
+    /// Its component's id.
+    #[must_use]
+    pub fn id(&self) -> &'a str {
+        &self.plan.component(self.component()).id
+    }
+
+    /// How many tasks its component has.
+    #[must_use]
+    pub fn tasks(&self) -> u32 {
+        self.plan.tasks(self.component()).len() as u32
+    }
+
+    /// Its place among the tasks of its component, from 0.
+    #[must_use]
+    pub fn place(&self) -> u32 {
+        self.task.0 - self.plan.tasks(self.component()).start
+    }
+
+    /// What has the component called again.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+}
+
+/// Has a component called again, from any thread: a spout's `next_tuple`, a bolt's `wake`. Calls between two calls of the component count as one.
+#[derive(Clone)]
+pub struct Waker(Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    /// A waker that calls `wake`.
+    #[must_use]
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wake))
+    }
+
+    /// Has the component called.
+    pub fn wake(&self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waker")
+    }
+}

@@ -1,0 +1,166 @@
+//! What components emit with: thin handles over the tasks of the core, which find streams by their names.
+
+use std::collections::VecDeque;
+
+use super::Fault;
+use crate::bolt::{BoltTask, TupleId};
+use crate::definition::DEFAULT_STREAM;
+use crate::ids::{ComponentId, StreamId, TaskId};
+use crate::message::Misuse;
+use crate::plan::Plan;
+use crate::spout::{Emission, SpoutTask};
+use crate::tracker::Position;
+use crate::value::Value;
+use crate::values::Values;
+
+/// Takes what a bolt emits, and what it says of tuples.
+#[derive(Debug)]
+pub struct BoltOut<'a> {
+    plan: &'a Plan,
+    component: ComponentId,
+    task: &'a mut BoltTask,
+    input: Option<TupleId>,
+}
+
+/// A tuple with all that can be said of it.
+#[derive(Clone, Debug)]
+pub struct Outgoing<'a> {
+    /// The stream that it goes to.
+    pub stream: &'a str,
+    /// Its values.
+    pub values: Values,
+    /// The tuples that it was made from: it is part of their trees. Empty: nobody waits for it.
+    pub anchors: &'a [TupleId],
+    /// The task that gets it, for direct streams.
+    pub direct: Option<TaskId>,
+}
+
+/// Takes what a spout emits.
+#[derive(Debug)]
+pub struct SpoutOut<'a> {
+    plan: &'a Plan,
+    component: ComponentId,
+    task: &'a SpoutTask,
+    emissions: &'a mut VecDeque<Emission>,
+}
+
+impl<'a> BoltOut<'a> {
+    /// What goes through `task`. What is emitted is anchored to `input`, if there is one.
+    pub fn new(
+        plan: &'a Plan,
+        component: ComponentId,
+        task: &'a mut BoltTask,
+        input: Option<TupleId>,
+    ) -> Self {
+        Self { plan, component, task, input }
+    }
+
+    /// Emits a tuple on the default stream, made from the tuple that is being executed.
+    ///
+    /// # Errors
+    /// The definition does not allow it; nothing was emitted.
+    pub fn emit(&mut self, values: &[Value<'_>]) -> Result<(), Misuse> {
+        self.emit_to(DEFAULT_STREAM, values)
+    }
+
+    /// Emits a tuple on `stream`, made from the tuple that is being executed.
+    ///
+    /// # Errors
+    /// As [`BoltOut::emit`].
+    pub fn emit_to(&mut self, stream: &str, values: &[Value<'_>]) -> Result<(), Misuse> {
+        let input = self.input;
+        let anchors = input.as_slice();
+        self.send(Outgoing { stream, values: Values::encode(values)?, anchors, direct: None })
+    }
+
+    /// Emits a tuple.
+    ///
+    /// # Errors
+    /// As [`BoltOut::emit`], or an anchor was acknowledged or failed before.
+    pub fn send(&mut self, tuple: Outgoing<'_>) -> Result<(), Misuse> {
+        let stream = stream(self.plan, self.component, tuple.stream)?;
+        self.task.emit(stream, tuple.values, tuple.anchors, tuple.direct)
+    }
+
+    /// A tuple is finished.
+    ///
+    /// # Errors
+    /// It was acknowledged or failed before.
+    pub fn ack(&mut self, tuple: TupleId) -> Result<(), Misuse> {
+        self.task.ack(tuple)
+    }
+
+    /// A tuple is given up: it is tried again, at once, later, or never, as `fault` says.
+    ///
+    /// # Errors
+    /// It was acknowledged or failed before.
+    pub fn fail(&mut self, tuple: TupleId, fault: &Fault) -> Result<(), Misuse> {
+        self.task.fail(tuple, fault.error(), fault.nack())
+    }
+
+    /// The bolt works on a tuple: its time-out begins anew.
+    ///
+    /// # Errors
+    /// It was acknowledged or failed before.
+    pub fn extend(&mut self, tuple: TupleId) -> Result<(), Misuse> {
+        self.task.extend(tuple)
+    }
+}
+
+impl<'a> SpoutOut<'a> {
+    /// Appends to `emissions` what `task` may emit.
+    pub fn new(
+        plan: &'a Plan,
+        component: ComponentId,
+        task: &'a SpoutTask,
+        emissions: &'a mut VecDeque<Emission>,
+    ) -> Self {
+        Self { plan, component, task, emissions }
+    }
+
+    /// How many more tuples go out at once. A spout may emit more: they wait, and it is not called meanwhile.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        (self.task.room() as usize).saturating_sub(self.emissions.len())
+    }
+
+    /// Emits a tuple on the default stream. `position` is what [`super::Spout::ack`] is told: where it is in the source.
+    ///
+    /// # Errors
+    /// The definition does not allow it; nothing was emitted.
+    pub fn emit(&mut self, position: Position, values: &[Value<'_>]) -> Result<(), Misuse> {
+        self.emit_to(DEFAULT_STREAM, position, values)
+    }
+
+    /// Emits a tuple on `stream`.
+    ///
+    /// # Errors
+    /// As [`SpoutOut::emit`].
+    pub fn emit_to(&mut self, stream: &str, position: Position, values: &[Value<'_>]) -> Result<(), Misuse> {
+        self.send(stream, position, Values::encode(values)?, None)
+    }
+
+    /// Emits a tuple on `stream`, for direct streams to the task `direct`.
+    ///
+    /// # Errors
+    /// As [`SpoutOut::emit`].
+    pub fn send(
+        &mut self,
+        name: &str,
+        position: Position,
+        values: Values,
+        direct: Option<TaskId>,
+    ) -> Result<(), Misuse> {
+        let stream = stream(self.plan, self.component, name)?;
+        self.task.verify(stream, &values)?;
+        self.emissions.push_back(Emission { position, stream, values, direct });
+        Ok(())
+    }
+}
+
+fn stream(plan: &Plan, component: ComponentId, name: &str) -> Result<StreamId, Misuse> {
+    plan.stream(component, name).ok_or_else(|| {
+        let component = plan.component(component).id.clone();
+        Misuse::UnknownStream { component, stream: name.to_owned() }
+    })
+}
