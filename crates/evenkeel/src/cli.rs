@@ -37,6 +37,8 @@ pub(crate) enum Request {
     },
     /// Record what clients send to a server.
     Capture(Box<crate::capture::Capture>),
+    /// Look at a definition of a topology.
+    Topology(Box<crate::topologies::Topology>),
     /// Ask a server about its transactions.
     Tx(Box<crate::tx::Tx>),
     /// Measure a server.
@@ -51,7 +53,8 @@ pub(crate) enum Request {
 /// One line that says what is wrong, and where.
 pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Request, Failure> {
     let arguments: Vec<_> = arguments.collect();
-    let is_bench = arguments.get(1).is_some_and(|name| name == "bench" || name == "capture" || name == "tx");
+    let own_flags = ["bench", "capture", "topology", "tx"];
+    let is_bench = arguments.get(1).is_some_and(|name| own_flags.iter().any(|own| name == own));
     let matches = command().try_get_matches_from(arguments).map_err(|error| one_line(&error, is_bench))?;
     match matches.subcommand() {
         Some(("check", m)) => {
@@ -61,6 +64,11 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
         Some(("capture", m)) => {
             let capture = crate::capture::Capture::from_arg_matches(m);
             let request = capture.map(|capture| Request::Capture(Box::new(capture)));
+            request.map_err(|error| one_line(&error, true))
+        }
+        Some(("topology", m)) => {
+            let topology = crate::topologies::Topology::from_arg_matches(m);
+            let request = topology.map(|topology| Request::Topology(Box::new(topology)));
             request.map_err(|error| one_line(&error, true))
         }
         Some(("tx", m)) => {
@@ -179,7 +187,7 @@ fn read_password_file(settings: &mut Settings) -> Result<(), Failure> {
 
 /// Reads a file that a person wrote; `what` is its name in errors.
 #[expect(clippy::disallowed_methods, reason = "a user's file, outside of the data that a simulation owns")]
-fn read_small(what: &str, path: &Path) -> Result<String, Failure> {
+pub(crate) fn read_small(what: &str, path: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     let read =
         std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
@@ -225,6 +233,10 @@ fn command() -> Command {
         .subcommand(
             crate::capture::Capture::augment_args(Command::new("capture"))
                 .about("Record the requests to a running server, for `bench replay`"),
+        )
+        .subcommand(
+            crate::topologies::Topology::augment_args(Command::new("topology"))
+                .about("Check definitions of topologies"),
         )
         .subcommand(
             crate::tx::Tx::augment_args(Command::new("tx"))

@@ -53,9 +53,12 @@ fn a_wrong_value_is_refused_with_its_bounds() {
 /// It printed what it is for, and not what there is.
 #[test]
 fn a_command_without_its_subcommand_lists_them() {
-    for (command, subcommands) in
-        [("bench", ["remote-test", "map-test", "skew"]), ("tx", ["list", "show", "resolve"])]
-    {
+    let all: [(&str, &[&str]); 3] = [
+        ("bench", &["remote-test", "map-test", "skew"]),
+        ("topology", &["check"]),
+        ("tx", &["list", "show", "resolve"]),
+    ];
+    for (command, subcommands) in all {
         let (status, text) = finished(evenkeel().arg(command));
         assert_eq!(status, 2, "{text}");
         for subcommand in subcommands {

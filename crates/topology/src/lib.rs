@@ -38,7 +38,7 @@ pub mod grouping;
 pub mod ids;
 pub mod lifecycle;
 pub mod message;
-mod nearest;
+pub mod nearest;
 pub mod parcel;
 pub mod plan;
 pub mod problem;

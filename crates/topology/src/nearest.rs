@@ -1,7 +1,8 @@
 //! The known name that is nearest to an unknown one, for messages that ask "did you mean …".
 
 /// The candidate with the fewest edits from `name`, if they are few for its length.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+#[must_use]
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let edits_max = name.chars().count().div_ceil(3).max(1);
     let rated = candidates.into_iter().map(|candidate| (edits(name, candidate), candidate));
     let (_, best) = rated.filter(|(edits, _)| *edits <= edits_max).min()?;

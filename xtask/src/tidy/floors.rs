@@ -9,7 +9,7 @@ const FLOORS: &[&[&str]] = &[
     &["capture", "clock", "resp", "ticket", "vfs"],
     &["journal", "reactor"],
     &["store", "topology", "transport", "txn"],
-    &["sql"],
+    &["flux", "sql"],
     &["bench", "console", "server"],
     &["evenkeel", "fuzz", "xtask"],
 ];

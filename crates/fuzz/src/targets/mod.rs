@@ -1,6 +1,7 @@
 //! The table of targets: one row a decoder.
 
 mod capture;
+mod flux;
 mod folder;
 mod journal;
 mod resp;
@@ -21,6 +22,20 @@ pub const TARGETS: &[Target] = &[
         seeds: capture::seeds,
         words: capture::WORDS,
         input_bytes_max: 512,
+    },
+    Target {
+        name: "flux-definition",
+        run: flux::definition,
+        seeds: flux::seeds,
+        words: flux::WORDS,
+        input_bytes_max: 2_048,
+    },
+    Target {
+        name: "flux-properties",
+        run: flux::properties,
+        seeds: flux::property_seeds,
+        words: flux::PROPERTY_WORDS,
+        input_bytes_max: 256,
     },
     Target {
         name: "journal-batch",
