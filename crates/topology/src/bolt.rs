@@ -34,7 +34,7 @@ use crate::anchor::{Failure, Nack, Report, RootId};
 use crate::changes::{Capture, Staging};
 use crate::channel::{Accepted, Credit, Inlet};
 use crate::definition::Guarantee;
-use crate::emitter::{Emitter, Sources, Wiring};
+use crate::emitter::{Emitted, Emitter, Sources, Wiring};
 use crate::ids::{ComponentId, StreamId, TaskId};
 use crate::message::{Envelope, Message, Misuse};
 use crate::parcel::{Epoch, Item, Load, Parcel};
@@ -64,8 +64,9 @@ pub struct BoltTask {
     ticks: Option<Ticks>,
     staging: Staging,
     is_waiting: bool,
-    /// A tuple has failed since the start.
-    has_failed: bool,
+    /// Tuples that were acknowledged since the start, and that have failed.
+    acked: u64,
+    failed: u64,
 }
 
 /// A tuple that the component has and has not finished.
@@ -138,7 +139,8 @@ impl BoltTask {
             ticks: plan.tick_interval(component).map(|interval| Ticks::new(now, interval)),
             staging: Staging::default(),
             is_waiting: is_moved,
-            has_failed: false,
+            acked: 0,
+            failed: 0,
         })
     }
 
@@ -220,6 +222,7 @@ impl BoltTask {
     /// It does not have it.
     pub fn ack(&mut self, tuple: TupleId) -> Result<(), Misuse> {
         self.live(tuple)?.finish(tuple.item);
+        self.acked += 1;
         Ok(())
     }
 
@@ -231,7 +234,7 @@ impl BoltTask {
         let component = self.component;
         let open = self.live(tuple)?;
         open.fail(tuple.item, Failure::new(0, component, error, nack));
-        self.has_failed = true;
+        self.failed += 1;
         Ok(())
     }
 
@@ -242,7 +245,7 @@ impl BoltTask {
             let is_given = |&item: &u32| next.is_none_or(|next| TupleId { parcel, item } < next);
             for item in open.live_items().filter(is_given).collect::<Vec<u32>>() {
                 open.fail(item, Failure::new(0, self.component, error, nack));
-                self.has_failed = true;
+                self.failed += 1;
             }
         }
     }
@@ -287,7 +290,7 @@ impl BoltTask {
     pub fn poll_barrier(&mut self) -> Option<Capture> {
         let epoch = self.barrier_on_all()?;
         let is_at_rest = self.open.is_empty() && !self.emitter.has_drafts();
-        if !is_at_rest || self.has_failed {
+        if !is_at_rest || self.failed > 0 {
             return None;
         }
         self.inputs.values_mut().for_each(|source| source.mark = None);
@@ -347,10 +350,27 @@ impl BoltTask {
         self.open.values().map(Open::live).sum()
     }
 
+    /// Tuples that the component has acknowledged.
+    #[must_use]
+    pub fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// Tuples that have failed.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+
     /// When the next tick is due.
     #[must_use]
     pub fn next_due(&self) -> Option<Nanos> {
         self.ticks.as_ref().map(Ticks::next)
+    }
+
+    /// What was emitted since the start, by streams: further attempts included.
+    pub fn emitted(&self) -> impl Iterator<Item = Emitted> {
+        self.emitter.emitted()
     }
 
     /// Looks whether the parts agree. For tests.

@@ -40,7 +40,20 @@ pub(crate) struct Emitter {
 #[derive(Debug)]
 struct Route {
     fields: usize,
-    choosers: Vec<Chooser>,
+    emitted: u64,
+    /// Each with its reader and how many tuples have gone there.
+    choosers: Vec<(Chooser, ComponentId, u64)>,
+}
+
+/// What a task has emitted on one stream since its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emitted {
+    /// The stream.
+    pub stream: StreamId,
+    /// Tuples that the component has emitted on it.
+    pub tuples: u64,
+    /// Each reader, and how many tuples have gone to its tasks.
+    pub transferred: Vec<(ComponentId, u64)>,
 }
 
 /// What tuples of one parcel have in common.
@@ -90,7 +103,7 @@ impl Emitter {
         let mut routes = BTreeMap::new();
         for declared in &plan.component(component).streams {
             let stream = plan.stream(component, &declared.id).expect("it is declared");
-            routes.insert(stream, Route { fields: declared.fields.len(), choosers: Vec::new() });
+            routes.insert(stream, Route { fields: declared.fields.len(), emitted: 0, choosers: Vec::new() });
         }
         for edge in plan.edges_from(component) {
             let tasks = plan.tasks(edge.to);
@@ -98,7 +111,8 @@ impl Emitter {
             let subscriber = Subscriber { tasks, local, ranges: ranges(edge.to) };
             let chooser = Chooser::new(edge, subscriber, (*key, random.bits()), custom)
                 .ok_or_else(|| format!("no custom grouping is registered for {:?}", edge.grouping))?;
-            routes.get_mut(&edge.stream).expect("edges begin at declared streams").choosers.push(chooser);
+            let route = routes.get_mut(&edge.stream).expect("edges begin at declared streams");
+            route.choosers.push((chooser, edge.to, 0));
         }
         let window = plan.settings().channel_bytes_max;
         let outlet = |task| (task, Outlet::new(*start, window));
@@ -130,8 +144,12 @@ impl Emitter {
     /// Adds a tuple, which was verified, to the drafts of all tasks that get it.
     pub(crate) fn emit(&mut self, sources: &Sources, item: &Item, direct: Option<TaskId>) {
         self.targets.clear();
-        for chooser in &mut self.routes.get_mut(&item.stream).expect("it was verified").choosers {
+        let route = self.routes.get_mut(&item.stream).expect("it was verified");
+        route.emitted += 1;
+        for (chooser, _, transferred) in &mut route.choosers {
+            let before = self.targets.len();
             chooser.choose(&item.values, direct, &mut self.targets);
+            *transferred += (self.targets.len() - before) as u64;
         }
         for &to in &self.targets {
             let key = DraftKey { to, sources: sources.clone() };
@@ -209,6 +227,14 @@ impl Emitter {
     /// Whether no channel waits for credit: more input may be taken.
     pub(crate) fn is_clear(&self) -> bool {
         self.outlets.values().all(Outlet::is_clear)
+    }
+
+    /// What was emitted since the start, by streams.
+    pub(crate) fn emitted(&self) -> impl Iterator<Item = Emitted> {
+        self.routes.iter().map(|(&stream, route)| {
+            let transferred = route.choosers.iter().map(|(_, to, count)| (*to, *count)).collect();
+            Emitted { stream, tuples: route.emitted, transferred }
+        })
     }
 
     /// Looks whether counters agree.

@@ -50,5 +50,5 @@ pub mod tracker;
 pub mod value;
 pub mod values;
 
-pub use emitter::Wiring;
+pub use emitter::{Emitted, Wiring};
 pub use plan::Plan;

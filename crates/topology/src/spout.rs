@@ -29,11 +29,11 @@ use crate::anchor::{Anchor, Failure, RootId};
 use crate::changes::Capture;
 use crate::channel::Accepted;
 use crate::definition::Guarantee;
-use crate::emitter::{Emitter, Sources, Wiring};
+use crate::emitter::{Emitted, Emitter, Sources, Wiring};
 use crate::ids::{StreamId, TaskId};
 use crate::message::{Envelope, Message, Misuse};
 use crate::parcel::{Epoch, Item, Load};
-use crate::tracker::{DeadLetter, Limits, Original, Position, Settled, Tracker};
+use crate::tracker::{Completed, DeadLetter, Limits, Original, Position, Settled, Tracker};
 use crate::values::Values;
 use unsealed::Unsealed;
 
@@ -181,6 +181,12 @@ impl SpoutTask {
         }
     }
 
+    /// With at-least-once, a batch that was completed since the last call.
+    pub fn poll_completed(&mut self) -> Option<Completed> {
+        let Keeps::Unacked(tracker) = &mut self.keeps else { return None };
+        tracker.poll_completed()
+    }
+
     /// With exactly-once, a tuple that failed since the last call: the generation must begin anew.
     pub fn poll_failed(&mut self) -> Option<(Original, Failure)> {
         let Keeps::Unsealed(unsealed) = &mut self.keeps else { return None };
@@ -253,6 +259,11 @@ impl SpoutTask {
     pub fn next_due(&self) -> Option<Nanos> {
         let Keeps::Unacked(tracker) = &self.keeps else { return None };
         tracker.next_due()
+    }
+
+    /// What was emitted since the start, by streams: further attempts included.
+    pub fn emitted(&self) -> impl Iterator<Item = Emitted> {
+        self.emitter.emitted()
     }
 
     /// Looks whether the parts agree. For tests.

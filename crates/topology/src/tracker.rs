@@ -15,7 +15,8 @@
 //!   4. A tuple that failed is emitted again alone, so it does not take others of its batch with it a second time.
 //!
 //! **Bounds.** Tuples out or waiting: [`Limits::pending_max`]; their bytes: [`Limits::bytes_max`], and one batch. An entry has its tuples, one number
-//! and, for each that failed, an error of at most 1 KiB. Settlements wait only until the caller takes them, after each call.
+//! and, for each that failed, an error of at most 1 KiB. Settlements and completed batches wait
+//! only until the caller takes them, after each call.
 //!
 //! **Cost.** A report and an emission cost O(log n) of the batches that are out; a deadline is an entry of an ordered set.
 //!
@@ -57,6 +58,16 @@ pub struct Tracker {
     pending: u32,
     pending_bytes: u64,
     settled: VecDeque<Settled>,
+    completed: VecDeque<Completed>,
+}
+
+/// A batch of which all is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// Time since it was emitted.
+    pub latency: Duration,
+    /// Its tuples that were acknowledged.
+    pub acked: u32,
 }
 
 /// Bounds and times, from the settings of a topology.
@@ -117,6 +128,7 @@ pub struct DeadLetter {
 #[derive(Debug)]
 struct Root {
     xor: u64,
+    opened: Nanos,
     deadline: Nanos,
     originals: Vec<Original>,
     failed: BTreeMap<u32, Failure>,
@@ -165,6 +177,7 @@ impl Tracker {
             pending: 0,
             pending_bytes: 0,
             settled: VecDeque::new(),
+            completed: VecDeque::new(),
         }
     }
 
@@ -189,7 +202,7 @@ impl Tracker {
         let (number, deadline) = (self.next, now + self.limits.timeout);
         self.next += 1;
         self.deadlines.insert((deadline, number));
-        self.roots.insert(number, Root { xor, deadline, originals, failed: BTreeMap::new() });
+        self.roots.insert(number, Root { xor, opened: now, deadline, originals, failed: BTreeMap::new() });
         if xor == 0 {
             self.complete(now, number);
         }
@@ -244,6 +257,11 @@ impl Tracker {
         self.settled.pop_front()
     }
 
+    /// A batch that was completed since the last call, in order.
+    pub fn poll_completed(&mut self) -> Option<Completed> {
+        self.completed.pop_front()
+    }
+
     /// How many new tuples may be emitted.
     #[must_use]
     pub fn room(&self) -> u32 {
@@ -283,6 +301,8 @@ impl Tracker {
     /// Nothing of a batch is out any more.
     fn complete(&mut self, now: Nanos, number: u64) {
         let root = self.remove(number);
+        let acked = (root.originals.len() - root.failed.len()) as u32;
+        self.completed.push_back(Completed { latency: now.since(root.opened), acked });
         for (origin, original) in (0..).zip(root.originals) {
             match root.failed.get(&origin) {
                 Some(failure) => self.fail(now, original, Trouble::of(failure)),

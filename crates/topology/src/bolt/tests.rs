@@ -293,6 +293,7 @@ fn component_that_is_gone_fails_what_it_was_given_and_not_what_it_never_saw() {
     let (bolt, now) = (bench.bolts.get_mut(&TaskId(1)).unwrap(), bench.now);
     assert!(bolt.next_input(now).is_some() && bolt.next_input(now).is_some());
     bolt.fail_all("it panicked", Nack::FAIL);
+    assert_eq!(bolt.failed(), 2);
     let Some(Input::Tuple { id, .. }) = bolt.next_input(now) else { panic!("one is left") };
     bolt.ack(id).unwrap();
     bench.flush(1);
