@@ -198,7 +198,7 @@ const BUGS: &[Bug] = &[
     Bug { name: "tuples behind a barrier are taken", test: TOPOLOGIES, file: "topology/src/bolt.rs",
           from: "        if self.mark.is_some() {\n", to: "        if self.mark.is_some() && !PLANTED {\n" },
     Bug { name: "barrier passes a task that has failed a tuple", test: TOPOLOGIES, file: "topology/src/bolt.rs",
-          from: "if !is_at_rest || self.has_failed {", to: "if !is_at_rest || (self.has_failed && !PLANTED) {" },
+          from: "if !is_at_rest || self.failed > 0 {", to: "if !is_at_rest || (self.failed > 0 && !PLANTED) {" },
     Bug { name: "task is moved before it has finished", test: TOPOLOGIES, file: "topology/src/bolt.rs",
           from: "source.mark == Some(Mark::Close)) && self.is_idle()", to: "source.mark == Some(Mark::Close)) && (PLANTED || self.is_idle())" },
     Bug { name: "own changes of the epoch under way not read", test: TOPOLOGIES, file: "topology/src/changes.rs",

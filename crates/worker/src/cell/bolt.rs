@@ -1,0 +1,153 @@
+//! A bolt's task with its bolt.
+//!
+//! While there is no bolt the task takes no input: its queues fill, and so stop those who send to it. It reports what has failed all the same.
+
+use std::time::Duration;
+
+use clock::Nanos;
+use topology::anchor::Nack;
+use topology::bolt::{BoltTask, Input, TupleId};
+use topology::builder::Factory;
+use topology::component::{Bolt, BoltOut, Fault, Outcome, Tuple};
+use topology::ids::{StreamId, TaskId};
+use topology::message::Envelope;
+use topology::values::Values;
+
+use super::Common;
+use super::pace::Pace;
+use super::seat::{Panicked, Seat};
+use crate::stats::{add, record, write};
+
+/// A task of a bolt with its bolt.
+pub(crate) struct BoltCell {
+    pub(crate) common: Common,
+    pub(crate) task: BoltTask,
+    seat: Seat<dyn Bolt>,
+    factory: Factory,
+    pace: Pace,
+    executed: u64,
+}
+
+impl BoltCell {
+    pub(crate) fn new(common: Common, task: BoltTask, factory: Factory) -> Self {
+        let (seat, pace) = (Seat::new(), Pace::default());
+        Self { common, task, seat, factory, pace, executed: 0 }
+    }
+
+    pub(crate) fn turn(&mut self, now: Nanos, outbox: &mut Vec<Envelope>) -> bool {
+        self.fill(now);
+        if self.seat.is_taken() && self.common.take_wake() {
+            self.call(now, |bolt, out| bolt.wake(out));
+        }
+        self.pace.begin_turn(now);
+        let mut is_long = false;
+        while !is_long
+            && self.seat.is_taken()
+            && let Some(input) = self.task.next_input(now)
+        {
+            is_long = match input {
+                Input::Tick => {
+                    self.call(now, |bolt, out| bolt.tick(out));
+                    false
+                }
+                Input::Tuple { id, from, stream, values } => self.execute(now, id, (from, stream), &values),
+            };
+            if !self.task.is_within_parcel() || self.pace.is_slow() {
+                self.task.send(outbox);
+            }
+        }
+        self.task.send(outbox);
+        is_long
+    }
+
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
+        self.seat.next_due().or_else(|| self.task.next_due())
+    }
+
+    pub(crate) fn publish(&self) {
+        let counters = self.common.counters();
+        write(&counters.executed, self.executed);
+        write(&counters.acked, self.task.acked());
+        write(&counters.failed, self.task.failed());
+        write(&counters.pending, self.task.unfinished() as u64);
+        write(&counters.queued_bytes, self.task.queued_bytes());
+        counters.set_emitted(self.task.emitted());
+    }
+
+    pub(crate) fn close(&mut self) {
+        if let Some(Err(Panicked(error))) = self.seat.call(Nanos(0), |bolt| bolt.close()) {
+            self.common.on_fault(&error);
+        }
+        self.seat.clear();
+    }
+
+    fn fill(&mut self, now: Nanos) {
+        let Self { seat, common, factory, .. } = self;
+        let open = || {
+            let Factory::Bolt(make) = factory else { unreachable!("the program was checked") };
+            let mut bolt = make();
+            bolt.prepare(&common.context())?;
+            Ok(bolt)
+        };
+        if let Err(error) = seat.fill(now, open) {
+            common.on_loss(&error);
+        }
+    }
+
+    /// Calls the bolt without a tuple.
+    fn call(&mut self, now: Nanos, call: impl FnOnce(&mut dyn Bolt, &mut BoltOut<'_>) -> Result<(), Fault>) {
+        let Self { common, task, seat, .. } = self;
+        let mut out = BoltOut::new(&common.plan, common.component, task, None);
+        match seat.call(now, |bolt| call(bolt, &mut out)) {
+            None | Some(Ok(Ok(()))) => {}
+            Some(Ok(Err(fault))) => common.on_fault(fault.error()),
+            Some(Err(panicked)) => self.on_panic(&panicked),
+        }
+    }
+
+    /// Has the bolt execute a tuple; whether the turn has taken long enough.
+    fn execute(
+        &mut self,
+        now: Nanos,
+        id: TupleId,
+        (from, stream): (TaskId, StreamId),
+        values: &Values,
+    ) -> bool {
+        let Self { common, task, seat, pace, .. } = self;
+        let tuple = Tuple::new(&common.plan, id, from, stream, values);
+        let mut out = BoltOut::new(&common.plan, common.component, task, Some(id));
+        let call = pace.begin_call(&*common.clock);
+        let result = seat.call(now, |bolt| bolt.execute(&tuple, &mut out));
+        let (time, is_long) = pace.end_call(&*common.clock, &call);
+        self.executed += 1;
+        time.into_iter().for_each(|time| self.record(time));
+        match result {
+            None | Some(Ok(Ok(Outcome::Keep))) => {}
+            // An error of the task says that the bolt has finished the tuple itself.
+            Some(Ok(Ok(Outcome::Ack))) => self.task.ack(id).unwrap_or(()),
+            Some(Ok(Err(fault))) => {
+                self.common.on_fault(fault.error());
+                self.task.fail(id, fault.error(), fault.nack()).unwrap_or(());
+            }
+            Some(Err(panicked)) => self.on_panic(&panicked),
+        }
+        is_long
+    }
+
+    fn record(&self, time: Duration) {
+        record(&self.common.latencies().execute, time, 1);
+    }
+
+    /// The bolt is gone: so is what it knew of its tuples.
+    fn on_panic(&mut self, Panicked(error): &Panicked) {
+        self.common.on_loss(error);
+        add(&self.common.counters().restarts, 1);
+        self.task.fail_all(error, Nack::FAIL);
+    }
+}
+
+impl std::fmt::Debug for BoltCell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BoltCell").field("task", &self.common.task).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,40 @@
+//! Runs a topology in one process: threads that drive the tasks of the core, and mailboxes between them.
+//!
+//! ```text
+//!   thread 0                                        thread 1
+//!   mailbox -> cells (task of the core + component) -> post -> mailbox -> cells ...
+//!                 ^------ own tasks, no mailbox -----'
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`running`] | start, activate, deactivate, kill with a wait, counters |
+//! | `executor` | one thread: letters, timers, turns of its tasks, parking |
+//! | `cell` | one task with its component: a turn; panics and pauses before a restart |
+//! | `mailbox`, `post` | what threads send each other |
+//! | `quiet` | whether all is finished, asked only while a topology drains |
+//! | [`stats`] | counters and latencies by components and edges |
+//!
+//! Invariants
+//!   1. A task and its component are touched by one thread only.
+//!   2. Tasks of one thread hand each other messages without a lock; messages of one task to another keep their order.
+//!   3. A thread that has nothing to do waits in the kernel until a letter comes or the next timer is due.
+//!   4. A panic of a component ends that component alone: its tuples fail, and another one is made after a pause.
+//!
+//! **Bounds.** A mailbox has what credits allow: `channel_bytes_max` for each channel, a few credits beside it, and one report for each root of what was
+//! finished, of which there are at most `max_spout_pending` a spout task. A waker that is called often is one letter.
+//!
+//! Out of scope: other processes (their tasks will be further destinations of `post`), exactly-once, which needs a store.
+//! Source: docs/adr/0035-topologies-in-one-process.md.
+
+mod cell;
+mod executor;
+mod mailbox;
+mod post;
+mod quiet;
+pub mod running;
+pub mod stats;
+mod sync;
+
+pub use running::{Ended, Options, Running, StartError};
+pub use stats::{ComponentStats, EdgeStats, Latency, Stats, StreamStats};

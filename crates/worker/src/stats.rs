@@ -1,0 +1,311 @@
+//! Counters and latencies of a topology, by components and edges.
+//!
+//! Threads write plain atomics of their own tasks, at least each 100 ms and before they park; a reader adds them up. Latencies are
+//! histograms of a component with two significant digits. Executions are sampled: one of 16, each one while they take longer than 10 us.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use clock::Nanos;
+use hdrhistogram::Histogram;
+use topology::Plan;
+use topology::definition::Kind;
+use topology::ids::{ComponentId, TaskId};
+
+use crate::sync::lock;
+
+/// What a topology has done since its start.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    /// In the order of the definition.
+    pub components: Vec<ComponentStats>,
+    /// Components whose code does not return: for each, the task and for how long by now.
+    pub stalled: Vec<(String, TaskId, Duration)>,
+}
+
+/// What a component has done, all its tasks together.
+#[derive(Clone, Debug)]
+pub struct ComponentStats {
+    /// Its id.
+    pub id: String,
+    /// Whether it is a spout.
+    pub kind: Kind,
+    /// Tuples that were executed, by a bolt.
+    pub executed: u64,
+    /// Tuples that were acknowledged: by a bolt, or of a spout's, all that came of them.
+    pub acked: u64,
+    /// Tuples that failed at a bolt; tuples of a spout's that will not be tried again.
+    pub failed: u64,
+    /// Tuples of a spout's that are not finished; tuples that a bolt has kept.
+    pub pending: u64,
+    /// Bytes in its queues.
+    pub queued_bytes: u64,
+    /// Calls that failed or panicked, those of tuples included.
+    pub faults: u64,
+    /// How often a component was made anew.
+    pub restarts: u64,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+    /// What it has emitted.
+    pub streams: Vec<StreamStats>,
+    /// Time of an execution.
+    pub execute: Latency,
+    /// Time from the emission of a tuple to its acknowledgement, for spouts.
+    pub complete: Latency,
+}
+
+/// A stream of a component.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamStats {
+    /// Its id.
+    pub id: String,
+    /// Tuples that were emitted, further attempts included.
+    pub emitted: u64,
+    /// Who reads it.
+    pub readers: Vec<EdgeStats>,
+}
+
+/// An edge: a stream and one of its readers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EdgeStats {
+    /// The reader.
+    pub to: String,
+    /// Tuples that went to its tasks.
+    pub transferred: u64,
+}
+
+/// A latency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// How many were measured.
+    pub samples: u64,
+    /// On average.
+    pub mean: Duration,
+    /// Half of them took no longer.
+    pub p50: Duration,
+    /// One in a hundred took longer.
+    pub p99: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl Stats {
+    /// The component of this id.
+    #[must_use]
+    pub fn component(&self, id: &str) -> Option<&ComponentStats> {
+        self.components.iter().find(|component| component.id == id)
+    }
+}
+
+impl ComponentStats {
+    /// Tuples that were emitted on all streams.
+    #[must_use]
+    pub fn emitted(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.emitted).sum()
+    }
+}
+
+/// What threads write.
+#[derive(Debug)]
+pub(crate) struct Board {
+    pub(crate) tasks: Vec<TaskBoard>,
+    pub(crate) components: Vec<Latencies>,
+    pub(crate) threads: Vec<ThreadBoard>,
+}
+
+/// Counters of a task.
+#[derive(Debug, Default)]
+pub(crate) struct TaskBoard {
+    pub(crate) executed: AtomicU64,
+    pub(crate) acked: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) pending: AtomicU64,
+    pub(crate) queued_bytes: AtomicU64,
+    pub(crate) faults: AtomicU64,
+    pub(crate) restarts: AtomicU64,
+    /// For each stream of the component what was emitted, then for each of its readers what was transferred.
+    pub(crate) emitted: Vec<AtomicU64>,
+    pub(crate) last_error: Mutex<Option<String>>,
+}
+
+/// Latencies of a component.
+#[derive(Debug)]
+pub(crate) struct Latencies {
+    pub(crate) execute: Mutex<Histogram<u64>>,
+    pub(crate) complete: Mutex<Histogram<u64>>,
+}
+
+/// What a thread is at.
+#[derive(Debug)]
+pub(crate) struct ThreadBoard {
+    /// The task whose turn it is; [`NO_TASK`] between two turns.
+    task: AtomicU32,
+    /// When that turn has begun.
+    since: AtomicU64,
+}
+
+impl Board {
+    pub(crate) fn new(plan: &Plan, threads: usize) -> Self {
+        let task = |task| {
+            let component = plan.component_of(TaskId(task));
+            let counters = plan.component(component).streams.len() + plan.edges_from(component).count();
+            TaskBoard { emitted: (0..counters).map(|_| AtomicU64::new(0)).collect(), ..Default::default() }
+        };
+        Self {
+            tasks: (0..plan.tasks_count()).map(task).collect(),
+            components: plan.components().map(|_| Latencies::new()).collect(),
+            threads: (0..threads).map(|_| ThreadBoard::new()).collect(),
+        }
+    }
+
+    pub(crate) fn snapshot(&self, plan: &Plan, now: Nanos) -> Stats {
+        let components = plan.components().map(|(id, _)| self.component(plan, id)).collect();
+        let stalled = self.threads.iter().filter_map(|thread| thread.current(now));
+        let stalled = stalled.filter(|(_, time)| *time >= STALL).map(|(task, time)| {
+            let id = plan.component(plan.component_of(task)).id.clone();
+            (id, task, time)
+        });
+        Stats { components, stalled: stalled.collect() }
+    }
+
+    fn component(&self, plan: &Plan, component: ComponentId) -> ComponentStats {
+        let tasks = &self.tasks[range(plan, component)];
+        let sum = |of: &dyn Fn(&TaskBoard) -> &AtomicU64| tasks.iter().map(|task| read(of(task))).sum();
+        let definition = plan.component(component);
+        let latencies = &self.components[usize::from(component.0)];
+        ComponentStats {
+            id: definition.id.clone(),
+            kind: definition.kind,
+            executed: sum(&|task| &task.executed),
+            acked: sum(&|task| &task.acked),
+            failed: sum(&|task| &task.failed),
+            pending: sum(&|task| &task.pending),
+            queued_bytes: sum(&|task| &task.queued_bytes),
+            faults: sum(&|task| &task.faults),
+            restarts: sum(&|task| &task.restarts),
+            last_error: tasks.iter().find_map(|task| lock(&task.last_error).clone()),
+            streams: self.streams(plan, component),
+            execute: Latency::of(&lock(&latencies.execute)),
+            complete: Latency::of(&lock(&latencies.complete)),
+        }
+    }
+
+    fn streams(&self, plan: &Plan, component: ComponentId) -> Vec<StreamStats> {
+        let tasks = &self.tasks[range(plan, component)];
+        let mut at = 0;
+        let mut next = || {
+            at += 1;
+            tasks.iter().map(|task| read(&task.emitted[at - 1])).sum()
+        };
+        let streams = plan.component(component).streams.iter().map(|stream| {
+            let emitted = next();
+            let number = plan.stream(component, &stream.id);
+            let edges = plan.edges_from(component).filter(|edge| Some(edge.stream) == number);
+            let readers = edges.map(|edge| {
+                let to = plan.component(edge.to).id.clone();
+                EdgeStats { to, transferred: next() }
+            });
+            StreamStats { id: stream.id.clone(), emitted, readers: readers.collect() }
+        });
+        streams.collect()
+    }
+}
+
+impl TaskBoard {
+    /// Something went wrong.
+    pub(crate) fn on_fault(&self, error: &str) {
+        add(&self.faults, 1);
+        *lock(&self.last_error) = Some(error.to_owned());
+    }
+
+    /// Writes what the task has emitted so far.
+    pub(crate) fn set_emitted(&self, emitted: impl Iterator<Item = topology::Emitted>) {
+        let mut counters = self.emitted.iter();
+        let mut set = |count| counters.next().into_iter().for_each(|counter| write(counter, count));
+        for stream in emitted {
+            set(stream.tuples);
+            stream.transferred.iter().for_each(|(_, count)| set(*count));
+        }
+    }
+}
+
+impl Latencies {
+    fn new() -> Self {
+        let histogram = || {
+            Mutex::new(
+                Histogram::new_with_bounds(1, LONGEST_NS, 2).expect("the bounds are constants that fit"),
+            )
+        };
+        Self { execute: histogram(), complete: histogram() }
+    }
+}
+
+impl ThreadBoard {
+    fn new() -> Self {
+        Self { task: AtomicU32::new(NO_TASK), since: AtomicU64::new(0) }
+    }
+
+    /// A turn begins.
+    pub(crate) fn begin(&self, task: TaskId, now: Nanos) {
+        write(&self.since, now.0);
+        self.task.store(task.0, Ordering::Release);
+    }
+
+    /// It is over.
+    pub(crate) fn end(&self) {
+        self.task.store(NO_TASK, Ordering::Release);
+    }
+
+    /// The task whose turn it is, and for how long.
+    pub(crate) fn current(&self, now: Nanos) -> Option<(TaskId, Duration)> {
+        let task = self.task.load(Ordering::Acquire);
+        (task != NO_TASK).then(|| (TaskId(task), now.since(Nanos(read(&self.since)))))
+    }
+}
+
+impl Latency {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        if histogram.is_empty() {
+            return Self::default();
+        }
+        Self {
+            samples: histogram.len(),
+            mean: Duration::from_nanos(histogram.mean() as u64),
+            p50: Duration::from_nanos(histogram.value_at_quantile(0.5)),
+            p99: Duration::from_nanos(histogram.value_at_quantile(0.99)),
+            max: Duration::from_nanos(histogram.max()),
+        }
+    }
+}
+
+/// Adds a latency `count` times.
+pub(crate) fn record(histogram: &Mutex<Histogram<u64>>, latency: Duration, count: u64) {
+    let nanos = u64::try_from(latency.as_nanos()).unwrap_or(LONGEST_NS);
+    lock(histogram).saturating_record_n(nanos, count);
+}
+
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    // One thread writes a counter, so no read-modify-write is needed.
+    write(counter, read(counter) + count);
+}
+
+pub(crate) fn write(counter: &AtomicU64, count: u64) {
+    counter.store(count, Ordering::Relaxed);
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn range(plan: &Plan, component: ComponentId) -> std::ops::Range<usize> {
+    let tasks = plan.tasks(component);
+    tasks.start as usize..tasks.end as usize
+}
+
+/// No turn.
+const NO_TASK: u32 = u32::MAX;
+/// A turn that takes longer is shown.
+const STALL: Duration = Duration::from_secs(1);
+/// Latencies beyond count as this one: an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;

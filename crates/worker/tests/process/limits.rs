@@ -1,0 +1,57 @@
+//! What stays within its bounds when a bolt is slower than its spout.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clock::{Clock, SystemClock};
+use topology::component::Outcome;
+
+use crate::fixture::{GRACE, Test, all_acked};
+
+/// Uses the processor for so long.
+fn work(time: Duration) {
+    let until = SystemClock.now() + time;
+    while SystemClock.now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn slow_bolt_keeps_what_is_pending_at_its_bound() {
+    const PENDING_MAX: u32 = 50;
+    let mut test = Test::new(400);
+    test.builder.settings().max_spout_pending = PENDING_MAX;
+    test.bolt("slow", |_, _| {
+        work(Duration::from_millis(1));
+        Ok(Outcome::Ack)
+    })
+    .shuffle("numbers");
+    let out_most = std::sync::Arc::clone(&test.source.out_most);
+    let (running, told) = test.start(2);
+    all_acked(&told, 400);
+    let ended = running.kill(GRACE);
+    assert_eq!(out_most.load(Ordering::Relaxed), u64::from(PENDING_MAX));
+    let slow = ended.stats.component("slow").unwrap();
+    assert!(slow.execute.p50 >= Duration::from_micros(900), "{:?}", slow.execute);
+    assert_eq!(slow.execute.samples, 400, "slow calls are measured each");
+}
+
+#[test]
+fn full_queue_stops_the_spout_before_its_own_bound() {
+    const QUEUE_BYTES: u64 = 4_096;
+    let mut test = Test::new(2_000);
+    let settings = test.builder.settings();
+    (settings.max_spout_pending, settings.channel_bytes_max, settings.batch_tuples_max) =
+        (100_000, QUEUE_BYTES, 8);
+    test.bolt("slow", |_, _| {
+        work(Duration::from_micros(100));
+        Ok(Outcome::Ack)
+    })
+    .shuffle("numbers");
+    let out_most = std::sync::Arc::clone(&test.source.out_most);
+    let (running, told) = test.start(2);
+    all_acked(&told, 2_000);
+    assert!(running.kill(GRACE).is_finished);
+    let most = out_most.load(Ordering::Relaxed);
+    assert!(most < 400, "{most} tuples of about 60 B were out over a channel of {QUEUE_BYTES} B");
+}
