@@ -44,7 +44,10 @@ impl Places {
             Problem::NoFields { component, from } | Problem::EmptyCustom { component, from } => {
                 self.link(component, from, None, |link| link.grouping_place)
             }
-            Problem::DuplicateComponent { id: component }
+            Problem::NoGrouping { component, .. }
+            | Problem::NoCode { component }
+            | Problem::OtherKind { component }
+            | Problem::DuplicateComponent { id: component }
             | Problem::DuplicateStream { component, .. }
             | Problem::DuplicateField { component, .. }
             | Problem::ZeroParallelism { component, .. }
