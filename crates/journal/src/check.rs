@@ -10,6 +10,8 @@
 //!
 //! Out of scope: what records mean, and whether the checkpoint's content is good (`store`).
 
+mod stopped;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,6 +32,7 @@ use crate::recovery::tail::{Torn, examine};
 use crate::scan::{Extent, RecordView, Scanner};
 use crate::segment::{open_reading, read_full};
 use crate::types::{FileId, LogAddress, Lsn, SegmentId, Seq};
+pub use stopped::StoppedFolder;
 
 /// What a folder holds, and what of it does not verify.
 #[derive(Debug)]
@@ -83,12 +86,25 @@ pub fn check(
     content: &Content,
     records: &mut dyn FnMut(RecordView<'_>),
 ) -> Result<CheckReport, JournalError> {
+    check_and_hold(vfs, dir, content, records).map(|(report, _)| report)
+}
+
+/// As [`check`]; also returns the folder, which no server opens until that is dropped.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_and_hold<'v>(
+    vfs: &'v dyn Vfs,
+    dir: &Path,
+    content: &Content,
+    records: &mut dyn FnMut(RecordView<'_>),
+) -> Result<(CheckReport, StoppedFolder<'v>), JournalError> {
     let nothing = |what: String| JournalError::Invalid(format!("{}: {what}", dir.display()));
     let names = vfs.list(dir).map_err(|error| nothing(error.to_string()))?;
     if !names.iter().any(|name| name == MANIFEST_NAME) {
         return Err(nothing(format!("no data folder: it has no {MANIFEST_NAME}")));
     }
-    let _lock = lock(vfs, dir)?;
+    let lock = lock(vfs, dir)?;
     let state = manifest::read(vfs, dir)?.ok_or_else(|| nothing("the manifest is empty".to_owned()))?;
     state.refuse_newer(dir, content)?;
     let mut checker =
@@ -100,8 +116,9 @@ pub fn check(
     checker.note_lost_entries()?;
     checker.note_strangers(&names);
     let Checker { damage, torn, clean, .. } = checker;
+    let folder = StoppedFolder::new(vfs, dir, &state, lock);
     let prepared = state.prepared.len();
-    Ok(CheckReport {
+    let report = CheckReport {
         identity: state.identity,
         segments,
         prepared,
@@ -109,7 +126,8 @@ pub fn check(
         clean,
         torn,
         damage,
-    })
+    };
+    Ok((report, folder))
 }
 
 struct Checker<'a> {

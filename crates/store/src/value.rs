@@ -65,6 +65,11 @@ impl ValueKind {
         record::base(kind).expect("values have the kind of a base").value
     }
 
+    /// The type of the leaves of a large collection of this type that are found by hash: those of a sorted set have the members' scores.
+    pub(crate) fn hashed(self) -> Self {
+        if self == Self::SortedSet { Self::Hash } else { self }
+    }
+
     /// What TYPE answers.
     #[must_use]
     pub fn name(self) -> &'static str {

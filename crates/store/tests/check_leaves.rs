@@ -1,4 +1,5 @@
-//! `check` on large collections: whole ones pass, a root without a leaf and a leaf without a root are found.
+//! `check` on large collections: whole ones pass; leaves without a root, roots without a leaf, and counts that are not what leaves have are
+//! found, by the key's name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -175,7 +176,11 @@ fn missing_leaf_is_found_and_belongs_to_a_root() {
         let leaf = [&12_u32.to_le_bytes()[..], &root[8..16], &1_u32.to_le_bytes()].concat();
         append(&disk, REMOVED, LEAVES, &leaf);
         let disk = disk.process_death();
-        assert_eq!(damage(&disk), ["1 leaves of 1 large collections are missing"]);
+        let found = damage(&disk);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let (is_named, leaves) =
+            (found[0].starts_with("hash \"kept\" (object "), found[0].contains("): leaf 1 of "));
+        assert!(is_named && leaves && found[0].ends_with(" is missing"), "{found:?}");
     }
 }
 
@@ -212,7 +217,11 @@ fn trees_pass_with_their_nodes_and_a_missing_one_is_found() {
     assert_eq!(checked.collections, Some(Collections { roots: 1, leaves: nodes }));
     let (_, node) = record(&disk, LEAVES, |kind, payload| kind == LIST && payload[4 + 11] & 0x80 != 0);
     append(&disk, REMOVED, LEAVES, &node[..4 + 12]);
-    assert_eq!(damage(&disk), ["1 leaves of 1 large collections are missing"]);
+    let found = damage(&disk);
+    assert!(
+        found.len() == 1 && found[0].starts_with("list \"list\" (object ") && found[0].contains("missing"),
+        "{found:?}"
+    );
 }
 
 /// A change that leaves a leaf with as many elements as it had was logged as a change of the node above it, too, without anything that
@@ -390,4 +399,124 @@ fn rename_and_removal_in_one_group_leave_no_leaves() {
         while store.drive() {}
     }
     assert_eq!(store.leaf_report().leaves, 0);
+}
+
+const TYPES: [ValueKind; 5] =
+    [ValueKind::Hash, ValueKind::Set, ValueKind::List, ValueKind::SortedSet, ValueKind::Stream];
+
+/// Lets the collection `key` have these elements, too, which come last in its order.
+fn add(store: &Arc<Store>, kind: ValueKind, numbers: std::ops::Range<usize>) {
+    let names: Vec<String> = numbers.clone().map(|number| format!("element-{number:05}")).collect();
+    put(store, kind, &names.iter().map(String::as_str).zip(numbers).collect::<Vec<_>>(), "first");
+}
+
+/// Puts elements, each with a number, into the collection `key`; those that are there get this value.
+fn put(store: &Arc<Store>, kind: ValueKind, elements: &[(&str, usize)], value: &str) {
+    change(store, &[b"key"], |access| {
+        match kind {
+            ValueKind::List => {
+                let pushes: Vec<_> =
+                    elements.iter().map(|(name, _)| ListChange::PushBack(name.as_bytes())).collect();
+                access.change_list(0, b"key", &pushes)?.expect("a list");
+            }
+            ValueKind::Stream => {
+                let changes: Vec<_> =
+                    elements.iter().map(|(name, _)| (name.as_bytes(), Some(value.as_bytes()))).collect();
+                access.change_stream(0, b"key", &changes)?.expect("a stream");
+            }
+            _ => {
+                let tags: Vec<u16> = elements.iter().map(|(name, _)| access.tag(name.as_bytes())).collect();
+                let names = elements.iter().map(|(name, _)| name.as_bytes());
+                let change = |edit: &mut store::Edit<'_>| {
+                    for ((name, number), tag) in elements.iter().zip(&tags) {
+                        match kind {
+                            ValueKind::Hash => edit.put(*tag, name.as_bytes(), value.as_bytes()),
+                            ValueKind::Set => edit.add(*tag, name.as_bytes()),
+                            _ => edit.put_score(*tag, name.as_bytes(), *number as f64),
+                        };
+                    }
+                };
+                access.edit_elements(0, b"key", kind, names, change)?.expect("of this type");
+            }
+        }
+        Ok(())
+    });
+}
+
+/// A folder with a collection of each node's size, all of it in bases.
+fn fresh(kind: ValueKind) -> SimDisk {
+    let disk = SimDisk::new(3);
+    let store = open(&disk);
+    add(&store, kind, 0..1_000);
+    store.close();
+    disk.process_death()
+}
+
+/// Where in the payload of a base the value begins.
+fn value_at(payload: &[u8]) -> usize {
+    4 + u32::from_le_bytes(payload[..4].try_into().expect("4 bytes")) as usize
+}
+
+/// Kind and payload of the root, and of an inner node, of what [`fresh`] makes.
+fn root_record(disk: &SimDisk) -> (u8, Vec<u8>) {
+    record(disk, KEYS, |_, payload| payload[4..].starts_with(b"key"))
+}
+
+fn inner_record(disk: &SimDisk, of: ValueKind) -> (u8, Vec<u8>) {
+    let is_leaf = |payload: &[u8]| of == ValueKind::List && payload.windows(7).any(|it| it == b"element");
+    let is_large = |payload: &[u8]| payload.len() > 100;
+    record(disk, LEAVES, |kind, payload| {
+        kind == LIST && payload[15] & 0x80 != 0 && is_large(payload) && !is_leaf(payload)
+    })
+}
+
+/// A new folder in which a number of eight bytes in a base is one more.
+fn with_one_more(
+    disk: &SimDisk,
+    keyspace: Keyspace,
+    (kind, mut payload): (u8, Vec<u8>),
+    at: usize,
+) -> SimDisk {
+    let disk = disk.fork();
+    let number = u64::from_le_bytes(payload[at..at + 8].try_into().expect("8 bytes"));
+    payload[at..at + 8].copy_from_slice(&(number + 1).to_le_bytes());
+    append(&disk, kind, keyspace, &payload);
+    disk.process_death()
+}
+
+#[test]
+fn root_that_counts_other_elements_or_bytes_than_its_leaves_have_is_found() {
+    for kind in TYPES {
+        let disk = fresh(kind);
+        assert_eq!(damage(&disk), [""; 0], "{kind:?}");
+        let root = root_record(&disk);
+        let counts = value_at(&root.1) + 8;
+        let found = damage(&with_one_more(&disk, KEYS, root.clone(), counts));
+        let name = format!("{} \"key\" (object ", kind.name());
+        assert!(!found.is_empty() && found.iter().all(|what| what.starts_with(&name)), "{found:?}");
+        assert!(
+            found[0].contains(": its root counts 1001 elements, ") && found[0].ends_with(" 1000"),
+            "{found:?}"
+        );
+        if matches!(kind, ValueKind::Hash | ValueKind::Set | ValueKind::SortedSet) {
+            let found = damage(&with_one_more(&disk, KEYS, root, counts + 8));
+            assert!(found.len() == 1 && found[0].contains(" bytes, its "), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn inner_node_that_counts_other_elements_than_a_node_below_it_has_is_found_once() {
+    for kind in [ValueKind::List, ValueKind::SortedSet, ValueKind::Stream] {
+        let disk = fresh(kind);
+        let inner = inner_record(&disk, kind);
+        let value = value_at(&inner.1);
+        let children = inner.1[value] as usize;
+        // the first child's count: behind the header, the offsets, a length of one byte and the child's number
+        let found = damage(&with_one_more(&disk, LEAVES, inner, value + 8 + 2 * children + 1 + 4));
+        let name = format!("{} \"key\" (object ", kind.name());
+        assert!(found.iter().all(|what| what.starts_with(&name)), "{found:?}");
+        assert!(found[0].contains(" counts ") && found[0].contains(", which has "), "{found:?}");
+        assert!(found.len() <= 2, "the node, and who counts it: {found:?}");
+    }
 }

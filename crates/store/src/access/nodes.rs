@@ -35,9 +35,9 @@ impl Paged {
         self.kind.shape().expect("a type of collections")
     }
 
-    /// The type of leaves that are found by hash: those of a sorted set have the members' scores.
+    /// As [`ValueKind::hashed`].
     pub(super) fn hashed_kind(&self) -> ValueKind {
-        if self.kind == ValueKind::SortedSet { ValueKind::Hash } else { self.kind }
+        self.kind.hashed()
     }
 
     pub(super) fn hashed_shape(&self) -> Shape {

@@ -1,16 +1,17 @@
-//! Paged collections under `check`: whether each root has its leaves, and each leaf its root.
+//! Which records large collections consist of: of each root, leaf and other node the newest base and the changes on it.
 //!
 //! What is there is what a start would find: of the records below the checkpoint's lsn those that it names, above it the newest of each
-//! key. Judged only where everything else holds: records that are lost are reported already, and would be missed here once more.
+//! key. Which record of a key the checkpoint names does not matter: it may be older than a whole value that was made of changes and not used.
 //!
-//! Which record of a key the checkpoint names does not matter: it may be older than a whole value that was made of changes and not used.
+//! Memory: about eighty bytes for each leaf and each root, sixteen for each record of theirs, and twenty-four for each change.
 //!
-//! Memory: about eighty bytes for each leaf and each root, and sixteen for each record of theirs.
+//! Out of scope: what these records say (`nodes`), whether they fit each other (`collections`).
 
 use std::collections::{BTreeSet, HashMap};
 
 use journal::{Keyspace, LogAddress, Lsn, RecordView, Seq};
 
+use super::nodes::{Change, Node, Nodes, Record};
 use crate::hash::KeyHasher;
 use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves, is_own, keys_of, leaves_of};
 use crate::paged::split_leaf_key;
@@ -18,17 +19,8 @@ use crate::record::{self, Payload};
 use crate::sweep::waiting::split_note_key;
 use crate::tree::NODE;
 
-/// Large collections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Collections {
-    /// Keys that have leaves.
-    pub roots: u64,
-    /// Their leaves and other nodes.
-    pub leaves: u64,
-}
-
 /// The newest records of roots, leaves, and notes about objects that are gone.
-pub(super) struct Leaves {
+pub(crate) struct Leaves {
     /// Records from here on follow the checkpoint.
     from: Lsn,
     /// By the whole hash of the key: that of the index is cut in tests, and keys share it.
@@ -37,11 +29,12 @@ pub(super) struct Leaves {
     notes: HashMap<(Keyspace, u64), Newest>,
     /// Whose the records below `from` are, by `Newest::key`.
     records: Vec<(Seq, u32)>,
+    changes: Vec<Change>,
     keys: u32,
 }
 
 /// Which keys the checkpoint names.
-pub(super) struct Named {
+pub(crate) struct Named {
     /// Ascending.
     records: Vec<(Seq, u32)>,
     is_named: Vec<bool>,
@@ -60,46 +53,62 @@ struct Newest {
 }
 
 #[derive(Clone, Copy)]
-struct Root {
-    object: u64,
+pub(crate) struct Root {
+    pub(crate) object: u64,
     leaves: u32,
     /// Of its tree.
     nodes: u32,
 }
 
-/// An object and how many of its leaves and nodes were found.
-struct Object {
-    of: Root,
-    found: u64,
-    root: LogAddress,
+/// A root that is there.
+#[derive(Clone, Copy)]
+pub(crate) struct RootRecord {
+    /// Where its leaves are.
+    pub(crate) leaves: Keyspace,
+    pub(crate) of: Root,
+    pub(crate) record: Record,
 }
 
-/// So many of a thing, and where the first of them lies.
-#[derive(Clone, Copy, Default)]
-struct Strays {
-    count: u64,
-    first: LogAddress,
+/// A leaf, or another node, of no collection.
+#[derive(Clone, Copy)]
+pub(crate) struct Loose {
+    pub(crate) node: Node,
+    /// There is a note by which it goes.
+    pub(crate) is_noted: bool,
+}
+
+/// What is there.
+pub(crate) struct Collected {
+    /// In the order of their objects; of those with the same object the newest first.
+    pub(crate) roots: Vec<RootRecord>,
+    pub(crate) nodes: Nodes,
+    pub(crate) loose: Vec<Loose>,
 }
 
 impl Leaves {
     /// Nothing yet, for a folder whose checkpoint is followed by the records from `from` on.
-    pub(super) fn new(from: Lsn) -> Self {
+    pub(crate) fn new(from: Lsn) -> Self {
         Self {
             from,
             roots: HashMap::new(),
             leaves: HashMap::new(),
             notes: HashMap::new(),
             records: Vec::new(),
+            changes: Vec::new(),
             keys: 0,
         }
     }
 
     /// Notes a record, if it concerns a paged collection.
-    pub(super) fn take(&mut self, view: &RecordView<'_>, hasher: &KeyHasher) {
+    pub(crate) fn take(&mut self, view: &RecordView<'_>, hasher: &KeyHasher) {
         let keyspace = view.header.keyspace;
         let may_concern = is_leaves(keyspace) || keyspace == SWEPT_KEYSPACE || !is_own(keyspace);
         let payload = if may_concern { record::decode(view.header.kind, view.payload) } else { None };
-        let Some(Payload::Whole { key, value }) = payload else { return };
+        let (key, value) = match payload {
+            Some(Payload::Whole { key, value }) => (key, value),
+            Some(Payload::Delta { key, .. }) => return self.take_delta((keyspace, key), view, hasher),
+            _ => return,
+        };
         let newest = Newest {
             key: self.keys,
             seq: view.header.seq,
@@ -120,6 +129,22 @@ impl Leaves {
         known.on(newest);
         let key = known.key;
         self.note(key, newest);
+    }
+
+    /// Notes a change of a leaf, or of a root's expiry.
+    fn take_delta(&mut self, (keyspace, key): (Keyspace, &[u8]), view: &RecordView<'_>, hasher: &KeyHasher) {
+        let known = if is_leaves(keyspace) {
+            let Some((object, number)) = split_leaf_key(key) else { return };
+            Some(self.leaves.entry((keyspace, object, number)).or_insert(Newest::unknown(self.keys)).key)
+        } else if self.roots.is_empty() {
+            None
+        } else {
+            self.roots.get(&(keyspace, hasher.uncut(key))).map(|(known, _)| known.key)
+        };
+        if let Some(key) = known {
+            self.keys += u32::from(key == self.keys);
+            self.changes.push(Change { key, seq: view.header.seq, address: view.address });
+        }
     }
 
     /// Notes whose record it is.
@@ -158,48 +183,43 @@ impl Leaves {
     }
 
     /// All of whom the checkpoint names none yet.
-    pub(super) fn begin_naming(&mut self) -> Named {
+    pub(crate) fn begin_naming(&mut self) -> Named {
         let mut records = std::mem::take(&mut self.records);
         records.sort_unstable();
         Named { records, is_named: vec![false; self.keys as usize] }
     }
 
-    /// Counts, and what is wrong: where, and what. `named` is what the checkpoint names; `used` are the keyspaces of the
-    /// databases, `None` if nothing states them.
-    pub(super) fn judge(
-        &self,
-        named: &Named,
-        used: Option<&BTreeSet<Keyspace>>,
-    ) -> (Collections, Vec<(LogAddress, String)>) {
+    /// What is there. `named` is what the checkpoint names; `used` are the keyspaces of the databases, `None` if nothing states them.
+    pub(crate) fn settle(self, named: &Named, used: Option<&BTreeSet<Keyspace>>) -> Collected {
         let is_there =
             |newest: &Newest| newest.is_there && (newest.follows || named.is_named[newest.key as usize]);
         let is_used = |keyspace| used.is_none_or(|used| used.contains(&keys_of(keyspace)));
         let roots =
             self.roots.iter().filter(|((keyspace, _), (newest, _))| is_used(*keyspace) && is_there(newest));
-        let mut objects: HashMap<(Keyspace, u64), Object> = HashMap::new();
-        for ((keyspace, _), (newest, of)) in roots {
-            let wanted = Object { of: *of, found: 0, root: newest.address };
-            objects.insert((leaves_of(*keyspace), of.object), wanted);
-        }
-        let (mut counts, mut loose) =
-            (Collections { roots: objects.len() as u64, leaves: 0 }, Strays::default());
+        let mut roots: Vec<RootRecord> = roots
+            .map(|((keyspace, _), (newest, of))| RootRecord {
+                leaves: leaves_of(*keyspace),
+                of: *of,
+                record: newest.record(),
+            })
+            .collect();
+        roots.sort_unstable_by_key(|root| (root.leaves, root.of.object, std::cmp::Reverse(root.record.seq)));
+        let (mut nodes, mut loose) = (Vec::new(), Vec::new());
         let leaves =
             self.leaves.iter().filter(|((keyspace, ..), newest)| is_used(*keyspace) && is_there(newest));
-        for ((keyspace, number, leaf), newest) in leaves {
-            match objects.get_mut(&(*keyspace, *number)).filter(|object| object.of.has(*leaf)) {
-                Some(object) => (object.found, counts.leaves) = (object.found + 1, counts.leaves + 1),
-                None if self.notes.get(&(*keyspace, *number)).is_some_and(is_there) => {}
-                None => loose.add(1, newest.address),
+        for ((leaves, object, number), newest) in leaves {
+            let node = Node { leaves: *leaves, object: *object, number: *number, record: newest.record() };
+            let at = roots.partition_point(|root| (root.leaves, root.of.object) < (*leaves, *object));
+            let root = roots.get(at).filter(|root| (root.leaves, root.of.object) == (*leaves, *object));
+            match root.filter(|root| root.of.has(*number)) {
+                Some(_) => nodes.push(node),
+                None => {
+                    let note = self.notes.get(&(*leaves, *object));
+                    loose.push(Loose { node, is_noted: note.is_some_and(is_there) });
+                }
             }
         }
-        let (mut hurt, mut missing) = (Strays::default(), 0);
-        for object in objects.values().filter(|object| object.found < object.of.count()) {
-            hurt.add(1, object.root);
-            missing += object.of.count() - object.found;
-        }
-        let hurt = hurt.fault(|count| format!("{missing} leaves of {count} large collections are missing"));
-        let loose = loose.fault(|count| format!("{count} leaves belong to no collection"));
-        (counts, hurt.into_iter().chain(loose).collect())
+        Collected { roots, nodes: Nodes::new(nodes, self.changes), loose }
     }
 }
 
@@ -210,11 +230,6 @@ impl From<crate::paged::Root> for Root {
 }
 
 impl Root {
-    /// Leaves and nodes.
-    fn count(self) -> u64 {
-        u64::from(self.leaves) + u64::from(self.nodes)
-    }
-
     /// Whether the leaf or node with this number is one of it.
     fn has(self, number: u32) -> bool {
         if number & NODE == 0 { number < self.leaves } else { number & !NODE < self.nodes }
@@ -223,7 +238,7 @@ impl Root {
 
 impl Named {
     /// The checkpoint names the record with this seq.
-    pub(super) fn name(&mut self, seq: Seq) {
+    pub(crate) fn name(&mut self, seq: Seq) {
         if let Ok(at) = self.records.binary_search_by_key(&seq, |(seq, _)| *seq) {
             self.is_named[self.records[at].1 as usize] = true;
         }
@@ -231,6 +246,15 @@ impl Named {
 }
 
 impl Newest {
+    /// Of a key of which only changes were met.
+    fn unknown(key: u32) -> Self {
+        Self { key, seq: Seq::NONE, address: LogAddress::default(), follows: false, is_there: false }
+    }
+
+    fn record(&self) -> Record {
+        Record { key: self.key, seq: self.seq, address: self.address }
+    }
+
     /// Takes the place of `self` if it is newer; returns whether it did. Of copies of one record one follows the checkpoint, or none.
     fn on(&mut self, other: Self) -> bool {
         self.follows |= other.follows && other.seq == self.seq;
@@ -239,16 +263,5 @@ impl Newest {
             *self = Self { key: self.key, ..other };
         }
         is_newer
-    }
-}
-
-impl Strays {
-    fn add(&mut self, count: u64, address: LogAddress) {
-        self.first = if self.count == 0 { address } else { self.first.min(address) };
-        self.count += count;
-    }
-
-    fn fault(self, what: impl Fn(u64) -> String) -> Option<(LogAddress, String)> {
-        (self.count > 0).then(|| (self.first, what(self.count)))
     }
 }

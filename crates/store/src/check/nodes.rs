@@ -1,0 +1,215 @@
+//! Roots, leaves and other nodes as they are: a base and the changes on it, read by their addresses and folded.
+//!
+//! One of them is in memory at a time. Each costs a read of its base and one of each change that lies on it.
+
+use journal::{Keyspace, LogAddress, Seq, StoppedFolder};
+
+use super::leaves::Collected;
+use crate::log::fold::fold;
+use crate::record::{self, Changes, Payload};
+use crate::tree::NODE;
+
+/// The newest base of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// Counts keys; changes name it.
+    pub(crate) key: u32,
+    pub(crate) seq: Seq,
+    pub(crate) address: LogAddress,
+}
+
+/// A change of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    /// [`Record::key`].
+    pub(crate) key: u32,
+    pub(crate) seq: Seq,
+    pub(crate) address: LogAddress,
+}
+
+/// A leaf, or another node, that is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    /// Its keyspace.
+    pub(crate) leaves: Keyspace,
+    pub(crate) object: u64,
+    /// As in its key: nodes of trees have [`NODE`].
+    pub(crate) number: u32,
+    pub(crate) record: Record,
+}
+
+impl Node {
+    fn place(&self) -> (Keyspace, u64, u32) {
+        (self.leaves, self.object, self.number)
+    }
+}
+
+/// All leaves and nodes of collections, and all changes.
+pub(crate) struct Nodes {
+    /// By keyspace, object and number.
+    nodes: Vec<Node>,
+    /// By key and seq; of copies one.
+    changes: Vec<Change>,
+}
+
+impl Nodes {
+    /// These, in any order.
+    pub(super) fn new(mut nodes: Vec<Node>, mut changes: Vec<Change>) -> Self {
+        nodes.sort_unstable_by_key(Node::place);
+        changes.sort_unstable_by_key(|change| (change.key, change.seq, change.address));
+        changes.dedup_by_key(|change| (change.key, change.seq));
+        Self { nodes, changes }
+    }
+
+    /// How many leaves and nodes there are.
+    pub(super) fn len(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
+    /// Those of an object, by number: leaves that are found by hash, then nodes of the tree.
+    pub(crate) fn of(&self, leaves: Keyspace, object: u64) -> (&[Node], &[Node]) {
+        let before = |number| move |node: &Node| node.place() < (leaves, object, number);
+        let from = self.nodes.partition_point(before(0));
+        let nodes = &self.nodes[from..];
+        let of = |node: &Node| (node.leaves, node.object) == (leaves, object);
+        let nodes = &nodes[..nodes.partition_point(of)];
+        nodes.split_at(nodes.partition_point(before(NODE)))
+    }
+
+    fn changes_of(&self, record: &Record) -> &[Change] {
+        let from =
+            self.changes.partition_point(|change| (change.key, change.seq) <= (record.key, record.seq));
+        let changes = &self.changes[from..];
+        &changes[..changes.partition_point(|change| change.key == record.key)]
+    }
+}
+
+/// What a key is.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// Of its base, without SHARED.
+    pub(crate) kind: u8,
+    payload: Vec<u8>,
+    /// The last effect that is in it.
+    pub(crate) seq: Seq,
+    /// As in records; 0: none.
+    pub(crate) expiry_ms: u64,
+    /// Why changes that follow are left out.
+    pub(crate) cut: Option<String>,
+}
+
+impl State {
+    fn parts(&self) -> (&[u8], &[u8]) {
+        match record::decode(self.kind, &self.payload) {
+            Some(Payload::Whole { key, value }) => (key, value),
+            _ => unreachable!("it was decoded when it was read"),
+        }
+    }
+
+    /// The key.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.parts().0
+    }
+
+    /// The value.
+    pub(crate) fn value(&self) -> &[u8] {
+        self.parts().1
+    }
+}
+
+/// Reads what keys are.
+pub(crate) struct Reader<'a> {
+    folder: StoppedFolder<'a>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(folder: StoppedFolder<'a>) -> Self {
+        Self { folder }
+    }
+
+    /// What the key of `record` is.
+    ///
+    /// # Errors
+    /// Why its base cannot be read.
+    pub(crate) fn state(&mut self, nodes: &Nodes, record: &Record) -> Result<State, String> {
+        let mut payload = Vec::new();
+        let header = self.folder.read(record.address, PAYLOAD_BYTES, &mut payload);
+        let header = header.map_err(|error| error.to_string())?;
+        let kind = header.kind & !record::SHARED;
+        if header.seq != record.seq || !matches!(record::decode(kind, &payload), Some(Payload::Whole { .. }))
+        {
+            return Err("another record is in the place of its own".to_owned());
+        }
+        let mut state = State { kind, payload, seq: header.seq, expiry_ms: header.expiry_ms, cut: None };
+        let mut bodies = Vec::new();
+        for change in nodes.changes_of(record) {
+            state.cut = self.take_change(change, &mut state, &mut bodies).err();
+            if state.cut.is_some() {
+                break;
+            }
+        }
+        state.fold(bodies);
+        Ok(state)
+    }
+
+    /// Reads a change that follows `state` and the changes in `bodies`.
+    fn take_change(
+        &mut self,
+        change: &Change,
+        state: &mut State,
+        bodies: &mut Vec<(u8, Vec<u8>)>,
+    ) -> Result<(), String> {
+        let mut payload = Vec::new();
+        let header = self.folder.read(change.address, PAYLOAD_BYTES, &mut payload);
+        let header = header.map_err(|error| format!("a change of it cannot be read: {error}"))?;
+        if header.seq != change.seq || record::since(header.kind, &payload) > state.seq {
+            return Err("a change of it is of a state that is not there".to_owned());
+        }
+        let is_expiry = record::changes(header.kind) == Some(Changes::Expiry);
+        if is_expiry || header.expiry_ms != 0 {
+            state.expiry_ms = header.expiry_ms;
+        }
+        if !is_expiry {
+            bodies.push((header.kind, payload));
+        }
+        state.seq = header.seq;
+        Ok(())
+    }
+}
+
+impl State {
+    /// Lets these changes, oldest first, become part of the value.
+    fn fold(&mut self, changes: Vec<(u8, Vec<u8>)>) {
+        if changes.is_empty() {
+            return;
+        }
+        if let Some(folded) = fold(&self.payload, self.kind, &changes) {
+            self.payload = folded;
+            return;
+        }
+        self.cut = Some("a change of it does not fit".to_owned());
+        for change in changes {
+            let Some(folded) = fold(&self.payload, self.kind, &[change]) else { return };
+            self.payload = folded;
+        }
+    }
+}
+
+/// What is there, and its reader.
+pub(crate) struct Found<'a> {
+    pub(crate) collected: Collected,
+    pub(crate) reader: Reader<'a>,
+}
+
+impl Found<'_> {
+    /// What the key of `record` is.
+    ///
+    /// # Errors
+    /// As [`Reader::state`].
+    pub(crate) fn state(&mut self, record: &Record) -> Result<State, String> {
+        self.reader.state(&self.collected.nodes, record)
+    }
+}
+
+/// About how long the payload of a node is.
+const PAYLOAD_BYTES: usize = 4 << 10;
