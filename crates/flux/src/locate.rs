@@ -52,10 +52,7 @@ impl Places {
             | Problem::DuplicateField { component, .. }
             | Problem::ZeroParallelism { component, .. }
             | Problem::IdleExecutors { component, .. }
-            | Problem::NoInput { component }
-            | Problem::NoCode { component }
-            | Problem::OtherKind { component }
-            | Problem::NoGrouping { component, .. } => self.component(component),
+            | Problem::NoInput { component } => self.component(component),
             Problem::CycleWithBarriers(path) => self.cycle(path),
             Problem::NoSpout | Problem::EmptyId | Problem::ZeroSetting { .. } | Problem::TooMany { .. } => {
                 self.topology
