@@ -9,7 +9,7 @@ const FLOORS: &[&[&str]] = &[
     &["capture", "clock", "resp", "ticket", "vfs"],
     &["journal", "reactor"],
     &["store", "topology", "transport", "txn"],
-    &["flux", "sql", "worker"],
+    &["flux", "shell", "sql", "worker"],
     &["bench", "console", "server"],
     &["evenkeel", "fuzz", "xtask"],
 ];

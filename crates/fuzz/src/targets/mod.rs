@@ -7,6 +7,7 @@ mod journal;
 mod resp;
 mod server;
 mod settings;
+mod shell;
 mod sql;
 mod store;
 mod transport;
@@ -169,6 +170,13 @@ pub const TARGETS: &[Target] = &[
         seeds: settings::seeds,
         words: settings::WORDS,
         input_bytes_max: 4_096,
+    },
+    Target {
+        name: "shell-output",
+        run: shell::output,
+        seeds: shell::seeds,
+        words: shell::WORDS,
+        input_bytes_max: 512,
     },
     Target {
         name: "transport-chunk",
