@@ -12,6 +12,7 @@
 //! | [`value`], [`values`], [`grouping`] | a value; a tuple's values in one buffer; which tasks get it |
 //! | [`anchor`], [`tracker`] | what ties a tuple to its spout batch; what a spout task has not finished |
 //! | [`parcel`], [`channel`] | what tasks send each other; order and credits of one channel |
+//! | [`wire`] | the bytes of all this between two processes |
 //! | [`spout`], [`bolt`] | one task: queues, credits, parcels, ticks, moves; `emitter` is what both send with |
 //! | [`changes`], [`epochs`] | what a task changes in an epoch; exactly-once: one group of all tasks, new generations |
 //! | [`lifecycle`] | activate, deactivate, kill with a wait |
@@ -49,6 +50,7 @@ mod ticks;
 pub mod tracker;
 pub mod value;
 pub mod values;
+pub mod wire;
 
 pub use emitter::{Emitted, Wiring};
 pub use plan::Plan;

@@ -40,6 +40,29 @@ impl Values {
         Self(bytes.into())
     }
 
+    /// The values in this layout; `None` if it is not one: ends that fall, or bytes that belong to no value.
+    #[must_use]
+    pub fn from_bytes(bytes: Bytes) -> Option<Self> {
+        let (count, rest) = bytes.split_first_chunk::<COUNT_BYTES>()?;
+        let count = usize::from(u16::from_le_bytes(*count));
+        let (ends, data) = rest.split_at_checked(count * END_BYTES)?;
+        let mut last = 0;
+        for end in ends.as_chunks::<END_BYTES>().0 {
+            let end = u32::from_le_bytes(*end);
+            if end < last {
+                return None;
+            }
+            last = end;
+        }
+        (last as usize == data.len()).then_some(Self(bytes))
+    }
+
+    /// The layout.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// How many values there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -106,6 +129,21 @@ mod tests {
         assert_eq!((values.len(), values.field(3), values.size_bytes()), (3, None, 2 + 12 + 5));
         assert_eq!(values.clone().0.as_ptr(), values.0.as_ptr());
         assert_eq!(format!("{values:?}"), r#"["", "word", "7"]"#);
+    }
+
+    #[test]
+    fn layout_is_read_back_and_one_that_does_not_agree_is_none() {
+        let values = Values::new(&["ab", "", "c"]);
+        assert_eq!(Values::from_bytes(Bytes::copy_from_slice(values.as_bytes())), Some(values.clone()));
+        let changed = |at: usize, byte: u8| {
+            let mut bytes = values.as_bytes().to_vec();
+            bytes[at] = byte;
+            Values::from_bytes(bytes.into())
+        };
+        assert_eq!(changed(2, 3), None, "the second value would end before it begins");
+        assert_eq!(changed(10, 2), None, "a byte would belong to no value");
+        assert_eq!(changed(0, 200), None, "more values than bytes");
+        assert_eq!(Values::from_bytes(Bytes::new()), None);
     }
 
     #[test]

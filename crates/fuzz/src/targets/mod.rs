@@ -10,6 +10,7 @@ mod settings;
 mod shell;
 mod sql;
 mod store;
+mod topology;
 mod transport;
 mod txn;
 
@@ -177,6 +178,20 @@ pub const TARGETS: &[Target] = &[
         seeds: shell::seeds,
         words: shell::WORDS,
         input_bytes_max: 512,
+    },
+    Target {
+        name: "topology-envelope",
+        run: topology::envelope,
+        seeds: topology::envelope_seeds,
+        words: topology::WORDS,
+        input_bytes_max: 300,
+    },
+    Target {
+        name: "topology-value",
+        run: topology::value,
+        seeds: topology::value_seeds,
+        words: topology::WORDS,
+        input_bytes_max: 200,
     },
     Target {
         name: "transport-chunk",
