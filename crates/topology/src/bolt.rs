@@ -216,6 +216,12 @@ impl BoltTask {
         Ok(())
     }
 
+    /// The tasks that got what the component emitted last.
+    #[must_use]
+    pub fn targets(&self) -> &[TaskId] {
+        self.emitter.targets()
+    }
+
     /// The component has finished a tuple.
     ///
     /// # Errors

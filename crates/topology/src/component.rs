@@ -74,6 +74,12 @@ pub trait Bolt: Send {
         Ok(())
     }
 
+    /// Whether it takes a tuple now. If not, tuples and ticks wait, those who send them are slowed down, and it is asked again when
+    /// its [`Waker`] was called.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// Processes a tuple. What it emits meanwhile is anchored to this tuple.
     ///
     /// # Errors

@@ -157,6 +157,11 @@ impl Emitter {
         }
     }
 
+    /// The tasks that got what was emitted last.
+    pub(crate) fn targets(&self) -> &[TaskId] {
+        &self.targets
+    }
+
     /// A number for the next tuple with several sources.
     pub(crate) fn next_join(&mut self) -> u64 {
         self.joins += 1;

@@ -82,6 +82,12 @@ impl<'a> BoltOut<'a> {
         self.task.emit(stream, tuple.values, tuple.anchors, tuple.direct)
     }
 
+    /// The tasks that got what was emitted last.
+    #[must_use]
+    pub fn targets(&self) -> &[TaskId] {
+        self.task.targets()
+    }
+
     /// A tuple is finished.
     ///
     /// # Errors

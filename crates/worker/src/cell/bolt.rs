@@ -42,7 +42,7 @@ impl BoltCell {
         self.pace.begin_turn(now);
         let mut is_long = false;
         while !is_long
-            && self.seat.is_taken()
+            && self.seat.is_ready()
             && let Some(input) = self.task.next_input(now)
         {
             is_long = match input {

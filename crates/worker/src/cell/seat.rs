@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use clock::Nanos;
-use topology::component::Fault;
+use topology::component::{Bolt, Fault};
 
 /// The place of a component.
 #[derive(Debug)]
@@ -92,6 +92,14 @@ impl<C: ?Sized> Seat<C> {
     fn lose(&mut self, now: Nanos) {
         self.clear();
         self.until = now + self.losses.pause(now);
+    }
+}
+
+impl Seat<dyn Bolt> {
+    /// Whether there is a bolt that takes a tuple.
+    pub(super) fn is_ready(&self) -> bool {
+        // One that panics here does so again when it is called, and is gone then.
+        self.component.as_ref().is_some_and(|bolt| guarded(|| bolt.is_ready()).unwrap_or(true))
     }
 }
 

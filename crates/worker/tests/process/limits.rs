@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
-use topology::component::Outcome;
+use topology::bolt::TupleId;
+use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Tuple, Waker};
 
 use crate::fixture::{GRACE, Test, all_acked};
 
@@ -54,4 +55,42 @@ fn full_queue_stops_the_spout_before_its_own_bound() {
     assert!(running.kill(GRACE).is_finished);
     let most = out_most.load(Ordering::Relaxed);
     assert!(most < 400, "{most} tuples of about 60 B were out over a channel of {QUEUE_BYTES} B");
+}
+
+/// Has one tuple at a time, and finishes it when it is called again.
+#[derive(Default)]
+struct OneAtATime {
+    held: Option<TupleId>,
+    waker: Option<Waker>,
+}
+
+impl Bolt for OneAtATime {
+    fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        self.waker = Some(context.waker());
+        Ok(())
+    }
+
+    fn is_ready(&self) -> bool {
+        self.held.is_none()
+    }
+
+    fn execute(&mut self, tuple: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        assert_eq!(self.held.replace(tuple.id()), None, "it was not ready");
+        self.waker.as_ref().unwrap().wake();
+        Ok(Outcome::Keep)
+    }
+
+    fn wake(&mut self, out: &mut BoltOut<'_>) -> Result<(), Fault> {
+        Ok(self.held.take().map_or(Ok(()), |tuple| out.ack(tuple))?)
+    }
+}
+
+#[test]
+fn bolt_that_is_not_ready_gets_its_next_tuple_after_it_was_woken() {
+    let mut test = Test::new(1_000);
+    test.builder.set_bolt("one", OneAtATime::default).shuffle("numbers");
+    let (running, told) = test.start(2);
+    all_acked(&told, 1_000);
+    let ended = running.kill(GRACE);
+    assert_eq!((ended.is_finished, ended.stats.component("one").unwrap().restarts), (true, 0));
 }
