@@ -10,8 +10,10 @@
 //! | [`framing`], [`message`] | what a child says: messages that end with a line `end`, JSON |
 //! | [`speak`], [`handshake`] | what a child is told |
 //! | [`pulse`] | whether a child still answers |
+//! | [`supervisor`], `child`, `lines` | keeps a child running; one child, its pipes and its end; its standard error |
+//! | [`bolt`], [`spout`] | the components |
 //!
-//! What is above has no I/O, and takes time as an argument.
+//! The first four have no I/O, and take time as an argument.
 //!
 //! Invariants
 //!   1. A message, a line of the log, and all that waits for a child or for its component have a bound in bytes.
@@ -20,11 +22,19 @@
 //! Out of scope: MessagePack.
 //! Source: the protocol is that of Apache Storm 2.8, as `pystorm` speaks it.
 
+pub mod bolt;
+mod child;
 pub mod framing;
 pub mod handshake;
 mod json;
+mod lines;
 pub mod message;
 pub mod pulse;
 pub mod speak;
+pub mod spout;
+pub mod supervisor;
 
+pub use bolt::ShellBolt;
 pub use message::{Emit, Garbage, Level, Message};
+pub use spout::ShellSpout;
+pub use supervisor::{Limits, Spec};

@@ -1,0 +1,179 @@
+//! A bolt that is a process.
+//!
+//! Invariants
+//!   1. A tuple that was taken is acknowledged or failed by the child, or fails with it: none is forgotten.
+//!   2. At most `tuples_max` are told and not finished, and about `waiting_bytes_max` wait to be told: beyond it no tuple is taken, so
+//!      the queue before the bolt fills and stops its sources.
+
+use std::collections::{HashMap, VecDeque};
+
+use topology::bolt::TupleId;
+use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
+use topology::message::Misuse;
+
+use crate::message::{Emit, Message};
+use crate::speak::{self, Told};
+use crate::supervisor::{Event, Spec, Supervisor};
+
+/// A bolt that a child executes.
+#[derive(Debug)]
+pub struct ShellBolt {
+    spec: Spec,
+    tick_s: u64,
+    supervisor: Option<Supervisor>,
+    /// The life of the child that is told tuples.
+    life: Option<u64>,
+    /// What the child has, by the numbers that it was told.
+    open: HashMap<u64, TupleId>,
+    last: u64,
+    events: VecDeque<Event>,
+}
+
+impl ShellBolt {
+    /// A bolt that runs `spec`, once it is prepared.
+    #[must_use]
+    pub fn new(spec: Spec) -> Self {
+        Self {
+            spec,
+            tick_s: 0,
+            supervisor: None,
+            life: None,
+            open: HashMap::new(),
+            last: speak::NOBODYS,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Handles what has happened; an error is for the log alone.
+    fn on_events(&mut self, out: &mut BoltOut<'_>) -> Result<(), Fault> {
+        let mut events = std::mem::take(&mut self.events);
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.take(&mut events);
+        }
+        let mut result = Ok(());
+        for event in events.drain(..) {
+            match event {
+                Event::Started(life) => self.life = Some(life),
+                Event::Ended(why) => result = Err(self.on_end(&why, out)),
+                // What a child says after a mistake is of no interest: it is being ended.
+                Event::Said(_) if self.life.is_none() => {}
+                Event::Said(message) => {
+                    if let Err(why) = self.on_message(message, out) {
+                        self.end_child(why);
+                    }
+                }
+            }
+        }
+        self.events = events;
+        result
+    }
+
+    fn on_message(&mut self, message: Message, out: &mut BoltOut<'_>) -> Result<(), String> {
+        match message {
+            Message::Emit(emit) => self.emit(emit, out),
+            Message::Ack(speak::NOBODYS) | Message::Fail(speak::NOBODYS) => Ok(()),
+            Message::Ack(id) => out.ack(self.close(id, "ack")?).map_err(|misuse| misuse.to_string()),
+            Message::Fail(id) => {
+                let tuple = self.close(id, "fail")?;
+                out.fail(tuple, &Fault::new("the child failed it")).map_err(|misuse| misuse.to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A tuple that the child is done with.
+    fn close(&mut self, id: u64, command: &str) -> Result<TupleId, String> {
+        self.open.remove(&id).ok_or_else(|| unknown(command, id))
+    }
+
+    fn emit(&mut self, emit: Emit, out: &mut BoltOut<'_>) -> Result<(), String> {
+        let mut anchors = Vec::with_capacity(emit.anchors.len());
+        for &id in emit.anchors.iter().filter(|&&id| id != speak::NOBODYS) {
+            anchors.push(*self.open.get(&id).ok_or_else(|| unknown("emit", id))?);
+        }
+        let Emit { stream, values, direct, needs_task_ids, .. } = emit;
+        let sent = out.send(Outgoing { stream: &stream, values, anchors: &anchors, direct });
+        sent.map_err(|misuse: Misuse| format!("it emitted what it may not: {misuse}"))?;
+        if needs_task_ids && direct.is_none() {
+            let tasks = out.targets();
+            self.tell(|bytes| speak::task_ids(tasks, bytes));
+        }
+        Ok(())
+    }
+
+    /// Tells the child something, if it lives; if it does not, its end is among the events to come.
+    fn tell<R>(&self, append: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
+        self.supervisor.as_ref()?.tell(self.life?, 0, append)
+    }
+
+    /// Ends the child for what it did.
+    fn end_child(&mut self, why: String) {
+        if let (Some(supervisor), Some(life)) = (&self.supervisor, self.life.take()) {
+            supervisor.end(life, why);
+        }
+    }
+
+    /// All that the child had fails.
+    fn on_end(&mut self, why: &str, out: &mut BoltOut<'_>) -> Fault {
+        self.life = None;
+        let fault = Fault::new(format!("its child has ended: {why}"));
+        for (_, tuple) in self.open.drain() {
+            // Its tuple may be gone: the runner fails all when a component panics.
+            let _ = out.fail(tuple, &fault);
+        }
+        fault
+    }
+}
+
+impl Bolt for ShellBolt {
+    fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        let interval = context.plan().tick_interval(context.component());
+        self.tick_s = interval.map_or(0, |interval| interval.as_secs());
+        let supervisor = Supervisor::start(&self.spec, context.plan(), context.task(), context.waker())?;
+        self.supervisor = Some(supervisor);
+        Ok(())
+    }
+
+    fn is_ready(&self) -> bool {
+        let limits = &self.spec.limits;
+        let has_room = |supervisor: &Supervisor| supervisor.waiting_bytes() < limits.waiting_bytes_max;
+        self.life.is_some()
+            && self.open.len() < limits.tuples_max
+            && self.supervisor.as_ref().is_some_and(has_room)
+    }
+
+    fn execute(&mut self, tuple: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        self.last += 1;
+        let (component, stream) = (tuple.component(), tuple.stream().id.as_str());
+        let told = Told { id: self.last, component, stream, task: tuple.task() };
+        let fields = (0..tuple.values().len()).filter_map(|place| tuple.values().value(place));
+        let values = fields.collect::<Result<Vec<_>, _>>()?;
+        match self.tell(|bytes| speak::tuple(told, values, bytes)) {
+            Some(Err((place, why))) => {
+                Err(Fault::fatal(format!("field {place} cannot be told to a child: {why}")))
+            }
+            Some(Ok(())) | None => {
+                self.open.insert(told.id, tuple.id());
+                Ok(Outcome::Keep)
+            }
+        }
+    }
+
+    fn tick(&mut self, _: &mut BoltOut<'_>) -> Result<(), Fault> {
+        let interval_s = self.tick_s;
+        self.tell(|bytes| speak::tick(interval_s, bytes));
+        Ok(())
+    }
+
+    fn wake(&mut self, out: &mut BoltOut<'_>) -> Result<(), Fault> {
+        self.on_events(out)
+    }
+
+    fn close(&mut self) {
+        self.supervisor = None;
+    }
+}
+
+fn unknown(command: &str, id: u64) -> String {
+    format!("`{command}` of the tuple {id}, which it does not have")
+}

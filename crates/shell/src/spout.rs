@@ -1,0 +1,196 @@
+//! A spout that is a process.
+//!
+//! A child answers each command with `sync`. Several `next` are told at a time, as far as there is room for tuples, so that child and
+//! topology do not wait for each other. A child that has nothing is asked again after a pause, which doubles from 1 ms to 64 ms.
+//!
+//! Tuples are tried again here, not by the child: it hears `fail` when one is given up.
+//!
+//! Out of scope: replies to `need_task_ids`. A tuple leaves later, when its batch does: the child is told no tasks.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use serde_json::Value as Json;
+use topology::component::{Context, Fault, Next, Spout, SpoutOut};
+use topology::tracker::{DeadLetter, Position};
+
+use crate::message::{Emit, Message};
+use crate::speak::{self, Command};
+use crate::supervisor::{Event, Spec, Supervisor};
+
+/// A spout whose tuples a child emits.
+#[derive(Debug)]
+pub struct ShellSpout {
+    spec: Spec,
+    supervisor: Option<Supervisor>,
+    /// The life of the child that is told commands.
+    life: Option<u64>,
+    /// Commands that the child has not answered; whether each is a `next`.
+    told: VecDeque<bool>,
+    /// What the child knows its tuples by.
+    ids: HashMap<u128, Json>,
+    last: u128,
+    /// The child has emitted since it was asked.
+    has_emitted: bool,
+    /// How long a child that has nothing is left alone.
+    idle: Duration,
+    is_active: bool,
+    events: VecDeque<Event>,
+}
+
+impl ShellSpout {
+    /// A spout that runs `spec`, once it is opened.
+    #[must_use]
+    pub fn new(spec: Spec) -> Self {
+        Self {
+            spec,
+            supervisor: None,
+            life: None,
+            told: VecDeque::new(),
+            ids: HashMap::new(),
+            last: 0,
+            has_emitted: true,
+            idle: IDLE_MIN,
+            is_active: true,
+            events: VecDeque::new(),
+        }
+    }
+
+    fn on_events(&mut self, out: &mut SpoutOut<'_>) -> Result<(), Fault> {
+        let mut events = std::mem::take(&mut self.events);
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.take(&mut events);
+        }
+        let mut result = Ok(());
+        for event in events.drain(..) {
+            match event {
+                Event::Started(life) => self.on_start(life),
+                Event::Ended(why) => {
+                    self.forget();
+                    result = Err(Fault::new(format!("its child has ended: {why}")));
+                }
+                Event::Said(_) if self.life.is_none() => {}
+                Event::Said(Message::Emit(emit)) => {
+                    if let Err(why) = self.emit(emit, out) {
+                        self.end_child(why);
+                    }
+                }
+                Event::Said(Message::Sync) => {
+                    self.told.pop_front();
+                }
+                Event::Said(message) => self.end_child(format!("a spout has no {message:?}")),
+            }
+        }
+        self.events = events;
+        result
+    }
+
+    fn on_start(&mut self, life: u64) {
+        self.life = Some(life);
+        let state = if self.is_active { Command::Activate } else { Command::Deactivate };
+        self.tell(&state);
+    }
+
+    fn emit(&mut self, emit: Emit, out: &mut SpoutOut<'_>) -> Result<(), String> {
+        self.last += 1;
+        let Emit { stream, values, id, direct, needs_task_ids, .. } = emit;
+        let sent = out.send(&stream, Position(self.last), values, direct);
+        sent.map_err(|misuse| format!("it emitted what it may not: {misuse}"))?;
+        (self.has_emitted, self.idle) = (true, IDLE_MIN);
+        if let Some(id) = id {
+            self.ids.insert(self.last, id);
+        }
+        if let (true, None, Some(supervisor), Some(life)) =
+            (needs_task_ids, direct, &self.supervisor, self.life)
+        {
+            supervisor.tell(life, 0, |bytes| speak::task_ids(&[], bytes));
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, command: &Command) {
+        let (Some(supervisor), Some(life)) = (&self.supervisor, self.life) else { return };
+        if supervisor.tell(life, 1, |bytes| speak::command(command, bytes)).is_some() {
+            self.told.push_back(*command == Command::Next);
+        }
+    }
+
+    fn end_child(&mut self, why: String) {
+        if let (Some(supervisor), Some(life)) = (&self.supervisor, self.life) {
+            supervisor.end(life, why);
+        }
+        self.forget();
+    }
+
+    /// A new child knows nothing of the tuples of the one before.
+    fn forget(&mut self) {
+        self.life = None;
+        self.told.clear();
+        self.ids.clear();
+    }
+
+    /// Asks for as many tuples as there is room for; when to look again.
+    fn ask(&mut self, room: usize) -> Next {
+        let asked = self.told.iter().filter(|&&is_next| is_next).count();
+        if self.life.is_none() || asked > 0 {
+            return Next::Woken;
+        }
+        if !std::mem::take(&mut self.has_emitted) {
+            self.has_emitted = true; // it is asked after the pause
+            let pause = self.idle;
+            self.idle = (pause * 2).min(IDLE_MAX);
+            return Next::After(pause);
+        }
+        if room == 0 {
+            return Next::Now; // it is called when there is room
+        }
+        for _ in 0..room.min(NEXTS_MAX) {
+            self.tell(&Command::Next);
+        }
+        Next::Woken
+    }
+}
+
+impl Spout for ShellSpout {
+    fn open(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        let supervisor = Supervisor::start(&self.spec, context.plan(), context.task(), context.waker())?;
+        self.supervisor = Some(supervisor);
+        Ok(())
+    }
+
+    fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
+        self.on_events(out)?;
+        Ok(self.ask(out.room()))
+    }
+
+    fn ack(&mut self, position: Position) {
+        if let Some(id) = self.ids.remove(&position.0) {
+            self.tell(&Command::Ack(id));
+        }
+    }
+
+    fn fail(&mut self, letter: &DeadLetter) {
+        if let Some(id) = self.ids.remove(&letter.original.position.0) {
+            self.tell(&Command::Fail(id));
+        }
+    }
+
+    fn activate(&mut self) {
+        self.is_active = true;
+        self.tell(&Command::Activate);
+    }
+
+    fn deactivate(&mut self) {
+        self.is_active = false;
+        self.tell(&Command::Deactivate);
+    }
+
+    fn close(&mut self) {
+        self.supervisor = None;
+    }
+}
+
+/// Commands that a child is told before it has answered.
+const NEXTS_MAX: usize = 32;
+const IDLE_MIN: Duration = Duration::from_millis(1);
+const IDLE_MAX: Duration = Duration::from_millis(64);

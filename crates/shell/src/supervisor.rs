@@ -1,0 +1,161 @@
+//! Keeps a child running, on a thread of its own: starts it, carries bytes, asks whether it lives, ends it, waits, starts the next one.
+//!
+//! ```text
+//!  start -> handshake -> pid -> Event::Started(life) ... Event::Said ... -> Event::Ended(why) -> pause -> start
+//! ```
+//!
+//! A *life* is one run of a child. What is sent is for a life: it is dropped if that one is over.
+//!
+//! Invariants
+//!   1. After [`Event::Ended`] nothing of that life comes, and none of its processes is left.
+//!   2. What waits for the component has at most `inbox_bytes_max`, and what one read gives beyond it: then the child's pipe fills.
+//!   3. A pause doubles from `pause_min` to `pause_max`; a life of a minute sets it back.
+//!
+//! **Bounds.** What waits for the child is the component's matter ([`Supervisor::waiting_bytes`]).
+
+mod attend;
+mod shared;
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use clock::{Clock, SystemClock};
+use serde_json::{Map, Value as Json};
+use topology::Plan;
+use topology::component::Waker;
+use topology::definition::Kind;
+use topology::ids::TaskId;
+
+use crate::message::Message;
+use attend::Attendant;
+use shared::Shared;
+
+/// What a child is.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Where it runs; `None`: where this process does.
+    pub folder: Option<PathBuf>,
+    /// What it is told as its configuration.
+    pub config: Map<String, Json>,
+    /// What it may take.
+    pub limits: Limits,
+}
+
+/// Bounds of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of a message of the child.
+    pub message_bytes_max: usize,
+    /// Bytes of messages that wait for the component, beyond which nothing is read.
+    pub inbox_bytes_max: usize,
+    /// Tuples that a bolt may have told and not finished.
+    pub tuples_max: usize,
+    /// Bytes that may wait to be told.
+    pub waiting_bytes_max: usize,
+    /// A child that owes an answer for so long is killed.
+    pub timeout: Duration,
+    /// Pause after a child has ended.
+    pub pause_min: Duration,
+    /// Pause after many have ended.
+    pub pause_max: Duration,
+    /// Time for a child to end by itself, when its standard input is closed.
+    pub grace: Duration,
+}
+
+/// What a component hears of its child.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A child has answered the handshake. Its life has this number.
+    Started(u64),
+    /// It says something.
+    Said(Message),
+    /// It is gone, and why.
+    Ended(String),
+}
+
+/// Keeps a child running until it is dropped.
+#[derive(Debug)]
+pub struct Supervisor {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Supervisor {
+    /// Starts the thread, and so the child of `task`. `waker` is called when there are events.
+    ///
+    /// # Errors
+    /// The system has no thread or no descriptor. A command that cannot be started is an event.
+    pub fn start(spec: &Spec, plan: &Plan, task: TaskId, waker: Waker) -> io::Result<Self> {
+        let component = plan.component(plan.component_of(task));
+        let shared = Arc::new(Shared::new(waker, spec.limits.inbox_bytes_max)?);
+        let plan = plan.clone();
+        let attendant = Attendant {
+            name: component.id.clone(),
+            task,
+            is_bolt: component.kind == Kind::Bolt,
+            plan,
+            spec: spec.clone(),
+            clock: Arc::new(SystemClock) as Arc<dyn Clock>,
+            shared: Arc::clone(&shared),
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("child of {}", component.id))
+            .spawn(move || attendant.run())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Moves what has happened to `events`.
+    pub fn take(&self, events: &mut VecDeque<Event>) {
+        self.shared.take(events);
+    }
+
+    /// Has what `append` appends written to the child of `life`, which gives `answers` answers to it (a spout's `sync`).
+    ///
+    /// Returns whether that life goes on; if not nothing is appended.
+    pub fn tell<R>(&self, life: u64, answers: u32, append: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
+        self.shared.tell(life, answers, append)
+    }
+
+    /// Bytes that wait to be written.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.shared.waiting_bytes()
+    }
+
+    /// Ends the child of `life`, because of what it did; another one is started after the pause.
+    pub fn end(&self, life: u64, why: String) {
+        self.shared.end(life, why);
+    }
+}
+
+impl Drop for Supervisor {
+    /// Closes the child's standard input, gives it the time that it has to end, and kills what is left.
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has dropped its child.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 4 << 20,
+            inbox_bytes_max: 4 << 20,
+            tuples_max: 1_000,
+            waiting_bytes_max: 1 << 20,
+            timeout: Duration::from_secs(30),
+            pause_min: Duration::from_millis(100),
+            pause_max: Duration::from_secs(10),
+            grace: Duration::from_secs(1),
+        }
+    }
+}
