@@ -28,6 +28,7 @@ pub mod report;
 pub mod servers;
 pub mod suite;
 pub mod svg;
+pub mod topology;
 pub mod transport;
 pub mod tx;
 

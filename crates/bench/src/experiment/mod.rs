@@ -20,6 +20,7 @@ mod remote_test;
 mod replay;
 mod report;
 mod skew;
+mod topology;
 mod transfers;
 mod transport;
 mod tx;
@@ -60,6 +61,8 @@ enum Experiment {
     Transfers(transfers::Transfers),
     /// Messages between two nodes, of 16 B to 64 KiB, beside a plain batched loop over TCP
     Transport(transport::Transport),
+    /// A topology in this process: spouts, levels of bolts, messages of 16 B to 4 KiB, acknowledged or not
+    Topology(topology::Topology),
     /// Keys of all sizes come and go on a server with a small memory.limit; says how much of it is resident at most
     Churn(churn::Churn),
     /// Part of a load of several processes
@@ -85,6 +88,7 @@ pub fn run(bench: &Bench) -> ExitCode {
         Experiment::Tx(test) => (&test.shown, test.run()),
         Experiment::Transfers(test) => (&test.shown, test.run()),
         Experiment::Transport(test) => (&test.shown, test.run()),
+        Experiment::Topology(test) => (&test.shown, test.run()),
         Experiment::Churn(test) => (&test.shown, test.run()),
         Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
     };

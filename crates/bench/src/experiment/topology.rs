@@ -1,0 +1,212 @@
+//! A topology in this process: acknowledged messages a second by size, with acknowledgements and without.
+//!
+//! The test is Storm's speed of light: its options have their names and meanings, its small shape is the default. A "server" of the report
+//! is a way to acknowledge, and a line is a size. Runs of both ways alternate.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use super::arguments::{Numbers, Shown, duration, some_time};
+use super::measure::{Measured, rounded};
+use super::progress::Progress;
+use super::report::{Line, Report};
+use crate::Failure;
+use crate::drive::Tally;
+use crate::topology::{self, Outcome, Shape};
+
+#[derive(Debug, Args)]
+pub(super) struct Topology {
+    #[command(flatten)]
+    pub(super) shown: Shown,
+    /// Tasks of the spout
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    spouts: u32,
+    /// Tasks of each level of bolts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    bolts: u32,
+    /// Levels of bolts, each of which reads the one before
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50))]
+    levels: u32,
+    /// Whether tuples are acknowledged: on, off, or on,off, whose runs alternate
+    #[arg(long, value_name = "WAY,...", value_delimiter = ',', default_value = "on")]
+    acking: Vec<Acking>,
+    /// Bytes of a message
+    #[arg(long, value_name = "N,...", default_value = "16,100,1024,4096")]
+    sizes: Numbers,
+    /// Unfinished tuples of each spout task
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_spout_pending: u32,
+    /// Threads that share all tasks; 0: one for each processor
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
+    threads: u16,
+    /// Duration of a run
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = some_time)]
+    duration: Duration,
+    /// Time before each run that does not count
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration)]
+    warm_up: Duration,
+    /// Runs of each
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    runs: u32,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Acking {
+    On,
+    Off,
+}
+
+impl Topology {
+    /// Measures all, by turns.
+    ///
+    /// # Errors
+    /// The system refuses threads, or a tuple failed.
+    pub(super) fn run(&self) -> Result<Vec<Report>, Failure> {
+        if let Some(too_large) = self.sizes.0.iter().find(|size| **size > SIZE_BYTES_MAX) {
+            return Err(format!("--sizes {too_large}: a message has {SIZE_BYTES_MAX} B at most"));
+        }
+        let progress = Progress::new(self.sizes.0.len() * self.acking.len() * self.runs as usize);
+        let mut ran = vec![vec![Vec::new(); self.sizes.0.len()]; self.acking.len()];
+        for (index, size_bytes) in self.sizes.0.iter().enumerate() {
+            for _ in 0..self.runs {
+                for (acking, ran) in self.acking.iter().zip(&mut ran) {
+                    progress.say(format!("{}, {size_bytes} B", acking.words()));
+                    ran[index].push(topology::run(&self.shape(*acking, *size_bytes))?);
+                    progress.step();
+                }
+            }
+        }
+        Ok(self.acking.iter().zip(&ran).map(|(acking, ran)| self.report(*acking, ran)).collect())
+    }
+
+    fn shape(&self, acking: Acking, size_bytes: usize) -> Shape {
+        Shape {
+            spouts: self.spouts,
+            bolts: self.bolts,
+            levels: self.levels,
+            acks: matches!(acking, Acking::On),
+            size_bytes,
+            max_spout_pending: self.max_spout_pending,
+            threads: self.threads.into(),
+            warm_up: self.warm_up,
+            duration: self.duration,
+        }
+    }
+
+    fn report(&self, acking: Acking, ran: &[Vec<Outcome>]) -> Report {
+        let settings = json!({
+            "spouts": self.spouts,
+            "bolts": self.bolts,
+            "levels": self.levels,
+            "max_spout_pending": self.max_spout_pending,
+            "threads": self.threads,
+            "duration_ms": self.duration.as_millis() as u64,
+            "warm_up_ms": self.warm_up.as_millis() as u64,
+            "runs": self.runs,
+        });
+        let by_size = || self.sizes.0.iter().zip(ran);
+        let figures: Vec<Value> = by_size().map(|(size, ran)| figure(*size, ran)).collect();
+        let mut fields = Map::new();
+        fields.insert("figures".to_owned(), json!(figures));
+        Report {
+            experiment: "topology",
+            server: acking.words().to_owned(),
+            command: None,
+            settings: settings.as_object().cloned().unwrap_or_default(),
+            fields,
+            lines: by_size().map(|(size, ran)| line(*size, ran)).collect(),
+        }
+    }
+}
+
+impl Acking {
+    fn words(self) -> &'static str {
+        match self {
+            Self::On => "acking on",
+            Self::Off => "acking off",
+        }
+    }
+}
+
+fn line(size_bytes: usize, ran: &[Outcome]) -> Line {
+    let (rate, cpu_ns) = (median(ran, per_second), median(ran, cpu_ns_per_message));
+    let (p50, p99) =
+        (median(ran, |outcome| us(outcome.complete.p50)), median(ran, |outcome| us(outcome.complete.p99)));
+    Line {
+        what: format!("{size_bytes} B"),
+        command: format!("EMIT {size_bytes}"),
+        runs: ran.iter().map(measured).collect(),
+        note: format!(
+            "median {rate:.0} messages/s; {cpu_ns:.0} ns of processor time a message; complete in {p50:.0} us, p99 {p99:.0} us"
+        ),
+        ..Line::default()
+    }
+}
+
+fn figure(size_bytes: usize, ran: &[Outcome]) -> Value {
+    json!({
+        "size_bytes": size_bytes,
+        "messages_per_second": rounded(median(ran, per_second)),
+        "cpu_ns_per_message": rounded(median(ran, cpu_ns_per_message)),
+        "complete_us": {
+            "p50": rounded(median(ran, |outcome| us(outcome.complete.p50))),
+            "p99": rounded(median(ran, |outcome| us(outcome.complete.p99))),
+        },
+    })
+}
+
+fn per_second(outcome: &Outcome) -> f64 {
+    outcome.messages as f64 / outcome.took.as_secs_f64().max(1e-9)
+}
+
+fn cpu_ns_per_message(outcome: &Outcome) -> f64 {
+    outcome.cpu.as_nanos() as f64 / outcome.messages.max(1) as f64
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn median(ran: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {
+    let mut figures: Vec<f64> = ran.iter().map(figure).collect();
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn measured(outcome: &Outcome) -> Measured {
+    let tally = Tally { answered: outcome.messages, ..Tally::default() };
+    Measured { tally, took: outcome.took, ..Measured::default() }
+}
+
+/// A tuple must fit into a channel.
+const SIZE_BYTES_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_have_a_figure_for_every_size_and_nothing_fails() {
+        let test = Topology {
+            shown: Shown { json: false, quiet: false, html: None },
+            spouts: 2,
+            bolts: 2,
+            levels: 2,
+            acking: vec![Acking::On, Acking::Off],
+            sizes: Numbers(vec![16, 4_096]),
+            max_spout_pending: 100,
+            threads: 2,
+            duration: Duration::from_millis(150),
+            warm_up: Duration::from_millis(150),
+            runs: 1,
+        };
+        let reports = test.run().expect("measured");
+        assert_eq!(reports.len(), 2);
+        for report in &reports {
+            assert!(report.is_valid() && report.lines.len() == 2, "{}", report.text());
+            assert_eq!(report.fields["figures"].as_array().map(Vec::len), Some(2));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Storm's speed-of-light test in this process: spouts emit one message over and over, levels of bolts pass it on, the last one ends it.
+//!
+//! What is acknowledged within the time counts; without acknowledgements, what the last level has executed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use topology::builder::TopologyBuilder;
+use topology::component::{Bolt, BoltOut, Fault, Next, Outcome as Verdict, Spout, SpoutOut, Tuple};
+use topology::definition::Guarantee;
+use topology::tracker::Position;
+use topology::value::Value;
+use worker::{Latency, Options, Running, Stats};
+
+use crate::Failure;
+
+/// What runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Tasks of the spout.
+    pub spouts: u32,
+    /// Tasks of each level of bolts.
+    pub bolts: u32,
+    /// Levels of bolts.
+    pub levels: u32,
+    /// Tuples are acknowledged; otherwise at most once, and nobody waits for them.
+    pub acks: bool,
+    /// Bytes of a message.
+    pub size_bytes: usize,
+    /// Unfinished tuples of each spout task.
+    pub max_spout_pending: u32,
+    /// Threads; 0: one for each processor.
+    pub threads: usize,
+    /// Time before that does not count.
+    pub warm_up: Duration,
+    /// Time that counts.
+    pub duration: Duration,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// Messages that were acknowledged, or executed at the last level.
+    pub messages: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// Processor time of the process.
+    pub cpu: Duration,
+    /// From emission to acknowledgement.
+    pub complete: Latency,
+}
+
+/// Runs a topology of this shape.
+///
+/// # Errors
+/// The shape is none, threads cannot be started, or a tuple failed.
+pub fn run(shape: &Shape) -> Result<Outcome, Failure> {
+    let program = builder(shape).build().map_err(|problems| {
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        texts.join("; ")
+    })?;
+    let options = Options::with_threads(shape.threads);
+    let running = Running::start(&program, &options).map_err(|error| error.to_string())?;
+    std::thread::sleep(shape.warm_up);
+    let (before, start, cpu) = (done(shape, &running.stats()), std::time::Instant::now(), cpu_time()?);
+    std::thread::sleep(shape.duration);
+    let after = running.stats();
+    let (took, cpu) = (start.elapsed(), cpu_time()?.saturating_sub(cpu));
+    let ended = running.kill(GRACE);
+    let faults: u64 =
+        ended.stats.components.iter().map(|component| component.faults + component.failed).sum();
+    if faults > 0 || !ended.is_finished {
+        return Err(format!("{faults} tuples failed, all finished: {}", ended.is_finished));
+    }
+    let complete = after.component(SPOUT).map_or_else(Latency::default, |spout| spout.complete);
+    Ok(Outcome { messages: done(shape, &after).saturating_sub(before), took, cpu, complete })
+}
+
+fn builder(shape: &Shape) -> TopologyBuilder {
+    let mut builder = TopologyBuilder::new("speed-of-light");
+    let settings = builder.settings();
+    settings.guarantee = if shape.acks { Guarantee::AtLeastOnce } else { Guarantee::AtMostOnce };
+    settings.max_spout_pending = shape.max_spout_pending;
+    settings.channel_bytes_max = CHANNEL_BYTES_MAX;
+    let message: Arc<[u8]> = (0..shape.size_bytes).map(|index| index as u8).collect();
+    builder
+        .set_spout(SPOUT, move || Messages { message: Arc::clone(&message), next: 0 })
+        .tasks(shape.spouts)
+        .outputs(&["message"]);
+    for level in 1..=shape.levels {
+        let from = if level == 1 { SPOUT.to_owned() } else { bolt(level - 1) };
+        let declared = if level == shape.levels {
+            builder.set_bolt(&bolt(level), || End)
+        } else {
+            builder.set_bolt(&bolt(level), || Pass).outputs(&["message"])
+        };
+        declared.tasks(shape.bolts).shuffle(&from);
+    }
+    builder
+}
+
+fn bolt(level: u32) -> String {
+    format!("bolt{level}")
+}
+
+fn done(shape: &Shape, stats: &Stats) -> u64 {
+    if shape.acks {
+        stats.component(SPOUT).map_or(0, |spout| spout.acked)
+    } else {
+        stats.component(&bolt(shape.levels)).map_or(0, |bolt| bolt.executed)
+    }
+}
+
+fn cpu_time() -> Result<Duration, Failure> {
+    crate::process::threads_cpu_seconds(std::process::id()).map(Duration::from_secs_f64)
+}
+
+/// Emits one message over and over. Each tuple has bytes of its own, as those of a source have.
+struct Messages {
+    message: Arc<[u8]>,
+    next: u128,
+}
+
+impl Spout for Messages {
+    fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
+        self.next += 1;
+        out.emit(Position(self.next), &[Value::from(&self.message[..])])?;
+        Ok(Next::Now)
+    }
+}
+
+/// Emits what it gets.
+struct Pass;
+
+impl Bolt for Pass {
+    fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Verdict, Fault> {
+        out.emit(&[tuple.get(0)?])?;
+        Ok(Verdict::Ack)
+    }
+}
+
+/// Reads what it gets.
+struct End;
+
+impl Bolt for End {
+    fn execute(&mut self, tuple: &Tuple<'_>, _out: &mut BoltOut<'_>) -> Result<Verdict, Fault> {
+        std::hint::black_box(tuple.bytes(0)?);
+        Ok(Verdict::Ack)
+    }
+}
+
+const SPOUT: &str = "spout";
+const CHANNEL_BYTES_MAX: u64 = 1 << 20;
+/// For what is under way at the end.
+const GRACE: Duration = Duration::from_secs(30);
