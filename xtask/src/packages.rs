@@ -53,7 +53,7 @@ pub(crate) fn ensure(root: &Path, needs: &[Need]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A Python with redis-py, job queues and drivers of databases in it, made below `target/` once; returns its interpreter.
+/// A Python with redis-py, job queues, drivers of databases and pystorm in it, made below `target/` once; returns its interpreter.
 ///
 /// # Errors
 /// The environment could not be made, or pip could not install a client.
@@ -62,7 +62,8 @@ pub(crate) fn python_with_clients(root: &Path) -> Result<PathBuf, Failure> {
     let folder = root.join("target/venv");
     let python = folder.join("bin/python");
     let works = |code: &str| Run::new(root, &python.to_string_lossy()).args(["-c", code]).read().is_ok();
-    if python.exists() && works("import redis, psycopg, pymysql, pytest, pytest_timeout, rq, celery") {
+    if python.exists() && works("import redis, psycopg, pymysql, pytest, pytest_timeout, rq, celery, pystorm")
+    {
         return Ok(python);
     }
     let make = Run::new(root, "python3").args(["-m", "venv", "--clear", &folder.to_string_lossy()]);
@@ -130,7 +131,7 @@ const SERVICES: [(&str, &str); 5] = [
     ("redis-server", "redis-server"),
 ];
 /// Celery goes without its extra `redis`: the client of that name is there.
-const PYTHON_CLIENTS: [&str; 7] = [
+const PYTHON_CLIENTS: [&str; 8] = [
     "redis==8.1.0",
     "psycopg[binary]==3.3.9",
     "PyMySQL==1.2.4",
@@ -138,6 +139,7 @@ const PYTHON_CLIENTS: [&str; 7] = [
     "pytest-timeout==2.4.0",
     "rq==3.0.0",
     "celery==5.7.0",
+    "pystorm==3.1.4",
 ];
 /// The tests are those of the client that is installed.
 const REDIS_PY: &str = "8.1.0";

@@ -236,7 +236,7 @@ fn command() -> Command {
         )
         .subcommand(
             crate::topologies::Topology::augment_args(Command::new("topology"))
-                .about("Check definitions of topologies"),
+                .about("Check and run definitions of topologies"),
         )
         .subcommand(
             crate::tx::Tx::augment_args(Command::new("tx"))

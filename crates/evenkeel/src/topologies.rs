@@ -1,8 +1,11 @@
-//! `evenkeel topology check FILE`: reads a definition, and prints what would run or all that is wrong.
+//! `evenkeel topology`: reads a definition, and prints what would run or all that is wrong (`check`), or runs it (`run`).
+
+mod local;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use flux::{Definition, Fault, Program, Variables};
@@ -24,6 +27,20 @@ pub(crate) struct Topology {
 enum What {
     /// Check a definition, and print what would run: components, tasks, streams
     Check(Source),
+    /// Run a definition until Ctrl-C; then print what it has done
+    Run {
+        #[command(flatten)]
+        source: Source,
+        /// Run it in this process, without a server
+        #[arg(long, required = true)]
+        local: bool,
+        /// Threads; 0: one for each processor
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1_000))]
+        threads: u16,
+        /// Duration; without it, until Ctrl-C
+        #[arg(long = "for", value_name = "TIME", value_parser = bench::experiment::some_time)]
+        length: Option<Duration>,
+    },
 }
 
 /// A definition, and values for what it leaves open.
@@ -44,10 +61,15 @@ struct Source {
 /// # Errors
 /// One line: a file cannot be read, or how much is wrong with it.
 pub(crate) fn run(options: &Topology) -> Result<(), Failure> {
-    let What::Check(source) = &options.what;
-    let definition = source.read()?;
-    crate::output::say(std::io::stdout(), &described(&definition));
-    Ok(())
+    match &options.what {
+        What::Check(source) => {
+            crate::output::say(std::io::stdout(), &described(&source.read()?));
+            Ok(())
+        }
+        What::Run { source, threads, length, .. } => {
+            local::run(&source.read()?, &source.file, usize::from(*threads), *length)
+        }
+    }
 }
 
 impl Source {

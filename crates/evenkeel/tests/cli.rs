@@ -55,7 +55,7 @@ fn a_wrong_value_is_refused_with_its_bounds() {
 fn a_command_without_its_subcommand_lists_them() {
     let all: [(&str, &[&str]); 3] = [
         ("bench", &["remote-test", "map-test", "skew"]),
-        ("topology", &["check"]),
+        ("topology", &["check", "run"]),
         ("tx", &["list", "show", "resolve"]),
     ];
     for (command, subcommands) in all {

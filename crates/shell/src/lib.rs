@@ -37,4 +37,4 @@ pub mod supervisor;
 pub use bolt::ShellBolt;
 pub use message::{Emit, Garbage, Level, Message};
 pub use spout::ShellSpout;
-pub use supervisor::{Limits, Spec};
+pub use supervisor::{Limits, Spec, wait_for_children};

@@ -14,13 +14,13 @@
 //! **Bounds.** What waits for the child is the component's matter ([`Supervisor::waiting_bytes`]).
 
 mod attend;
+mod living;
 mod shared;
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
@@ -32,7 +32,10 @@ use topology::ids::TaskId;
 
 use crate::message::Message;
 use attend::Attendant;
+use living::Living;
 use shared::Shared;
+
+pub use living::wait_for_children;
 
 /// What a child is.
 #[derive(Clone, Debug)]
@@ -83,7 +86,6 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Supervisor {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Supervisor {
@@ -104,10 +106,12 @@ impl Supervisor {
             clock: Arc::new(SystemClock) as Arc<dyn Clock>,
             shared: Arc::clone(&shared),
         };
-        let thread = std::thread::Builder::new()
-            .name(format!("child of {}", component.id))
-            .spawn(move || attendant.run())?;
-        Ok(Self { shared, thread: Some(thread) })
+        let living = Living::new();
+        std::thread::Builder::new().name(format!("child of {}", component.id)).spawn(move || {
+            let _until_here = living;
+            attendant.run();
+        })?;
+        Ok(Self { shared })
     }
 
     /// Moves what has happened to `events`.
@@ -135,13 +139,9 @@ impl Supervisor {
 }
 
 impl Drop for Supervisor {
-    /// Closes the child's standard input, gives it the time that it has to end, and kills what is left.
+    /// Has the child's standard input closed, and what is left of it killed after its grace; does not wait for that ([`wait_for_children`]).
     fn drop(&mut self) {
         self.shared.stop();
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has dropped its child.
-            let _ = thread.join();
-        }
     }
 }
 

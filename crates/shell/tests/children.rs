@@ -268,17 +268,15 @@ fn stop_closes_the_input_waits_a_little_and_leaves_nothing() {
     let mut child = Watched::new(&script, BOLT, limits());
     child.started();
     drop(child);
-    assert_eq!(std::fs::read_to_string(&mark).expect("it ended by itself"), "gone\n");
+    eventually("it ends by itself", || std::fs::read_to_string(&mark).is_ok_and(|text| text == "gone\n"));
     std::fs::remove_file(&mark).expect("it is there");
-    let mut child = Watched::new(
-        &polite("trap '' TERM HUP; sleep 1000"),
-        BOLT,
-        Limits { grace: Duration::from_millis(50), ..limits() },
-    );
+    let script =
+        polite("trap '' TERM HUP; echo '{\"command\": \"ack\", \"id\": \"'$$'\"}'; echo end; sleep 1000");
+    let mut child = Watched::new(&script, BOLT, Limits { grace: Duration::from_millis(50), ..limits() });
     child.started();
-    let start = SystemClock.now();
+    let Event::Said(Message::Ack(pid)) = child.next() else { panic!("its pid") };
     drop(child);
-    assert!(SystemClock.now().since(start) < Duration::from_secs(10), "it was killed");
+    eventually("it is killed", || !is_there(&pid.to_string()));
 }
 
 #[test]
