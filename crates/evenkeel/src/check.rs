@@ -69,11 +69,39 @@ fn salvage(dir: &Path, out: &Path) -> Result<(), Failure> {
             saved.loose_deltas
         );
     }
+    text += &rebuilt(&saved.rebuilt);
     if let Some(why) = saved.without_checkpoint {
         text += &format!("the checkpoint could not be read ({why}): removed keys may be back\n");
     }
     crate::output::say(std::io::stdout(), &text);
     Ok(())
+}
+
+/// What is said of large collections of which a part was lost.
+fn rebuilt(rebuilt: &store::Rebuilt) -> String {
+    let mut text = String::new();
+    if rebuilt.collections > 0 {
+        let _ = writeln!(
+            text,
+            "{} lost a part and now consist of the rest:",
+            counted(rebuilt.collections, "large collection")
+        );
+    }
+    for what in &rebuilt.told {
+        let _ = writeln!(text, "  {what}");
+    }
+    let more = rebuilt.collections - rebuilt.told.len() as u64;
+    if more > 0 {
+        let _ = writeln!(text, "  and {more} more");
+    }
+    if rebuilt.loose_leaves > 0 {
+        let _ = writeln!(
+            text,
+            "{} left out: the record that names their key is lost",
+            counted(rebuilt.loose_leaves, "leaf").replace("leafs", "leaves")
+        );
+    }
+    text
 }
 
 /// `count` of a thing, in words.

@@ -10,7 +10,7 @@
 //! Memory: twenty bytes for each record of the log, about a hundred for each leaf of a large collection, and twenty-four for each change of
 //! one in the log. Time: all of the log is read once, then each leaf once more, where it lies.
 
-mod collections;
+pub(crate) mod collections;
 pub(crate) mod leaves;
 pub(crate) mod nodes;
 
@@ -67,7 +67,7 @@ pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
         Stated::Nothing { identity, .. } => (identity, Lsn(0)),
     };
     let mut log = Log::new(KeyHasher::new(&identity.hash_key.to_le_bytes(), identity.hash_bits), from);
-    let (mut journal, folder) =
+    let (mut journal, mut folder) =
         journal::check_and_hold(vfs, dir, &record::CONTENT, &mut |view| log.take(&view))
             .map_err(|error| open_error(&error))?;
     add_damage(&mut journal, std::mem::take(&mut log.strange));
@@ -87,7 +87,8 @@ pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
     let (mut collections, mut collection_faults) = (None, 0);
     if is_known {
         let collected = log.leaves.settle(&named, used.as_ref());
-        let mut found = Found { collected, reader: Reader::new(folder) };
+        let reader = Reader::new(|address, len, payload| folder.read(address, len, payload));
+        let mut found = Found { collected, reader };
         let (counts, faults) = judge(&mut found, &log.hasher);
         collections = Some(counts).filter(|_| journal.damage.is_empty() && faults.is_empty());
         collection_faults = faults.len() as u64;

@@ -72,7 +72,7 @@ pub use packed::{
     Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, dump, load, score_of,
 };
 pub use prepared::{Prepared, Wanted};
-pub use salvage::{Salvaged, salvage};
+pub use salvage::{Rebuilt, Salvaged, salvage};
 pub use staging::{Halted, PreparedBranch, Staging, Workspace};
 pub use sweep::waiting::LeafReport;
 pub use time::{ClockReport, Deadline, Moment};

@@ -9,6 +9,9 @@
 //!   1. The damaged folder is not changed; the new one has the same identity, so hashes and SHARED bits hold.
 //!   2. A damaged manifest is not needed: the newest whole checkpoint file counts then, which is as true.
 //!   3. Databases are mapped as the checkpoint says, unless a copied record says something newer.
+//!   4. Large collections of which a part is lost are made anew of the rest ([`rebuild`]).
+
+mod rebuild;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -25,11 +28,14 @@ use vfs::Vfs;
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::delta::{Delta, chain};
+use crate::keyspaces::is_leaves;
 use crate::log::checkpoint::Block;
 use crate::log::checkpoint_file;
 use crate::record::{self, CLOCK, MAPPING};
 use crate::sought::{mark, mark_of};
 use crate::time::ClockRecord;
+pub use rebuild::Rebuilt;
+use rebuild::Roots;
 
 /// What [`salvage`] did.
 #[derive(Clone, Debug)]
@@ -40,6 +46,8 @@ pub struct Salvaged {
     pub broken_chains: u64,
     /// Changes to parts of values that were left out, because the state that they changed is lost: such a key holds an older one.
     pub loose_deltas: u64,
+    /// Large collections of which a part was lost.
+    pub rebuilt: Rebuilt,
     /// Set when the checkpoint could not say what was alive: removed keys may be back.
     pub without_checkpoint: Option<String>,
 }
@@ -71,7 +79,9 @@ pub fn salvage(
         };
     let covered = alive.as_ref().map_or(0, |alive| alive.lsn);
     let (mut mapping_seq, mut clock_seq, mut states) = (Seq::NONE, Seq::NONE, States::default());
+    let mut roots = Roots::default();
     let mut wanted = |view: &RecordView<'_>| {
+        roots.take(view);
         if view.header.kind == MAPPING {
             mapping_seq = mapping_seq.max(view.header.seq);
             return Keep::AsItIs;
@@ -102,7 +112,8 @@ pub fn salvage(
     }
     let broken_chains = alive.as_ref().map_or(0, Alive::broken_chains);
     let loose_deltas = states.loose;
-    Ok(Salvaged { journal: copied, broken_chains, loose_deltas, without_checkpoint })
+    let rebuilt = rebuild::rebuild(vfs, clock, out, roots)?;
+    Ok(Salvaged { journal: copied, broken_chains, loose_deltas, rebuilt, without_checkpoint })
 }
 
 /// Which states of long values were kept, to leave out what was made of others.
@@ -220,7 +231,8 @@ impl Alive {
                     let whose = mark(area.keyspace, hash);
                     self.addresses.insert(entry.address, whose);
                     self.addresses.extend(entry.deltas.iter().map(|delta| (delta.address, whose)));
-                    if !entry.deltas.is_empty() {
+                    // those of leaves are looked at when all is there (`rebuild`)
+                    if !entry.deltas.is_empty() && !is_leaves(area.keyspace) {
                         self.seqs.insert(entry.address, Seq::NONE);
                         self.chains.push((entry.address, entry.deltas));
                     }

@@ -162,7 +162,7 @@ pub(crate) const NO_NODE: u32 = u32::MAX;
 /// Nodes of a tree, at most.
 pub(crate) const NODES_MAX: u32 = NODE - 1;
 /// Of a tree with two children a node.
-const DEPTH_MAX: u32 = 32;
+pub(crate) const DEPTH_MAX: u32 = 32;
 /// Bytes of a [`Tree`].
 pub(crate) const TREE_BYTES: usize = 24;
 

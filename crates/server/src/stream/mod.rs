@@ -131,7 +131,11 @@ impl<'a, 's> Stream<'a, 's> {
     }
 
     pub(crate) fn meta(self) -> Result<Meta, Stop> {
-        let Some(value) = self.value(META)? else { return Ok(Meta::default()) };
+        let Some(value) = self.value(META)? else {
+            // salvage may have lost it: new entries come behind those that are left
+            let last = self.last()?.map_or(Id::MIN, |last| last.id);
+            return Ok(Meta { last, max_deleted: Id::MIN, added: self.len()? as u64 });
+        };
         let mut reader = Reader(value);
         Ok(Meta { last: reader.id(), max_deleted: reader.id(), added: reader.u64() })
     }

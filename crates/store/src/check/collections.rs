@@ -55,6 +55,17 @@ pub(super) fn judge(found: &mut Found<'_>, hasher: &KeyHasher, faults: &mut Faul
     }
 }
 
+/// What is wrong with the collection of a root.
+pub(crate) fn faults_of(
+    root: &RootRecord,
+    found: &mut Found<'_>,
+    hasher: &KeyHasher,
+) -> Vec<(LogAddress, String)> {
+    let mut faults = Faults::default();
+    judge_root(root, found, hasher, &mut faults);
+    faults.told
+}
+
 /// Judges the collection of `root`; returns how it is named.
 fn judge_root(
     at: &RootRecord,
@@ -426,7 +437,7 @@ impl Judge<'_, '_> {
 }
 
 /// Whether `element` comes before `other`.
-fn comes_before(shape: Shape, element: Element<'_>, other: Element<'_>) -> bool {
+pub(crate) fn comes_before(shape: Shape, element: Element<'_>, other: Element<'_>) -> bool {
     match shape {
         Shape::Scored => by_score(element, other).is_lt(),
         _ => element.0 < other.0,
@@ -434,7 +445,7 @@ fn comes_before(shape: Shape, element: Element<'_>, other: Element<'_>) -> bool 
 }
 
 /// A collection, to a reader: its type, its key and its object.
-fn name_of(state: &State, root: &Root) -> String {
+pub(crate) fn name_of(state: &State, root: &Root) -> String {
     let (kind, key) = (ValueKind::of(state.kind).name(), state.key());
     let (shown, more) = (&key[..key.len().min(KEY_BYTES_SHOWN)], key.len().saturating_sub(KEY_BYTES_SHOWN));
     let more = if more == 0 { String::new() } else { format!(" and {more} bytes more") };

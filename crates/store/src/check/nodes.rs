@@ -2,7 +2,7 @@
 //!
 //! One of them is in memory at a time. Each costs a read of its base and one of each change that lies on it.
 
-use journal::{Keyspace, LogAddress, Seq, StoppedFolder};
+use journal::{Keyspace, LogAddress, ReadError, RecordHeader, Seq};
 
 use super::leaves::Collected;
 use crate::log::fold::fold;
@@ -99,6 +99,11 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// A base without changes, whose payload fits its kind.
+    pub(crate) fn whole(kind: u8, payload: Vec<u8>, seq: Seq, expiry_ms: u64) -> Self {
+        Self { kind, payload, seq, expiry_ms, cut: None }
+    }
+
     fn parts(&self) -> (&[u8], &[u8]) {
         match record::decode(self.kind, &self.payload) {
             Some(Payload::Whole { key, value }) => (key, value),
@@ -117,14 +122,20 @@ impl State {
     }
 }
 
+/// Reads the record at an address, of about so many bytes, into a buffer.
+type Read<'a> = dyn FnMut(LogAddress, usize, &mut Vec<u8>) -> Result<RecordHeader, ReadError> + 'a;
+
 /// Reads what keys are.
 pub(crate) struct Reader<'a> {
-    folder: StoppedFolder<'a>,
+    read: Box<Read<'a>>,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(folder: StoppedFolder<'a>) -> Self {
-        Self { folder }
+    /// One of the folder whose records `read` reads.
+    pub(crate) fn new(
+        read: impl FnMut(LogAddress, usize, &mut Vec<u8>) -> Result<RecordHeader, ReadError> + 'a,
+    ) -> Self {
+        Self { read: Box::new(read) }
     }
 
     /// What the key of `record` is.
@@ -133,14 +144,14 @@ impl<'a> Reader<'a> {
     /// Why its base cannot be read.
     pub(crate) fn state(&mut self, nodes: &Nodes, record: &Record) -> Result<State, String> {
         let mut payload = Vec::new();
-        let header = self.folder.read(record.address, PAYLOAD_BYTES, &mut payload);
+        let header = (self.read)(record.address, PAYLOAD_BYTES, &mut payload);
         let header = header.map_err(|error| error.to_string())?;
         let kind = header.kind & !record::SHARED;
         if header.seq != record.seq || !matches!(record::decode(kind, &payload), Some(Payload::Whole { .. }))
         {
             return Err("another record is in the place of its own".to_owned());
         }
-        let mut state = State { kind, payload, seq: header.seq, expiry_ms: header.expiry_ms, cut: None };
+        let mut state = State::whole(kind, payload, header.seq, header.expiry_ms);
         let mut bodies = Vec::new();
         for change in nodes.changes_of(record) {
             state.cut = self.take_change(change, &mut state, &mut bodies).err();
@@ -160,7 +171,7 @@ impl<'a> Reader<'a> {
         bodies: &mut Vec<(u8, Vec<u8>)>,
     ) -> Result<(), String> {
         let mut payload = Vec::new();
-        let header = self.folder.read(change.address, PAYLOAD_BYTES, &mut payload);
+        let header = (self.read)(change.address, PAYLOAD_BYTES, &mut payload);
         let header = header.map_err(|error| format!("a change of it cannot be read: {error}"))?;
         if header.seq != change.seq || record::since(header.kind, &payload) > state.seq {
             return Err("a change of it is of a state that is not there".to_owned());

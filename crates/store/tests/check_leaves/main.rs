@@ -1,6 +1,8 @@
 //! `check` on large collections: whole ones pass; leaves without a root, roots without a leaf, and counts that are not what leaves have are
 //! found, by the key's name.
 
+mod hurt;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,10 +24,14 @@ const LIST: u8 = 9;
 const FIELDS: usize = 300;
 
 fn open(disk: &SimDisk) -> Arc<Store> {
-    open_with(disk, 128)
+    open_in(disk, DIR)
 }
 
-fn open_with(disk: &SimDisk, hash_bits: u32) -> Arc<Store> {
+fn open_in(disk: &SimDisk, dir: &str) -> Arc<Store> {
+    open_with(disk, dir, 128)
+}
+
+fn open_with(disk: &SimDisk, dir: &str, hash_bits: u32) -> Arc<Store> {
     let clock: Arc<dyn Clock> = Arc::new(SimClock::new(UnixMs(1_000_000)));
     let identity = Some(journal::Identity { folder: 1, hash_key: 2, hash_bits });
     let options = Options {
@@ -34,7 +40,7 @@ fn open_with(disk: &SimDisk, hash_bits: u32) -> Arc<Store> {
         readers: 0,
         clock,
         vfs: Arc::new(disk.clone()),
-        dir: PathBuf::from(DIR),
+        dir: PathBuf::from(dir),
         leaf_bytes: 256,
         hash_bits,
         journal: journal::Options { identity, ..Options::default().journal },
@@ -247,7 +253,7 @@ fn element_that_is_replaced_changes_no_node_above_it() {
 #[test]
 fn key_with_the_hash_bits_of_a_root_does_not_stand_for_it() {
     let disk = SimDisk::new(3);
-    let store = open_with(&disk, 1);
+    let store = open_with(&disk, DIR, 1);
     let pushes = vec![ListChange::PushBack(&[b'v'; 30]); 500];
     change_list(&store, &pushes);
     // of two hashes, one has half of these

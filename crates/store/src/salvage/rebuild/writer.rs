@@ -1,0 +1,73 @@
+//! Appending to the saved folder.
+//!
+//! Invariant: each record has SHARED, so that a start reads the keys where hashes are equal.
+
+use std::sync::Arc;
+
+use journal::{Class, Driver, Journal, Keyspace, Refusal, footprint};
+
+use crate::check::nodes::State;
+use crate::error::StoreError;
+use crate::paged::{Root, leaf_key};
+use crate::record::{self, Draft};
+use crate::value::ValueKind;
+
+/// Appends to the saved folder.
+pub(super) struct Writer {
+    journal: Arc<Journal>,
+    driver: Driver,
+}
+
+impl Writer {
+    /// One that appends to `journal`.
+    pub(super) fn new(journal: Arc<Journal>, driver: Driver) -> Self {
+        Self { journal, driver }
+    }
+
+    /// Appends a whole value.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] when the disk has no room.
+    fn put(&mut self, draft: &Draft<'_>) -> Result<(), StoreError> {
+        let parts = draft.parts();
+        let draft = journal::Draft::new(draft.kind | record::SHARED, draft.keyspace, &parts)
+            .expiring(draft.expiry_ms);
+        let credits = loop {
+            match self.journal.reserve(footprint([draft.payload_len()]), Class::Reclaim) {
+                Ok(credits) => break credits,
+                Err(Refusal::Busy { .. }) if self.driver.commit() > 0 || self.driver.prepare_once() => {}
+                Err(refusal) => return Err(StoreError::Open(refusal.to_string())),
+            }
+        };
+        self.journal.append(credits, &[draft], &mut Vec::new());
+        Ok(())
+    }
+
+    /// Appends a leaf or another node of a collection that is made.
+    pub(super) fn put_node(
+        &mut self,
+        leaves: Keyspace,
+        (object, number): (u64, u32),
+        (kind, value): (ValueKind, &[u8]),
+    ) -> Result<(), StoreError> {
+        let key = leaf_key(object, number);
+        self.put(&Draft::whole(record::kind_of(kind), leaves, &key, value, 0))
+    }
+
+    /// Appends a root in place of the one in `state`.
+    pub(super) fn put_root(&mut self, keys: Keyspace, state: &State, root: &Root) -> Result<(), StoreError> {
+        self.put(&Draft::whole(state.kind, keys, state.key(), &root.encode(), state.expiry_ms))
+    }
+
+    /// Appends that a key is gone.
+    pub(super) fn remove(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<(), StoreError> {
+        self.put(&Draft::whole(record::REMOVED, keyspace, key, &[], 0))
+    }
+
+    /// Makes all of it durable, as a clean stop does.
+    pub(super) fn finish(mut self) {
+        self.driver.commit();
+        self.journal.close();
+        self.driver.seal();
+    }
+}
