@@ -15,6 +15,7 @@
 )]
 
 pub mod client;
+pub mod collections;
 pub mod count;
 pub mod drive;
 pub mod experiment;

@@ -163,7 +163,7 @@ fn verdict(figure: &Figure) -> &'static str {
 }
 
 /// Three significant digits, or a whole number with its thousands apart.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     number_to(value, 0)
 }
 

@@ -124,6 +124,58 @@ fn churn_ends_by_itself_and_tells_how_much_of_the_limit_is_resident() {
     }
 }
 
+/// Figures of a part of `collections` by their ids.
+fn of_collections(part: &str, arguments: &[&str]) -> std::collections::BTreeMap<String, Value> {
+    let small = ["collections", "--only", part, "--elements", "2000", "--runs", "1"];
+    let few = ["--duration", "15ms", "--collections", "10", "--hashes", "2", "--waiters", "20"];
+    let (status, value) = measured(&[&small[..], &few, arguments].concat());
+    assert_eq!((status, &value["valid"]), (0, &Value::Bool(true)), "{value}");
+    assert_eq!(
+        (&value["experiment"], &value["failures"]),
+        (&"collections".into(), &Value::Array(Vec::new()))
+    );
+    let figures = value["figures"].as_array().unwrap().iter();
+    figures.map(|figure| (figure["id"].as_str().unwrap().to_owned(), figure.clone())).collect()
+}
+
+/// At once: most of the time they wait for what goes on in the background of their servers.
+#[test]
+fn every_part_of_collections_has_finite_figures() {
+    let parts = [
+        ("rates", 28, "rates/hset-durable-16"),
+        ("memory", 5, "memory/pending-entry"),
+        ("cold-reads", 18, "cold-reads/zrange-100-limit"),
+        ("write-amplification", 2, "write-amplification/16"),
+        ("deletes", 30, "deletes/stream-renamed-over"),
+        ("start", 2, "start/killed"),
+        ("places", 3, "places/linsert"),
+        ("waiters", 1, "waiters/blpop-p99"),
+    ];
+    let has_figures = |part: &str, count: usize, id: &str| {
+        let figures = of_collections(part, &[]);
+        assert!(figures.len() == count && figures.contains_key(id), "{part}: {:?}", figures.keys());
+        for (id, figure) in &figures {
+            let value = figure["value"].as_f64();
+            assert!(value.is_some_and(f64::is_finite), "{id}: {figure}");
+        }
+    };
+    std::thread::scope(|scope| {
+        for (part, count, id) in parts {
+            scope.spawn(move || has_figures(part, count, id));
+        }
+    });
+}
+
+#[test]
+fn collections_are_compared_with_redis_where_it_has_them() {
+    let figures = of_collections("places,waiters", &["--against", "redis"]);
+    for figure in figures.values() {
+        let ratio = figure["against"]["ratio"].as_f64().unwrap();
+        assert!(ratio.is_finite() && ratio > 0.0, "{figure}");
+    }
+    assert_eq!(figures["places/lindex"]["against"]["server"], "Redis 7.0 off");
+}
+
 #[test]
 fn redis_is_measured_beside_and_gets_a_ratio() {
     let small = ["remote-test", "--clients", "5", "--requests", "500", "--iterations", "1"];
@@ -428,6 +480,8 @@ fn what_cannot_be_measured_is_said_in_one_line() {
         (&["skew", "--against", "redis"], 1, "skew measures evenkeel alone"),
         // It ran, and showed a balancer that had had no time to do anything.
         (&["skew", "--duration", "2s"], 1, "--duration 2s is shorter than --balance-interval 5s"),
+        (&["collections", "--only", "rats"], 2, "rats"),
+        (&["collections", "--collections", "7"], 2, "not 1, 10, 100"),
         (&["skwe"], 2, "skwe"),
     ] {
         let (got, text) = finished(&mut bench(arguments));

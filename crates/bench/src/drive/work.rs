@@ -78,6 +78,8 @@ pub enum Action {
     MultiGet(usize),
     /// These bytes, which are whole requests with one reply: AUTH, SELECT.
     Send(String),
+    /// One request, in whose bytes each run of `#` stands for the last digits of the key's number: one number for all of a request.
+    Numbered(String),
 }
 
 /// Which keys, and how they are spelled.
@@ -169,6 +171,12 @@ impl Encoder {
             }
             Action::Send(bytes) => {
                 put(out, bytes.as_bytes());
+                Op::Any
+            }
+            Action::Numbered(bytes) => {
+                let start = out.len();
+                put(out, bytes.as_bytes());
+                number_runs(&mut out[start..], self.key(index, connection, random));
                 Op::Any
             }
         }
@@ -285,6 +293,19 @@ impl Encoder {
     }
 }
 
+/// Writes the last digits of `number` over each run of `#`.
+fn number_runs(bytes: &mut [u8], number: u64) {
+    let mut rest = number;
+    for byte in bytes.iter_mut().rev() {
+        if *byte == b'#' {
+            *byte = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        } else {
+            rest = number;
+        }
+    }
+}
+
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
@@ -395,6 +416,15 @@ pub(super) mod tests {
             single.keys.form = form;
             assert_eq!(text(&encoder(single, 1), 7, 0).0, format!("*2\r\n$3\r\nGET\r\n{key}"));
         }
+    }
+
+    #[test]
+    fn runs_of_a_numbered_request_have_the_last_digits_of_one_number() {
+        let action = Action::Numbered("SADD set:## element:######".to_owned());
+        assert_eq!(
+            text(&encoder(work(action, Pick::Sequence), 1), 7, 0),
+            ("SADD set:07 element:000107".to_owned(), Op::Any)
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod arguments;
 mod chart;
 mod churn;
+mod collections;
 mod hazelcast;
 mod host;
 mod html;
@@ -65,6 +66,8 @@ enum Experiment {
     Topology(topology::Topology),
     /// Keys of all sizes come and go on a server with a small memory.limit; says how much of it is resident at most
     Churn(churn::Churn),
+    /// Hashes, lists, sets, sorted sets and streams: rates, memory, reads and writes of the device, stalls, beside Redis
+    Collections(collections::Collections),
     /// Part of a load of several processes
     #[command(hide = true)]
     Worker,
@@ -90,6 +93,9 @@ pub fn run(bench: &Bench) -> ExitCode {
         Experiment::Transport(test) => (&test.shown, test.run()),
         Experiment::Topology(test) => (&test.shown, test.run()),
         Experiment::Churn(test) => (&test.shown, test.run()),
+        Experiment::Collections(test) => {
+            return ended(test.run().map(|(text, is_valid)| print(&text, is_valid)));
+        }
         Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
     };
     ended(reports.and_then(|reports| show(shown, &reports)))
@@ -123,10 +129,14 @@ fn show(shown: &Shown, reports: &[Report]) -> Result<bool, Failure> {
     if shown.json {
         text += &format!("{}\n", report::json(reports));
     }
-    // A reader that stopped reading is no failure of the experiment.
+    Ok(print(&text, reports.iter().all(Report::is_valid)))
+}
+
+/// Prints `text`; returns `is_valid`. A reader that stopped reading is no failure of the experiment.
+fn print(text: &str, is_valid: bool) -> bool {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    Ok(reports.iter().all(Report::is_valid))
+    is_valid
 }
 
 fn ended(outcome: Result<bool, Failure>) -> ExitCode {

@@ -1,0 +1,106 @@
+//! Figures of collections: hashes, lists, sets, sorted sets and streams, small and large, beside Redis where there is something to compare.
+//!
+//! ```text
+//!  rates                 requests a second of 50 clients, durable and without a log
+//!  memory                bytes of an element
+//!  cold-reads            reads from the device for each command on what is not in memory
+//!  write-amplification   bytes given to the device for each byte of the user's
+//!  deletes               longest PING of another client while a collection goes; bytes that this writes
+//!  start                 time to the first PING
+//!  places                latency of a command in the middle
+//!  waiters               from a push's reply to the reply of the client that waited for it
+//! ```
+//!
+//! Each part starts servers of its own, fills them over the protocol and looks at them from outside: replies, INFO, `/proc`. An error reply
+//! ends the part: it has no figure then. Sizes are by default so small that a part ends within two minutes.
+
+mod amplification;
+mod cold;
+mod deletes;
+mod fill;
+mod memory;
+mod places;
+mod rates;
+mod shape;
+mod sides;
+mod start;
+mod waiters;
+
+use clap::ValueEnum;
+
+use crate::Failure;
+use crate::figure::Figure;
+pub use shape::Shape;
+
+/// What can be measured alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Requests a second of 50 clients
+    Rates,
+    /// Bytes of an element
+    Memory,
+    /// Reads from the device for each command
+    ColdReads,
+    /// Bytes given to the device for each byte of the user's
+    WriteAmplification,
+    /// Longest PING while a collection goes
+    Deletes,
+    /// Time to the first PING
+    Start,
+    /// Commands in the middle
+    Places,
+    /// From a push to who waited for it
+    Waiters,
+}
+
+impl Part {
+    /// All, in the order in which they are measured.
+    pub const ALL: &[Self] = &[
+        Self::Rates,
+        Self::Memory,
+        Self::ColdReads,
+        Self::WriteAmplification,
+        Self::Deletes,
+        Self::Start,
+        Self::Places,
+        Self::Waiters,
+    ];
+
+    /// Elements when the shape does not say how many.
+    #[must_use]
+    pub fn elements(self) -> u64 {
+        match self {
+            Self::Rates => 100_000,
+            Self::Memory => 200_000,
+            Self::Deletes => 300_000,
+            Self::WriteAmplification => 400_000,
+            Self::ColdReads => 500_000,
+            Self::Start | Self::Places => 1_000_000,
+            Self::Waiters => 0,
+        }
+    }
+
+    /// What it is called on the command line.
+    #[must_use]
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Measures it; `say` is told what runs.
+    ///
+    /// # Errors
+    /// A server did not start, answered with an error, or ended.
+    pub fn measure(self, shape: &Shape, say: &dyn Fn(&str)) -> Result<Vec<Figure>, Failure> {
+        let elements = shape.elements.unwrap_or_else(|| self.elements());
+        match self {
+            Self::Rates => rates::measure(shape, elements, say),
+            Self::Memory => memory::measure(shape, elements, say),
+            Self::ColdReads => cold::measure(shape, elements, say),
+            Self::WriteAmplification => amplification::measure(shape, elements, say),
+            Self::Deletes => deletes::measure(shape, elements, say),
+            Self::Start => start::measure(shape, elements, say),
+            Self::Places => places::measure(shape, elements, say),
+            Self::Waiters => waiters::measure(shape, say),
+        }
+    }
+}
