@@ -86,6 +86,16 @@ fn words_are_counted_exactly_while_nothing_fails() {
     assert!(!log.contains("ERROR"), "{log}");
 }
 
+/// What pystorm says of an exception goes with the tuple.
+#[test]
+fn tuple_that_fails_each_time_is_given_up_with_the_error_of_its_child() {
+    let out = tempfile::tempdir().expect("a folder for the test");
+    let config = "  fails.always.at: 1500\n  evenkeel.attempts_max: 2\n  evenkeel.backoff_ms: [0]\n";
+    let log = end(start(out.path(), config), out.path());
+    let given_up = log.lines().find(|line| line.contains("a tuple is given up")).expect("it is in the log");
+    assert!(given_up.contains("component=\"split\"") && given_up.contains("ValueError"), "{given_up}");
+}
+
 #[test]
 fn no_word_is_lost_when_a_child_dies_and_another_one_fails() {
     let out = tempfile::tempdir().expect("a folder for the test");

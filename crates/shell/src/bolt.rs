@@ -26,6 +26,8 @@ pub struct ShellBolt {
     /// What the child has, by the numbers that it was told.
     open: HashMap<u64, TupleId>,
     last: u64,
+    /// What the child said of an error, which belongs to the next tuple that it fails.
+    error: Option<String>,
     events: VecDeque<Event>,
 }
 
@@ -40,6 +42,7 @@ impl ShellBolt {
             life: None,
             open: HashMap::new(),
             last: speak::NOBODYS,
+            error: None,
             events: VecDeque::new(),
         }
     }
@@ -75,7 +78,12 @@ impl ShellBolt {
             Message::Ack(id) => out.ack(self.close(id, "ack")?).map_err(|misuse| misuse.to_string()),
             Message::Fail(id) => {
                 let tuple = self.close(id, "fail")?;
-                out.fail(tuple, &Fault::new("the child failed it")).map_err(|misuse| misuse.to_string())
+                let error = self.error.take().unwrap_or_else(|| "its child failed it".to_owned());
+                out.fail(tuple, &Fault::new(error)).map_err(|misuse| misuse.to_string())
+            }
+            Message::Error(text) => {
+                self.error = Some(text);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -115,7 +123,7 @@ impl ShellBolt {
 
     /// All that the child had fails.
     fn on_end(&mut self, why: &str, out: &mut BoltOut<'_>) -> Fault {
-        self.life = None;
+        (self.life, self.error) = (None, None);
         let fault = Fault::new(format!("its child has ended: {why}"));
         for (_, tuple) in self.open.drain() {
             // Its tuple may be gone: the runner fails all when a component panics.

@@ -78,6 +78,7 @@ impl ShellSpout {
                 Event::Said(Message::Sync) => {
                     self.told.pop_front();
                 }
+                Event::Said(Message::Error(_)) => {} // it is in the log
                 Event::Said(message) => self.end_child(format!("a spout has no {message:?}")),
             }
         }

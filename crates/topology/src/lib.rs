@@ -9,7 +9,7 @@
 //! | [`definition`] | what a user writes: components, streams, subscriptions with groupings, settings |
 //! | [`plan`], [`problem`] | the definition checked, its parts numbered; what can be wrong with it |
 //! | [`component`], [`builder`] | what a user writes: spouts, bolts; a definition together with its code |
-//! | [`value`], [`values`], [`grouping`] | a value; a tuple's values in one buffer; which tasks get it |
+//! | [`value`], [`mod@values`], [`grouping`] | a value; a tuple's values in one buffer; which tasks get it |
 //! | [`anchor`], [`tracker`] | what ties a tuple to its spout batch; what a spout task has not finished |
 //! | [`parcel`], [`channel`] | what tasks send each other; order and credits of one channel |
 //! | [`wire`] | the bytes of all this between two processes |

@@ -289,7 +289,10 @@ impl Life<'_> {
                 }
                 Message::Sync if self.of.is_bolt => {}
                 Message::Pid(_) | Message::Metrics => {}
-                Message::Error(text) => self.of.log(Level::Error, &text),
+                Message::Error(text) => {
+                    self.of.log(Level::Error, &text);
+                    events.push(Event::Said(Message::Error(text)));
+                }
                 message => events.push(Event::Said(message)),
             }
         }

@@ -1,4 +1,4 @@
-"""Splits sentences into words; dies once, at a sentence that a setting names, and fails another one once."""
+"""Splits sentences into words; settings name sentences at which it dies once, fails once, or fails each time."""
 
 import os
 import sys
@@ -9,10 +9,14 @@ from pystorm import Bolt
 class Split(Bolt):
     def initialize(self, conf, context):
         self.out = conf["out"]
+        self.never = conf.get("fails.always.at")
+        self.exit_on_exception = self.never is None
         self.marks = {conf.get("dies.at"): "died", conf.get("fails.at"): "failed"}
 
     def process(self, tup):
         number = int(tup.values.sentence.rsplit(" ", 1)[1])
+        if number == self.never:
+            raise ValueError("it always fails")
         mark = self.marks.get(number)
         if mark and self.is_first(mark):
             if mark == "died":
