@@ -3,7 +3,10 @@
 
 mod common;
 
-use common::evenkeel;
+use std::path::Path;
+use std::process::Stdio;
+
+use common::{evenkeel, eventually};
 
 const WORD_COUNT: &str = include_str!("../../flux/tests/word-count.yaml");
 
@@ -62,4 +65,73 @@ fn property_that_is_no_pair_and_file_that_is_not_there_are_refused() {
     assert!(status == Some(2) && error.contains("it has no `=`: write NAME=VALUE"), "{error}");
     let (status, _, error) = check(WORD_COUNT, &["--properties", "no"]);
     assert!(status == Some(2) && error.contains("cannot read the file of properties no"), "{error}");
+}
+
+/// A topology of two scripts of the shell: a spout that emits `x` whenever it is asked, and a bolt that does `answer` for each tuple, whose
+/// number is `$id`.
+fn scripts(dir: &Path, answer: &str) -> String {
+    let hear = "hear() { while read -r line && [ \"$line\" != end ]; do said=\"$line\"; done; [ -n \"$said\" ]; }; say() { echo \"$1\"; echo end; }";
+    let begin = format!("{hear}; hear; say '{{\"pid\": 1}}'; said=");
+    let spout = r#"while hear; do case "$said" in *next*) say '{"command": "emit", "tuple": ["x"], "need_task_ids": false}';; esac; say '{"command": "sync"}'; said=; done"#;
+    let bolt = format!(
+        r#"while hear; do id=${{said#*\"id\":\"}}; id=${{id%%\"*}}; case "$said" in *__heartbeat*) say '{{"command": "sync"}}';; *) {answer};; esac; said=; done"#
+    );
+    std::fs::write(dir.join("spout.sh"), format!("{begin}\n{spout}\n")).expect("it is written");
+    std::fs::write(dir.join("bolt.sh"), format!("{begin}\n{bolt}\n")).expect("it is written");
+    let class = "org.apache.storm.flux.wrappers";
+    format!(
+        "name: scripts\nconfig: {{evenkeel.backoff_ms: [0], topology.max.spout.pending: 10}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[sh, spout.sh], [x]]\nbolts:\n- id: sink\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[sh, bolt.sh], [y]]\nstreams:\n- {{from: source, to: sink, grouping: {{type: SHUFFLE}}}}\n"
+    )
+}
+
+/// Runs a bolt that does `answer` until the log has `line`; whether it was finished, and what was printed.
+fn run(answer: &str, line: &str) -> (bool, String) {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let text = scripts(dir.path(), answer);
+    std::fs::write(dir.path().join("x.yaml"), text).expect("it is written");
+    let errors = std::fs::File::create(dir.path().join("log")).expect("it is made");
+    let mut command = evenkeel();
+    command.args(["topology", "run", "x.yaml", "--local"]).current_dir(dir.path());
+    let run = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("it starts");
+    let log = || std::fs::read_to_string(dir.path().join("log")).expect("it is there");
+    eventually("the log has the line", || log().contains(line));
+    let pid = libc::pid_t::try_from(run.id()).expect("a process");
+    // SAFETY: the process is a child that was not waited for.
+    #[expect(unsafe_code, reason = "a signal as Ctrl-C sends it")]
+    let sent = unsafe { libc::kill(pid, libc::SIGINT) };
+    assert_eq!(sent, 0);
+    let output = run.wait_with_output().expect("it ends");
+    (output.status.success(), String::from_utf8(output.stdout).expect("text"))
+}
+
+#[test]
+fn child_that_does_what_it_may_not_is_ended_and_named() {
+    let unknown = r#"say '{"command": "emit", "stream": "odd", "tuple": [1], "anchors": ["'$id'"]}'"#;
+    let (_, figures) = run(unknown, "it emitted what it may not");
+    let sink = figures.lines().find(|line| line.trim_start().starts_with("sink")).expect("a line");
+    assert!(
+        sink.contains("its child has ended: it emitted what it may not") && sink.contains("odd"),
+        "{figures}"
+    );
+    let foreign = r#"say '{"command": "ack", "id": "99999"}'"#;
+    let (_, figures) = run(foreign, "which it does not have");
+    assert!(figures.contains("`ack` of the tuple 99999, which it does not have"), "{figures}");
+    let garbage = "echo something; echo else; echo end";
+    let (_, figures) = run(garbage, "no message of the protocol");
+    assert!(figures.contains("`something else`"), "{figures}");
+}
+
+#[test]
+fn what_is_under_way_is_finished_before_the_end() {
+    let answer = r#"say '{"command": "log", "msg": "tuple '$id'"}'; say '{"command": "ack", "id": "'$id'"}'"#;
+    let (is_finished, figures) = run(answer, "tuple 100");
+    assert!(is_finished, "{figures}");
+    let numbers = |id: &str| -> Vec<u64> {
+        let line = figures.lines().find(|line| line.trim_start().starts_with(id)).expect("a line");
+        line.split_whitespace().skip(1).map_while(|cell| cell.parse().ok()).collect()
+    };
+    // emitted, executed, acked, failed, pending, faults
+    let (source, sink) = (numbers("source"), numbers("sink"));
+    assert_eq!((source[0], source[2], source[4]), (sink[1], sink[2], 0), "{figures}");
+    assert!(sink[2] >= 100 && sink[3] == 0, "{figures}");
 }
