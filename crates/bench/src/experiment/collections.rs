@@ -43,7 +43,7 @@ pub(super) struct Collections {
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
     memory_limit_mib: u64,
     /// Length of a run of `rates`
-    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = some_time)]
+    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = some_time)]
     duration: Duration,
     /// Runs of each side; parts that fill again for each run make fewer
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
