@@ -51,14 +51,19 @@ pub struct BoltTask {
     start: u32,
     emitter: Emitter,
     inputs: BTreeMap<TaskId, Source>,
-    /// The sender whose turn it was last.
-    turn: TaskId,
+    /// Channels with something that may be taken, in the order of their turns, each once.
+    ready: VecDeque<TaskId>,
+    /// Channels that have got or given something since their senders were told of credits, each once.
+    touched: Vec<TaskId>,
     /// Parcels that the component has not finished.
     open: BTreeMap<u64, Open>,
     /// How many parcels were taken.
     taken: u64,
-    /// What is left of the parcel that was taken last.
-    reading: VecDeque<(TupleId, Item)>,
+    /// Parcels of which all tuples are done, and which were not reported.
+    done: Vec<u64>,
+    /// What is left of the parcel that was taken last, and the place of the next tuple in it.
+    reading: std::vec::IntoIter<Item>,
+    reading_at: u32,
     reading_from: TaskId,
     reports: BTreeMap<RootId, Report>,
     ticks: Option<Ticks>,
@@ -99,6 +104,9 @@ pub enum Input {
 struct Source {
     inlet: Inlet,
     mark: Option<Mark>,
+    /// It is in the list of this name.
+    is_ready: bool,
+    is_touched: bool,
 }
 
 /// A mark up to which a channel was read, and not further.
@@ -129,11 +137,14 @@ impl BoltTask {
             guarantee,
             start: wiring.start,
             emitter: Emitter::new(task, wiring)?,
-            inputs: upstream.map(|from| (from, Source { inlet: inlet(), mark: None })).collect(),
-            turn: TaskId(0),
+            inputs: upstream.map(|from| (from, Source::new(inlet()))).collect(),
+            ready: VecDeque::new(),
+            touched: Vec::new(),
             open: BTreeMap::new(),
             taken: 0,
-            reading: VecDeque::new(),
+            done: Vec::new(),
+            reading: Vec::new().into_iter(),
+            reading_at: 0,
             reading_from: TaskId(0),
             reports: BTreeMap::new(),
             ticks: plan.tick_interval(component).map(|interval| Ticks::new(now, interval)),
@@ -147,10 +158,13 @@ impl BoltTask {
     /// Takes a message of another task. An answer of [`Accepted::AfterGap`] says that something was lost: exactly-once must begin anew.
     pub fn on_message(&mut self, from: TaskId, message: Message) -> Accepted {
         match message {
-            Message::Forward(forward) => match self.inputs.get_mut(&from) {
-                Some(source) => source.inlet.on_forward(forward),
-                None => Accepted::Stale,
-            },
+            Message::Forward(forward) => {
+                let Some(source) = self.inputs.get_mut(&from) else { return Accepted::Stale };
+                let accepted = source.inlet.on_forward(forward);
+                source.touch(from, &mut self.touched);
+                source.make_ready(from, &mut self.ready);
+                accepted
+            }
             Message::Credit(credit) => {
                 self.emitter.on_credit(from, credit);
                 Accepted::InOrder
@@ -172,17 +186,19 @@ impl BoltTask {
         if self.ticks.as_mut().is_some_and(|ticks| ticks.take(now)) {
             return Some(Input::Tick);
         }
-        if self.reading.is_empty() && !self.emitter.has_drafts() {
+        if !self.is_within_parcel() && !self.emitter.has_drafts() {
             self.take_parcel();
         }
-        let (id, Item { stream, values, .. }) = self.reading.pop_front()?;
+        let Item { stream, values, .. } = self.reading.next()?;
+        let id = TupleId { parcel: self.taken, item: self.reading_at };
+        self.reading_at += 1;
         Some(Input::Tuple { id, from: self.reading_from, stream, values })
     }
 
     /// Whether the parcel that was taken last has more tuples: [`BoltTask::send`] is worth more when it has none.
     #[must_use]
     pub fn is_within_parcel(&self) -> bool {
-        !self.reading.is_empty()
+        !self.reading.as_slice().is_empty()
     }
 
     /// The component emits a tuple that was made from `anchors`.
@@ -228,6 +244,7 @@ impl BoltTask {
     /// It does not have it.
     pub fn ack(&mut self, tuple: TupleId) -> Result<(), Misuse> {
         self.live(tuple)?.finish(tuple.item);
+        self.look_if_done(tuple.parcel);
         self.acked += 1;
         Ok(())
     }
@@ -240,19 +257,21 @@ impl BoltTask {
         let component = self.component;
         let open = self.live(tuple)?;
         open.fail(tuple.item, Failure::new(0, component, error, nack));
+        self.look_if_done(tuple.parcel);
         self.failed += 1;
         Ok(())
     }
 
     /// The component is gone: all tuples that it was given and has not finished are given up.
     pub fn fail_all(&mut self, error: &str, nack: Nack) {
-        let next = self.reading.front().map(|(next, _)| *next);
+        let next = TupleId { parcel: self.taken, item: self.reading_at };
         for (&parcel, open) in &mut self.open {
-            let is_given = |&item: &u32| next.is_none_or(|next| TupleId { parcel, item } < next);
-            for item in open.live_items().filter(is_given).collect::<Vec<u32>>() {
-                open.fail(item, Failure::new(0, self.component, error, nack));
-                self.failed += 1;
-            }
+            let is_given = |&item: &u32| TupleId { parcel, item } < next;
+            let given: Vec<u32> = open.live_items().filter(is_given).collect();
+            self.failed += given.len() as u64;
+            let is_over = !given.is_empty() && given.len() == open.live();
+            given.iter().for_each(|&item| open.fail(item, Failure::new(0, self.component, error, nack)));
+            self.done.extend(is_over.then_some(parcel));
         }
     }
 
@@ -299,7 +318,10 @@ impl BoltTask {
         if !is_at_rest || self.failed > 0 {
             return None;
         }
-        self.inputs.values_mut().for_each(|source| source.mark = None);
+        for (&from, source) in &mut self.inputs {
+            source.mark = None;
+            source.make_ready(from, &mut self.ready);
+        }
         self.emitter.push_to_all(&Load::Barrier(epoch));
         let (task, generation, changes) = (self.task, self.start, self.staging.seal(epoch));
         Some(Capture { task, generation, epoch, changes, position: None, dead: Vec::new() })
@@ -318,12 +340,12 @@ impl BoltTask {
 
     /// `to` is about to move: what is on the way to it is sent, then nothing until [`BoltTask::resume`].
     pub fn hold(&mut self, to: TaskId) {
-        self.emitter.outlet(to).into_iter().for_each(|outlet| outlet.close());
+        self.emitter.hold(to);
     }
 
     /// `to` has moved.
     pub fn resume(&mut self, to: TaskId) {
-        self.emitter.outlet(to).into_iter().for_each(|outlet| outlet.resume());
+        self.emitter.resume(to);
     }
 
     /// Whether all senders hold for this task and it has finished all that they sent: it can be started elsewhere.
@@ -386,32 +408,42 @@ impl BoltTask {
     pub fn check(&self) {
         self.inputs.values().for_each(|source| source.inlet.check());
         self.emitter.check();
+        assert!(!self.is_within_parcel() || self.open.contains_key(&self.taken), "what is read is open");
+        let is_ready =
+            |source: &Source| !source.inlet.is_empty() && !matches!(source.mark, Some(Mark::Barrier(_)));
         assert!(
-            self.reading.iter().all(|(id, _)| self.open.contains_key(&id.parcel)),
-            "what is read is open"
+            self.inputs.values().all(|source| source.is_ready || !is_ready(source)),
+            "what can be read is listed"
         );
+        let done = self.open.iter().filter(|(_, open)| open.is_done()).count();
+        assert_eq!(done, self.done.len(), "parcels that are done are listed");
     }
 
-    /// Takes the next parcel, from the channel after the one whose turn it was. Marks at the heads of channels are noted.
+    /// Takes the next parcel, from the channel whose turn it is. Marks at the heads of channels are noted.
     fn take_parcel(&mut self) {
-        let after = self.inputs.range(self.turn..).skip_while(|(from, _)| **from == self.turn);
-        let order: Vec<TaskId> =
-            after.chain(self.inputs.range(..=self.turn)).map(|(from, _)| *from).collect();
-        for from in order {
-            let source = self.inputs.get_mut(&from).expect("it was listed");
-            if let Some(parcel) = source.next_parcel() {
-                self.turn = from;
+        while let Some(from) = self.ready.pop_front() {
+            let source = self.inputs.get_mut(&from).expect("it is a channel");
+            source.is_ready = false;
+            let parcel = source.next_parcel();
+            source.touch(from, &mut self.touched);
+            source.make_ready(from, &mut self.ready);
+            if let Some(parcel) = parcel {
                 return self.begin(from, parcel);
             }
         }
     }
 
-    fn begin(&mut self, from: TaskId, parcel: Parcel) {
+    fn begin(&mut self, from: TaskId, Parcel { anchors, items }: Parcel) {
         self.taken += 1;
-        let id = |item| TupleId { parcel: self.taken, item };
-        self.open.insert(self.taken, Open::new(&parcel));
-        self.reading = (0..).map(id).zip(parcel.items).collect();
-        self.reading_from = from;
+        self.open.insert(self.taken, Open::new(anchors, &items));
+        (self.reading, self.reading_at, self.reading_from) = (items.into_iter(), 0, from);
+    }
+
+    /// Notes a parcel whose last tuple was finished.
+    fn look_if_done(&mut self, parcel: u64) {
+        if self.open[&parcel].is_done() {
+            self.done.push(parcel);
+        }
     }
 
     /// The open parcel of a tuple that is not finished.
@@ -423,14 +455,13 @@ impl BoltTask {
     /// Makes parcels of the drafts. A parcel that is all that came of a finished one goes on under its tokens.
     fn send_drafts(&mut self) {
         let drafts = self.emitter.take_drafts();
-        let mut mentions = BTreeMap::<u64, usize>::new();
         for (parcel, _) in drafts.keys().flat_map(|key| key.sources.parcels()) {
-            *mentions.entry(parcel).or_default() += 1;
+            self.open.get_mut(&parcel).expect("closed after its drafts are sent").drafts += 1;
         }
         for (key, mut items) in drafts {
             let mut anchors = Vec::new();
             match key.sources {
-                Sources::One(parcel) if mentions[&parcel] == 1 && self.open[&parcel].can_pass() => {
+                Sources::One(parcel) if self.open[&parcel].can_pass() => {
                     anchors = self.open.get_mut(&parcel).expect("it is there").pass();
                 }
                 sources => {
@@ -451,9 +482,8 @@ impl BoltTask {
 
     /// Reports the parcels that are finished.
     fn close_parcels(&mut self) {
-        let done: Vec<u64> = self.open.iter().filter(|(_, open)| open.is_done()).map(|(id, _)| *id).collect();
-        for parcel in done {
-            let open = self.open.remove(&parcel).expect("it was listed");
+        for parcel in std::mem::take(&mut self.done) {
+            let open = self.open.remove(&parcel).expect("it was listed once");
             for (root, xor, failed) in open.reports() {
                 self.report(root, xor, failed, false);
             }
@@ -473,7 +503,9 @@ impl BoltTask {
 
     fn send_credits(&mut self, outbox: &mut Vec<Envelope>) {
         let from = self.task;
-        for (&to, source) in &mut self.inputs {
+        for to in self.touched.drain(..) {
+            let source = self.inputs.get_mut(&to).expect("it is a channel");
+            source.is_touched = false;
             let credit: Option<Credit> = source.inlet.poll_credit();
             outbox.extend(credit.map(|credit| Envelope { from, to, message: Message::Credit(credit) }));
         }
@@ -499,6 +531,26 @@ impl BoltTask {
 }
 
 impl Source {
+    fn new(inlet: Inlet) -> Self {
+        Self { inlet, mark: None, is_ready: false, is_touched: false }
+    }
+
+    /// Lists the channel, of the sender `from`, if something may be taken from it.
+    fn make_ready(&mut self, from: TaskId, ready: &mut VecDeque<TaskId>) {
+        let waits = matches!(self.mark, Some(Mark::Barrier(_)));
+        if !self.is_ready && !waits && !self.inlet.is_empty() {
+            self.is_ready = true;
+            ready.push_back(from);
+        }
+    }
+
+    /// Lists the channel as one of which the sender may have to be told.
+    fn touch(&mut self, from: TaskId, touched: &mut Vec<TaskId>) {
+        if !std::mem::replace(&mut self.is_touched, true) {
+            touched.push(from);
+        }
+    }
+
     /// The next parcel of a channel that waits at no mark.
     fn next_parcel(&mut self) -> Option<Parcel> {
         // What follows a mark of a move is that mark again, or of a sender that has started anew: it may not hold for this task.

@@ -28,6 +28,8 @@ pub(crate) struct Emitter {
     task: TaskId,
     routes: BTreeMap<StreamId, Route>,
     outlets: BTreeMap<TaskId, Outlet>,
+    /// Those in which something waits, each once: the others need not be looked at.
+    waiting: Vec<TaskId>,
     drafts: BTreeMap<DraftKey, Vec<Item>>,
     /// How many tuples with several sources were emitted.
     joins: u64,
@@ -120,6 +122,7 @@ impl Emitter {
             task,
             routes,
             outlets: plan.downstream_tasks(component).into_iter().map(outlet).collect(),
+            waiting: Vec::new(),
             drafts: BTreeMap::new(),
             joins: 0,
             random,
@@ -197,15 +200,19 @@ impl Emitter {
     /// Puts a mark into all channels.
     pub(crate) fn push_to_all(&mut self, load: &Load) {
         self.outlets.values_mut().for_each(|outlet| outlet.push(load.clone()));
+        self.waiting = self.outlets.keys().copied().collect();
     }
 
     /// Appends what may be sent now.
     pub(crate) fn poll(&mut self, outbox: &mut Vec<Envelope>) {
-        for (&to, outlet) in &mut self.outlets {
+        let Self { task: from, outlets, waiting, .. } = self;
+        waiting.retain(|&to| {
+            let outlet = outlets.get_mut(&to).expect("it is a channel");
             while let Some(forward) = outlet.poll() {
-                outbox.push(Envelope { from: self.task, to, message: Message::Forward(forward) });
+                outbox.push(Envelope { from: *from, to, message: Message::Forward(forward) });
             }
-        }
+            !outlet.is_clear()
+        });
     }
 
     /// `from` has taken bytes.
@@ -222,16 +229,24 @@ impl Emitter {
             let message = Message::Forward(outlet.on_connected());
             Envelope { from: self.task, to, message }
         }));
+        self.look_for_waiting();
     }
 
-    /// The channel to `to`, if there is one.
-    pub(crate) fn outlet(&mut self, to: TaskId) -> Option<&mut Outlet> {
-        self.outlets.get_mut(&to)
+    /// `to` is about to move: what waits for it is sent, then nothing until [`Emitter::resume`].
+    pub(crate) fn hold(&mut self, to: TaskId) {
+        self.outlets.get_mut(&to).into_iter().for_each(Outlet::close);
+        self.look_for_waiting();
+    }
+
+    /// `to` has moved.
+    pub(crate) fn resume(&mut self, to: TaskId) {
+        self.outlets.get_mut(&to).into_iter().for_each(Outlet::resume);
+        self.look_for_waiting();
     }
 
     /// Whether no channel waits for credit: more input may be taken.
     pub(crate) fn is_clear(&self) -> bool {
-        self.outlets.values().all(Outlet::is_clear)
+        self.waiting.is_empty()
     }
 
     /// What was emitted since the start, by streams.
@@ -245,10 +260,24 @@ impl Emitter {
     /// Looks whether counters agree.
     pub(crate) fn check(&self) {
         self.outlets.values().for_each(Outlet::check);
+        let mut waiting = self.waiting.clone();
+        waiting.sort_unstable();
+        assert!(waiting.is_sorted_by(|one, other| one < other), "each once: {waiting:?}");
+        let is_listed = |to| waiting.binary_search(to).is_ok();
+        assert!(self.outlets.iter().all(|(to, outlet)| outlet.is_clear() != is_listed(to)), "{waiting:?}");
     }
 
     fn push(&mut self, to: TaskId, load: Load) {
-        self.outlets.get_mut(&to).expect("choosers name tasks downstream").push(load);
+        let outlet = self.outlets.get_mut(&to).expect("choosers name tasks downstream");
+        if outlet.is_clear() {
+            self.waiting.push(to);
+        }
+        outlet.push(load);
+    }
+
+    fn look_for_waiting(&mut self) {
+        let waiting = self.outlets.iter().filter(|(_, outlet)| !outlet.is_clear());
+        self.waiting = waiting.map(|(&to, _)| to).collect();
     }
 }
 

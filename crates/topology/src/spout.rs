@@ -230,12 +230,12 @@ impl SpoutTask {
 
     /// `to` is about to move: what is on the way to it is sent, then nothing until [`SpoutTask::resume`].
     pub fn hold(&mut self, to: TaskId) {
-        self.emitter.outlet(to).into_iter().for_each(|outlet| outlet.close());
+        self.emitter.hold(to);
     }
 
     /// `to` has moved.
     pub fn resume(&mut self, to: TaskId) {
-        self.emitter.outlet(to).into_iter().for_each(|outlet| outlet.resume());
+        self.emitter.resume(to);
     }
 
     /// Whether nothing is out and nothing waits: of an inactive spout, that it has finished.

@@ -1,18 +1,19 @@
 //! A parcel that a component has not finished: which tuples, and what to report for each root.
 
 use crate::anchor::{Anchor, Failure, RootId};
-use crate::parcel::Parcel;
+use crate::parcel::Item;
 
 /// An open parcel.
 #[derive(Debug)]
 pub(super) struct Open {
     anchors: Vec<Anchor>,
-    /// New tokens, for each anchor: their XOR.
+    /// New tokens, for each anchor: their XOR. Empty until the parcel splits.
     new_tokens: Vec<u64>,
-    /// The place of each tuple in the root's batch.
-    origins: Vec<u32>,
-    is_live: Vec<bool>,
+    /// For each tuple: its place in the root's batch, and whether it is not finished.
+    tuples: Vec<(u32, bool)>,
     live: usize,
+    /// Parcels that are being made of this one.
+    pub(super) drafts: usize,
     /// Tuples that failed.
     failed: Vec<(u32, Failure)>,
     has_split: bool,
@@ -20,14 +21,13 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub(super) fn new(parcel: &Parcel) -> Self {
-        let count = parcel.items.len();
+    pub(super) fn new(anchors: Vec<Anchor>, items: &[Item]) -> Self {
         Self {
-            new_tokens: vec![0; parcel.anchors.len()],
-            anchors: parcel.anchors.clone(),
-            origins: parcel.items.iter().map(|item| item.origin).collect(),
-            is_live: vec![true; count],
-            live: count,
+            anchors,
+            new_tokens: Vec::new(),
+            tuples: items.iter().map(|item| (item.origin, true)).collect(),
+            live: items.len(),
+            drafts: 0,
             failed: Vec::new(),
             has_split: false,
             has_passed: false,
@@ -44,19 +44,19 @@ impl Open {
     }
 
     pub(super) fn is_live(&self, item: u32) -> bool {
-        self.is_live.get(item as usize).copied().unwrap_or(false)
+        self.tuples.get(item as usize).is_some_and(|(_, is_live)| *is_live)
     }
 
     pub(super) fn live_items(&self) -> impl Iterator<Item = u32> {
-        (0..).zip(&self.is_live).filter(|(_, is_live)| **is_live).map(|(item, _)| item)
+        (0..).zip(&self.tuples).filter(|(_, (_, is_live))| *is_live).map(|(item, _)| item)
     }
 
     pub(super) fn origin(&self, item: u32) -> u32 {
-        self.origins[item as usize]
+        self.tuples[item as usize].0
     }
 
     pub(super) fn finish(&mut self, item: u32) {
-        assert!(std::mem::take(&mut self.is_live[item as usize]), "finished before");
+        assert!(std::mem::take(&mut self.tuples[item as usize].1), "finished before");
         self.live -= 1;
     }
 
@@ -69,17 +69,17 @@ impl Open {
         self.live == 0
     }
 
-    /// Whether one new parcel can take over the tokens: all is done and nothing else is to be reported. A failure must be in the report with
+    /// Whether one new parcel can take over the tokens: all is done, it is the only one, and nothing else is to be reported. A failure must be in the report with
     /// the token: alone, it could come after the last token.
     pub(super) fn can_pass(&self) -> bool {
-        self.is_done() && !self.has_split && self.failed.is_empty()
+        self.drafts == 1 && self.is_done() && !self.has_split && self.failed.is_empty()
     }
 
     /// Gives the tokens to a new parcel.
     pub(super) fn pass(&mut self) -> Vec<Anchor> {
         assert!(self.can_pass() && !self.has_passed, "tokens go to one parcel");
         self.has_passed = true;
-        self.anchors.clone()
+        std::mem::take(&mut self.anchors)
     }
 
     /// Appends anchors with new tokens for a parcel that was made from this one: from its tuple `item`, if that matters.
@@ -90,8 +90,9 @@ impl Open {
         anchors: &mut Vec<Anchor>,
     ) {
         self.has_split = true;
+        self.new_tokens.resize(self.anchors.len(), 0);
         let origin_of = |anchor: &Anchor| match item {
-            Some(item) if self.anchors.len() == 1 => self.origins[item as usize],
+            Some(item) if self.anchors.len() == 1 => self.tuples[item as usize].0,
             _ => anchor.origin,
         };
         for (anchor, new_tokens) in self.anchors.iter().zip(&mut self.new_tokens) {
@@ -105,15 +106,14 @@ impl Open {
     pub(super) fn reports(self) -> Vec<(RootId, u64, Vec<Failure>)> {
         assert!(self.is_done(), "a parcel is reported when it is done");
         let failures = |anchor: &Anchor| {
-            let origin =
-                |item| if self.anchors.len() == 1 { self.origins[item as usize] } else { anchor.origin };
+            let origin = |item| if self.anchors.len() == 1 { self.origin(item) } else { anchor.origin };
             let failed = self.failed.iter();
             failed.map(|(item, failure)| Failure { origin: origin(*item), ..failure.clone() }).collect()
         };
         if self.has_passed {
             return Vec::new();
         }
-        let each = self.anchors.iter().zip(&self.new_tokens);
+        let each = self.anchors.iter().zip(self.new_tokens.iter().chain(std::iter::repeat(&0)));
         each.map(|(anchor, new)| (anchor.root, anchor.token ^ new, failures(anchor))).collect()
     }
 }

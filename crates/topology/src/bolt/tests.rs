@@ -92,8 +92,8 @@ fn tuple_of_two_roots_holds_both_until_it_is_done() {
     bench.deliver();
     let mut held: Vec<TupleId> = Vec::new();
     bench.run(2, |_, id, _| held.push(id));
-    // the second channel's turn is first: the first tuple of it, and the second one of the other
-    let pair = [held[0], held[3]];
+    // the second tuple of one channel, and the first one of the other
+    let pair = [held[1], held[2]];
     bench.run(2, |_, _, _| ());
     let bolt = bench.bolts.get_mut(&TaskId(2)).unwrap();
     bolt.emit(StreamId(2), Values::new(&["xy"]), &pair, None).unwrap();
