@@ -94,6 +94,24 @@ pub enum Blame {
     Fatal,
 }
 
+impl Report {
+    /// Takes over what `later` says, if it is of the same root; whether it is.
+    pub(crate) fn absorb(&mut self, later: &mut Self) -> bool {
+        let is_same = self.root == later.root;
+        if is_same {
+            self.xor ^= later.xor;
+            self.failed.append(&mut later.failed);
+            self.extends |= later.extends;
+        }
+        is_same
+    }
+
+    /// Whether it would change anything.
+    pub(crate) fn says_something(&self) -> bool {
+        self.xor != 0 || self.extends || !self.failed.is_empty()
+    }
+}
+
 impl Nack {
     /// A failure that counts, after which the list of pauses holds.
     pub const FAIL: Self = Self { blame: Blame::Fail, delay: None };

@@ -29,12 +29,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use clock::Nanos;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 
 use crate::anchor::{Failure, Nack, Report, RootId};
 use crate::changes::{Capture, Staging};
 use crate::channel::{Accepted, Credit, Inlet};
 use crate::definition::Guarantee;
-use crate::emitter::{Emitted, Emitter, Sources, Wiring};
+use crate::emitter::{Draft, Emitted, Emitter, Sources, Wiring};
 use crate::ids::{ComponentId, StreamId, TaskId};
 use crate::message::{Envelope, Message, Misuse};
 use crate::parcel::{Epoch, Item, Load, Parcel};
@@ -56,7 +58,7 @@ pub struct BoltTask {
     /// Channels that have got or given something since their senders were told of credits, each once.
     touched: Vec<TaskId>,
     /// Parcels that the component has not finished.
-    open: BTreeMap<u64, Open>,
+    open: HashMap<u64, Open, FixedState>,
     /// How many parcels were taken.
     taken: u64,
     /// Parcels of which all tuples are done, and which were not reported.
@@ -65,7 +67,8 @@ pub struct BoltTask {
     reading: std::vec::IntoIter<Item>,
     reading_at: u32,
     reading_from: TaskId,
-    reports: BTreeMap<RootId, Report>,
+    /// In any order, several of a root.
+    reports: Vec<Report>,
     ticks: Option<Ticks>,
     staging: Staging,
     is_waiting: bool,
@@ -140,13 +143,13 @@ impl BoltTask {
             inputs: upstream.map(|from| (from, Source::new(inlet()))).collect(),
             ready: VecDeque::new(),
             touched: Vec::new(),
-            open: BTreeMap::new(),
+            open: HashMap::with_hasher(FixedState::default()),
             taken: 0,
             done: Vec::new(),
             reading: Vec::new().into_iter(),
             reading_at: 0,
             reading_from: TaskId(0),
-            reports: BTreeMap::new(),
+            reports: Vec::new(),
             ticks: plan.tick_interval(component).map(|interval| Ticks::new(now, interval)),
             staging: Staging::default(),
             is_waiting: is_moved,
@@ -228,7 +231,7 @@ impl BoltTask {
                 Sources::Several(self.emitter.next_join(), tuples)
             }
         };
-        self.emitter.emit(&sources, &Item { origin, stream, values }, direct);
+        self.emitter.emit(&sources, Item { origin, stream, values }, direct);
         Ok(())
     }
 
@@ -273,6 +276,7 @@ impl BoltTask {
             given.iter().for_each(|&item| open.fail(item, Failure::new(0, self.component, error, nack)));
             self.done.extend(is_over.then_some(parcel));
         }
+        self.done.sort_unstable();
     }
 
     /// The component works on a tuple: the time-outs of its roots begin anew.
@@ -454,13 +458,13 @@ impl BoltTask {
 
     /// Makes parcels of the drafts. A parcel that is all that came of a finished one goes on under its tokens.
     fn send_drafts(&mut self) {
-        let drafts = self.emitter.take_drafts();
-        for (parcel, _) in drafts.keys().flat_map(|key| key.sources.parcels()) {
+        let mut drafts = self.emitter.take_drafts();
+        for (parcel, _) in drafts.iter().flat_map(|draft| draft.sources.parcels()) {
             self.open.get_mut(&parcel).expect("closed after its drafts are sent").drafts += 1;
         }
-        for (key, mut items) in drafts {
+        for Draft { to, sources, mut items } in drafts.drain(..) {
             let mut anchors = Vec::new();
-            match key.sources {
+            match sources {
                 Sources::One(parcel) if self.open[&parcel].can_pass() => {
                     anchors = self.open.get_mut(&parcel).expect("it is there").pass();
                 }
@@ -476,8 +480,9 @@ impl BoltTask {
             {
                 item.origin = anchor.origin;
             }
-            self.emitter.push_parcel(key.to, anchors, items);
+            self.emitter.push_parcel(to, anchors, items);
         }
+        self.emitter.reuse(drafts);
     }
 
     /// Reports the parcels that are finished.
@@ -494,11 +499,7 @@ impl BoltTask {
         if self.guarantee == Guarantee::ExactlyOnce && failed.is_empty() {
             return; // epochs say what is done
         }
-        let empty = || Report { root, xor: 0, failed: Vec::new(), extends: false };
-        let report = self.reports.entry(root).or_insert_with(empty);
-        report.xor ^= xor;
-        report.failed.extend(failed);
-        report.extends |= extends;
+        self.reports.push(Report { root, xor, failed, extends });
     }
 
     fn send_credits(&mut self, outbox: &mut Vec<Envelope>) {
@@ -511,14 +512,16 @@ impl BoltTask {
         }
     }
 
-    /// One message for each spout task. Reports are ordered by roots, so those of a spout are beside each other.
+    /// One message for each spout task, with one report for each root.
     fn send_reports(&mut self, outbox: &mut Vec<Envelope>) {
-        let says = |report: &Report| report.xor != 0 || report.extends || !report.failed.is_empty();
-        let reports: Vec<Report> = std::mem::take(&mut self.reports).into_values().filter(says).collect();
-        for of_spout in reports.chunk_by(|one, other| one.root.spout == other.root.spout) {
+        self.reports.sort_by_key(|report| report.root);
+        self.reports.dedup_by(|later, first| first.absorb(later));
+        self.reports.retain(Report::says_something);
+        for of_spout in self.reports.chunk_by(|one, other| one.root.spout == other.root.spout) {
             let (to, message) = (of_spout[0].root.spout, Message::Reports(of_spout.to_vec()));
             outbox.push(Envelope { from: self.task, to, message });
         }
+        self.reports.clear();
     }
 
     /// The barrier at which all channels wait.

@@ -1,6 +1,6 @@
 //! The sending side of a task: choosers, parcels in the making, channels to the tasks downstream.
 //!
-//! Emitted tuples are collected in *drafts*, one for each receiver and source, until the task has done all that it can do now; then each draft
+//! Emitted tuples are collected in *drafts*, for each receiver and source, until the task has done all that it can do now; then each draft
 //! becomes a parcel with its anchors. So tuples that came together and go to one task stay together, and whether a tree splits
 //! is known when tokens are given.
 //!
@@ -27,15 +27,23 @@ use crate::values::Values;
 pub(crate) struct Emitter {
     task: TaskId,
     routes: BTreeMap<StreamId, Route>,
-    outlets: BTreeMap<TaskId, Outlet>,
+    lines: BTreeMap<TaskId, Line>,
     /// Those in which something waits, each once: the others need not be looked at.
     waiting: Vec<TaskId>,
-    drafts: BTreeMap<DraftKey, Vec<Item>>,
+    drafts: Vec<Draft>,
     /// How many tuples with several sources were emitted.
     joins: u64,
     random: Random,
     targets: Vec<TaskId>,
     tuple_bytes_max: u64,
+}
+
+/// A channel to a task.
+#[derive(Debug)]
+struct Line {
+    outlet: Outlet,
+    /// The place of its last draft, which may be gone.
+    draft: usize,
 }
 
 /// A declared stream: how many fields it has, and who reads it.
@@ -58,15 +66,16 @@ pub struct Emitted {
     pub transferred: Vec<(ComponentId, u64)>,
 }
 
-/// What tuples of one parcel have in common.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct DraftKey {
+/// Tuples that become one parcel.
+#[derive(Debug)]
+pub(crate) struct Draft {
     pub(crate) to: TaskId,
     pub(crate) sources: Sources,
+    pub(crate) items: Vec<Item>,
 }
 
 /// What a tuple was made from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sources {
     /// Nothing that anybody waits for.
     Nothing,
@@ -117,13 +126,13 @@ impl Emitter {
             route.choosers.push((chooser, edge.to, 0));
         }
         let window = plan.settings().channel_bytes_max;
-        let outlet = |task| (task, Outlet::new(*start, window));
+        let line = |task| (task, Line { outlet: Outlet::new(*start, window), draft: 0 });
         Ok(Self {
             task,
             routes,
-            outlets: plan.downstream_tasks(component).into_iter().map(outlet).collect(),
+            lines: plan.downstream_tasks(component).into_iter().map(line).collect(),
             waiting: Vec::new(),
-            drafts: BTreeMap::new(),
+            drafts: Vec::new(),
             joins: 0,
             random,
             targets: Vec::new(),
@@ -145,19 +154,21 @@ impl Emitter {
     }
 
     /// Adds a tuple, which was verified, to the drafts of all tasks that get it.
-    pub(crate) fn emit(&mut self, sources: &Sources, item: &Item, direct: Option<TaskId>) {
-        self.targets.clear();
+    pub(crate) fn emit(&mut self, sources: &Sources, item: Item, direct: Option<TaskId>) {
+        let mut targets = std::mem::take(&mut self.targets);
+        targets.clear();
         let route = self.routes.get_mut(&item.stream).expect("it was verified");
         route.emitted += 1;
         for (chooser, _, transferred) in &mut route.choosers {
-            let before = self.targets.len();
-            chooser.choose(&item.values, direct, &mut self.targets);
-            *transferred += (self.targets.len() - before) as u64;
+            let before = targets.len();
+            chooser.choose(&item.values, direct, &mut targets);
+            *transferred += (targets.len() - before) as u64;
         }
-        for &to in &self.targets {
-            let key = DraftKey { to, sources: sources.clone() };
-            self.drafts.entry(key).or_default().push(item.clone());
+        if let Some((&last, others)) = targets.split_last() {
+            others.iter().for_each(|&to| self.draft(to, sources, item.clone()));
+            self.draft(last, sources, item);
         }
+        self.targets = targets;
     }
 
     /// The tasks that got what was emitted last.
@@ -171,9 +182,15 @@ impl Emitter {
         self.joins
     }
 
-    /// Takes all drafts, in a fixed order.
-    pub(crate) fn take_drafts(&mut self) -> BTreeMap<DraftKey, Vec<Item>> {
+    /// Takes all drafts, in the order in which they were begun.
+    pub(crate) fn take_drafts(&mut self) -> Vec<Draft> {
         std::mem::take(&mut self.drafts)
+    }
+
+    /// Takes the memory of drafts back that were taken.
+    pub(crate) fn reuse(&mut self, mut drafts: Vec<Draft>) {
+        drafts.clear();
+        self.drafts = drafts;
     }
 
     /// Whether a tuple was emitted that is not on its way.
@@ -199,15 +216,15 @@ impl Emitter {
 
     /// Puts a mark into all channels.
     pub(crate) fn push_to_all(&mut self, load: &Load) {
-        self.outlets.values_mut().for_each(|outlet| outlet.push(load.clone()));
-        self.waiting = self.outlets.keys().copied().collect();
+        self.lines.values_mut().for_each(|line| line.outlet.push(load.clone()));
+        self.waiting = self.lines.keys().copied().collect();
     }
 
     /// Appends what may be sent now.
     pub(crate) fn poll(&mut self, outbox: &mut Vec<Envelope>) {
-        let Self { task: from, outlets, waiting, .. } = self;
+        let Self { task: from, lines, waiting, .. } = self;
         waiting.retain(|&to| {
-            let outlet = outlets.get_mut(&to).expect("it is a channel");
+            let outlet = &mut lines.get_mut(&to).expect("it is a channel").outlet;
             while let Some(forward) = outlet.poll() {
                 outbox.push(Envelope { from: *from, to, message: Message::Forward(forward) });
             }
@@ -217,16 +234,16 @@ impl Emitter {
 
     /// `from` has taken bytes.
     pub(crate) fn on_credit(&mut self, from: TaskId, credit: Credit) {
-        if let Some(outlet) = self.outlets.get_mut(&from) {
-            outlet.on_credit(credit);
+        if let Some(line) = self.lines.get_mut(&from) {
+            line.outlet.on_credit(credit);
         }
     }
 
     /// The link to these tasks is new: says so in each channel to them.
     pub(crate) fn on_connected(&mut self, is_there: &dyn Fn(TaskId) -> bool, outbox: &mut Vec<Envelope>) {
-        let outlets = self.outlets.iter_mut().filter(|(to, _)| is_there(**to));
-        outbox.extend(outlets.map(|(&to, outlet)| {
-            let message = Message::Forward(outlet.on_connected());
+        let lines = self.lines.iter_mut().filter(|(to, _)| is_there(**to));
+        outbox.extend(lines.map(|(&to, line)| {
+            let message = Message::Forward(line.outlet.on_connected());
             Envelope { from: self.task, to, message }
         }));
         self.look_for_waiting();
@@ -234,13 +251,13 @@ impl Emitter {
 
     /// `to` is about to move: what waits for it is sent, then nothing until [`Emitter::resume`].
     pub(crate) fn hold(&mut self, to: TaskId) {
-        self.outlets.get_mut(&to).into_iter().for_each(Outlet::close);
+        self.lines.get_mut(&to).into_iter().for_each(|line| line.outlet.close());
         self.look_for_waiting();
     }
 
     /// `to` has moved.
     pub(crate) fn resume(&mut self, to: TaskId) {
-        self.outlets.get_mut(&to).into_iter().for_each(Outlet::resume);
+        self.lines.get_mut(&to).into_iter().for_each(|line| line.outlet.resume());
         self.look_for_waiting();
     }
 
@@ -259,16 +276,27 @@ impl Emitter {
 
     /// Looks whether counters agree.
     pub(crate) fn check(&self) {
-        self.outlets.values().for_each(Outlet::check);
+        self.lines.values().for_each(|line| line.outlet.check());
         let mut waiting = self.waiting.clone();
         waiting.sort_unstable();
         assert!(waiting.is_sorted_by(|one, other| one < other), "each once: {waiting:?}");
         let is_listed = |to| waiting.binary_search(to).is_ok();
-        assert!(self.outlets.iter().all(|(to, outlet)| outlet.is_clear() != is_listed(to)), "{waiting:?}");
+        assert!(self.lines.iter().all(|(to, line)| line.outlet.is_clear() != is_listed(to)), "{waiting:?}");
+    }
+
+    /// Adds a tuple to the last draft for `to`, or begins another one: so tuples keep their order in a channel.
+    fn draft(&mut self, to: TaskId, sources: &Sources, item: Item) {
+        let line = self.lines.get_mut(&to).expect("choosers name tasks downstream");
+        let last = self.drafts.get_mut(line.draft);
+        if let Some(draft) = last.filter(|draft| draft.to == to && draft.sources == *sources) {
+            return draft.items.push(item);
+        }
+        line.draft = self.drafts.len();
+        self.drafts.push(Draft { to, sources: sources.clone(), items: vec![item] });
     }
 
     fn push(&mut self, to: TaskId, load: Load) {
-        let outlet = self.outlets.get_mut(&to).expect("choosers name tasks downstream");
+        let outlet = &mut self.lines.get_mut(&to).expect("choosers name tasks downstream").outlet;
         if outlet.is_clear() {
             self.waiting.push(to);
         }
@@ -276,7 +304,7 @@ impl Emitter {
     }
 
     fn look_for_waiting(&mut self) {
-        let waiting = self.outlets.iter().filter(|(_, outlet)| !outlet.is_clear());
+        let waiting = self.lines.iter().filter(|(_, line)| !line.outlet.is_clear());
         self.waiting = waiting.map(|(&to, _)| to).collect();
     }
 }

@@ -29,7 +29,7 @@ use crate::anchor::{Anchor, Failure, RootId};
 use crate::changes::Capture;
 use crate::channel::Accepted;
 use crate::definition::Guarantee;
-use crate::emitter::{Emitted, Emitter, Sources, Wiring};
+use crate::emitter::{Draft, Emitted, Emitter, Sources, Wiring};
 use crate::ids::{StreamId, TaskId};
 use crate::message::{Envelope, Message, Misuse};
 use crate::parcel::{Epoch, Item, Load};
@@ -304,18 +304,20 @@ impl SpoutTask {
     fn draft(&mut self, originals: &[Original], sources: &Sources) {
         for (origin, original) in (0..).zip(originals) {
             let item = Item { origin, stream: original.stream, values: original.values.clone() };
-            self.emitter.emit(sources, &item, original.direct);
+            self.emitter.emit(sources, item, original.direct);
         }
     }
 
     /// Makes parcels of the drafts; the XOR of their tokens.
     fn push_drafts(&mut self, root: Option<RootId>) -> u64 {
         let mut xor = 0;
-        for (key, items) in self.emitter.take_drafts() {
+        let mut drafts = self.emitter.take_drafts();
+        for Draft { to, items, .. } in drafts.drain(..) {
             let anchor = root.map(|root| Anchor { root, token: self.emitter.token(), origin: 0 });
             xor ^= anchor.map_or(0, |anchor| anchor.token);
-            self.emitter.push_parcel(key.to, anchor.into_iter().collect(), items);
+            self.emitter.push_parcel(to, anchor.into_iter().collect(), items);
         }
+        self.emitter.reuse(drafts);
         xor
     }
 }

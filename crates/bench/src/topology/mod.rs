@@ -81,7 +81,6 @@ fn builder(shape: &Shape) -> TopologyBuilder {
     let settings = builder.settings();
     settings.guarantee = if shape.acks { Guarantee::AtLeastOnce } else { Guarantee::AtMostOnce };
     settings.max_spout_pending = shape.max_spout_pending;
-    settings.channel_bytes_max = CHANNEL_BYTES_MAX;
     let message: Arc<[u8]> = (0..shape.size_bytes).map(|index| index as u8).collect();
     builder
         .set_spout(SPOUT, move || Messages { message: Arc::clone(&message), next: 0 })
@@ -150,6 +149,5 @@ impl Bolt for End {
 }
 
 const SPOUT: &str = "spout";
-const CHANNEL_BYTES_MAX: u64 = 1 << 20;
 /// For what is under way at the end.
 const GRACE: Duration = Duration::from_secs(30);

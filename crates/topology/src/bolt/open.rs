@@ -102,18 +102,18 @@ impl Open {
         }
     }
 
-    /// What to report for each root.
-    pub(super) fn reports(self) -> Vec<(RootId, u64, Vec<Failure>)> {
+    /// What to report for each root; nothing if the tokens went on.
+    pub(super) fn reports(self) -> impl Iterator<Item = (RootId, u64, Vec<Failure>)> {
         assert!(self.is_done(), "a parcel is reported when it is done");
-        let failures = |anchor: &Anchor| {
-            let origin = |item| if self.anchors.len() == 1 { self.origin(item) } else { anchor.origin };
-            let failed = self.failed.iter();
-            failed.map(|(item, failure)| Failure { origin: origin(*item), ..failure.clone() }).collect()
-        };
-        if self.has_passed {
-            return Vec::new();
-        }
-        let each = self.anchors.iter().zip(self.new_tokens.iter().chain(std::iter::repeat(&0)));
-        each.map(|(anchor, new)| (anchor.root, anchor.token ^ new, failures(anchor))).collect()
+        let Self { anchors, new_tokens, tuples, failed, .. } = self;
+        let is_of_one = anchors.len() == 1;
+        let new_tokens = new_tokens.into_iter().chain(std::iter::repeat(0));
+        anchors.into_iter().zip(new_tokens).map(move |(anchor, new)| {
+            let origin = |item: &u32| if is_of_one { tuples[*item as usize].0 } else { anchor.origin };
+            let failures = failed.iter();
+            let failures =
+                failures.map(|(item, failure)| Failure { origin: origin(item), ..failure.clone() });
+            (anchor.root, anchor.token ^ new, failures.collect())
+        })
     }
 }
