@@ -34,7 +34,7 @@ pub struct Node {
 pub enum Machine {
     /// With the last position that was read.
     Spout(SpoutTask, u128),
-    Bolt(BoltTask, Part),
+    Bolt(Box<BoltTask>, Part),
 }
 
 impl Node {
@@ -108,7 +108,10 @@ impl World {
             Machine::Spout(spout, self.server.start(task))
         } else {
             let bolt = BoltTask::new(self.now(), task, &wiring, false).expect("no custom grouping");
-            Machine::Bolt(bolt, Part::new(component, work_of(&self.plan, component).expect("a bolt")))
+            Machine::Bolt(
+                Box::new(bolt),
+                Part::new(component, work_of(&self.plan, component).expect("a bolt")),
+            )
         };
         let mut node =
             Node { machine, start, worker: self.place(task), runs, has_told: false, wake_us: None };
