@@ -33,7 +33,7 @@ pub struct Node {
 #[derive(Debug)]
 pub enum Machine {
     /// With the last position that was read.
-    Spout(SpoutTask, u128),
+    Spout(Box<SpoutTask>, u128),
     Bolt(Box<BoltTask>, Part),
 }
 
@@ -105,7 +105,7 @@ impl World {
         };
         let machine = if self.plan.component(component).kind == Kind::Spout {
             let spout = SpoutTask::new(task, &wiring, poison).expect("no custom grouping");
-            Machine::Spout(spout, self.server.start(task))
+            Machine::Spout(Box::new(spout), self.server.start(task))
         } else {
             let bolt = BoltTask::new(self.now(), task, &wiring, false).expect("no custom grouping");
             Machine::Bolt(
