@@ -48,6 +48,12 @@ pub use properties::parse as parse_properties;
 pub fn read(text: &str, variables: &Variables<'_>) -> Result<(Definition, Vec<Fault>), Vec<Fault>> {
     let (text, origin) = substitute::replace(text, variables);
     let mut faults = Faults::default();
+    for place in origin.second_names() {
+        faults.warn(
+            place,
+            "Flux replaces only one of several names in a line: write them in lines of their own",
+        );
+    }
     let definition = tree::parse(&text)
         .map_err(|fault| faults.push(fault))
         .ok()

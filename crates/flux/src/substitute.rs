@@ -13,6 +13,7 @@ pub(crate) struct Origin(Vec<Replaced>);
 /// One that was replaced; columns are in characters, from 0.
 #[derive(Debug)]
 struct Replaced {
+    name: String,
     line: usize,
     new_start: usize,
     new_end: usize,
@@ -50,6 +51,7 @@ fn replace_line(line: &str, number: usize, variables: &Variables<'_>, out: &mut 
         }
         (old, new) = (old + gap, new + gap);
         origin.0.push(Replaced {
+            name: name.to_owned(),
             line: number,
             new_start: new,
             new_end: new + length,
@@ -88,6 +90,12 @@ fn value_of(name: &str, variables: &Variables<'_>) -> Option<String> {
 }
 
 impl Origin {
+    /// Where the second of several different names in one line is.
+    pub(crate) fn second_names(&self) -> impl Iterator<Item = Place> {
+        let pairs = self.0.windows(2).filter(|two| two[0].line == two[1].line && two[0].name != two[1].name);
+        pairs.map(|two| Place { line: two[1].line, column: two[1].new_start + 1 })
+    }
+
     /// Where `place` was in the file.
     pub(crate) fn of(&self, place: Place) -> Place {
         let column = place.column.saturating_sub(1);
@@ -129,5 +137,7 @@ mod tests {
         // before; at the end of a value: where it was written; after it; after both
         assert_eq!((old(4), old(10), old(11), old(13), old(17)), (4, 5, 12, 14, 20));
         assert_eq!(origin.of(Place { line: 2, column: 9 }), Place { line: 2, column: 9 });
+        let second: Vec<Place> = origin.second_names().map(|place| origin.of(place)).collect();
+        assert_eq!(second, [Place { line: 1, column: 14 }]);
     }
 }
