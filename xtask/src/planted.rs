@@ -200,7 +200,7 @@ const BUGS: &[Bug] = &[
     Bug { name: "barrier passes without the other channels", test: TOPOLOGIES, file: "topology/src/bolt.rs",
           from: "marks.all(|mark| mark == Some(first)).then_some(epoch)", to: "(PLANTED || marks.all(|mark| mark == Some(first))).then_some(epoch)" },
     Bug { name: "tuples behind a barrier are taken", test: TOPOLOGIES, file: "topology/src/bolt.rs",
-          from: "        if self.mark.is_some() {\n", to: "        if self.mark.is_some() && !PLANTED {\n" },
+          from: "matches!(self.mark, Some(Mark::Barrier(_)))\n", to: "!PLANTED && matches!(self.mark, Some(Mark::Barrier(_)))\n" },
     Bug { name: "barrier passes a task that has failed a tuple", test: TOPOLOGIES, file: "topology/src/bolt.rs",
           from: "if !is_at_rest || self.failed > 0 {", to: "if !is_at_rest || (self.failed > 0 && !PLANTED) {" },
     Bug { name: "task is moved before it has finished", test: TOPOLOGIES, file: "topology/src/bolt.rs",

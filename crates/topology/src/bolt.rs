@@ -413,8 +413,7 @@ impl BoltTask {
         self.inputs.values().for_each(|source| source.inlet.check());
         self.emitter.check();
         assert!(!self.is_within_parcel() || self.open.contains_key(&self.taken), "what is read is open");
-        let is_ready =
-            |source: &Source| !source.inlet.is_empty() && !matches!(source.mark, Some(Mark::Barrier(_)));
+        let is_ready = |source: &Source| !source.inlet.is_empty() && !source.is_stopped();
         assert!(
             self.inputs.values().all(|source| source.is_ready || !is_ready(source)),
             "what can be read is listed"
@@ -540,11 +539,15 @@ impl Source {
 
     /// Lists the channel, of the sender `from`, if something may be taken from it.
     fn make_ready(&mut self, from: TaskId, ready: &mut VecDeque<TaskId>) {
-        let waits = matches!(self.mark, Some(Mark::Barrier(_)));
-        if !self.is_ready && !waits && !self.inlet.is_empty() {
+        if !self.is_ready && !self.is_stopped() && !self.inlet.is_empty() {
             self.is_ready = true;
             ready.push_back(from);
         }
+    }
+
+    /// Whether nothing may be taken until the barrier has come on all channels.
+    fn is_stopped(&self) -> bool {
+        matches!(self.mark, Some(Mark::Barrier(_)))
     }
 
     /// Lists the channel as one of which the sender may have to be told.
@@ -558,7 +561,7 @@ impl Source {
     fn next_parcel(&mut self) -> Option<Parcel> {
         // What follows a mark of a move is that mark again, or of a sender that has started anew: it may not hold for this task.
         self.mark.take_if(|mark| *mark == Mark::Close && !self.inlet.is_empty());
-        if self.mark.is_some() {
+        if self.is_stopped() {
             return None;
         }
         match self.inlet.pop()? {
