@@ -112,6 +112,8 @@ const BUGS: &[Bug] = &[
     Bug { name: "bytes of a changed leaf not counted in the root", test: LIVES, file: "store/src/access/paged.rs",
           from: "(self.root.bytes + after.len() as u64).saturating_sub(before.len() as u64);",
           to: "if PLANTED { self.root.bytes } else { (self.root.bytes + after.len() as u64).saturating_sub(before.len() as u64) };" },
+    Bug { name: "node kept for a reader twice, the second time as it has become", test: LIVES, file: "store/src/access/snapshots.rs",
+          from: "kept.lost.is_some() || kept.nodes.contains_key(&number) {", to: "kept.lost.is_some() || (kept.nodes.contains_key(&number) && !PLANTED) {" },
     Bug { name: "nodes of a tree that is gone stay", test: LIVES, file: "store/src/sweep/waiting.rs",
           from: "root.tree.iter().for_each(|tree| value", to: "root.tree.iter().filter(|_| !PLANTED).for_each(|tree| value" },
     Bug { name: "inner node counts a leaf as it was", test: LIVES, file: "store/src/access/tree_edit.rs",

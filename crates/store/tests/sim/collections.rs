@@ -12,6 +12,7 @@ use store::{
     Access, Deadline, Edit, KeyedChange, ListChange, ListEdit, Moment, OrderedEdit, Packed, Stop, Value,
     ValueKind,
 };
+use vfs::sim::Rng;
 
 use crate::model::{Effect, Entry};
 use crate::world::{Outcome, World, key_name};
@@ -124,6 +125,12 @@ impl Content {
             Self::Collection(kind, _) => *kind,
         }
     }
+}
+
+/// Database and key of one that may be there.
+pub fn some_collection(rng: &mut Rng) -> (u16, Vec<u8>) {
+    let db = u16::from(rng.chance(1, 8));
+    (db, key_name(COLLECTIONS_FROM + rng.below(COLLECTIONS)))
 }
 
 /// The value of a field that ends at this server time, if it does.
@@ -389,8 +396,7 @@ impl World {
     }
 
     fn random_collection(&mut self) -> (u16, Vec<u8>) {
-        let db = u16::from(self.rng.chance(1, 8));
-        (db, key_name(COLLECTIONS_FROM + self.rng.below(COLLECTIONS)))
+        some_collection(&mut self.rng)
     }
 
     /// Adds a change of some collection. What has another type is mostly removed before.

@@ -45,6 +45,9 @@ pub struct Met {
     /// How often fields have ended, and how many a store has removed from one start on, their hash staying.
     pub fields_ended: u64,
     pub fields_purged: u64,
+    /// Collections that were read in parts to their ends, and such that could not be.
+    pub readers_ended: u64,
+    pub readers_lost: u64,
 }
 
 impl Met {
@@ -71,6 +74,8 @@ impl Met {
         self.collections_emptied += other.collections_emptied;
         self.fields_ended += other.fields_ended;
         self.fields_purged += other.fields_purged;
+        self.readers_ended += other.readers_ended;
+        self.readers_lost += other.readers_lost;
     }
 
     pub fn is_everything(&self) -> bool {
@@ -87,6 +92,7 @@ impl Met {
         let Self { evicted_keys, evictions_seen, waits_for_evictions, refusals_by_limits, .. } = *self;
         let fields = [self.fields_ended, self.fields_purged];
         let collections = [self.changes_of_collections, self.collections_emptied];
+        let readers = [self.readers_ended, self.readers_lost];
         let evictions = [evicted_keys, evictions_seen, waits_for_evictions, refusals_by_limits];
         deaths
             .iter()
@@ -96,6 +102,7 @@ impl Met {
             .chain(&evictions)
             .chain(&collections)
             .chain(&fields)
+            .chain(&readers)
             .all(|count| *count > 0)
     }
 }

@@ -10,6 +10,7 @@ mod eviction;
 mod faults;
 mod flips;
 mod model;
+mod readers;
 mod sweep;
 mod transactions;
 mod world;
@@ -42,6 +43,7 @@ fn run_on(plan: Plan, prepare: impl Fn(&SimDisk) + 'static) -> Result<World, Str
         if engine == EngineKind::Log {
             world.crash()?;
         }
+        world.readers.clear();
         world.check_leaves()
     });
     match result {

@@ -21,6 +21,7 @@ use crate::collections::{Content, resolve, stage_change, with_packed};
 use crate::eviction::Pressure;
 use crate::faults::{MARGIN_BYTES, Met};
 use crate::model::{DATABASES, Effect, Entry, Model, Name, State};
+use crate::readers::Reader;
 use crate::transactions::Open;
 use crate::transactions::key_of;
 
@@ -115,6 +116,9 @@ pub struct World {
     digest: u64,
     /// The transaction that is being staged.
     pub(crate) open: Option<Open>,
+    /// Those who read large collections in parts, and their dice.
+    pub(crate) readers: Vec<Reader>,
+    pub(crate) reader_rng: Rng,
 }
 
 impl World {
@@ -138,6 +142,8 @@ impl World {
             serial: 0,
             digest: 0,
             open: None,
+            readers: Vec::new(),
+            reader_rng: Rng::new(plan.seed ^ 0x4EAD),
             rng,
             plan,
             dir: folder(),
@@ -263,6 +269,7 @@ impl World {
         self.digest = self.digest();
         self.disk.power_off();
         self.open = None;
+        self.readers.clear();
         self.store = None;
         self.disk = disk;
     }
@@ -298,7 +305,7 @@ impl World {
 
     /// One random step.
     pub fn step(&mut self) -> Outcome<()> {
-        let outcome = self.random_step();
+        let outcome = self.reader_step().and_then(|()| self.random_step());
         let outcome = self.survive(outcome);
         self.pardon(outcome)?;
         self.store().check_state();
