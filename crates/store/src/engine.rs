@@ -10,9 +10,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use journal::{LogAddress, Seq};
+use journal::{Keyspace, LogAddress, Seq};
 
 use crate::error::{Stop, StoreError};
+use crate::object::ObjectRef;
 use crate::prepared::{Fetched, Prepared};
 use crate::record::Draft;
 use crate::sought::Sought;
@@ -113,6 +114,12 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
 
     /// Whether a value can be found again by its address: then hot ones may be dropped.
     fn has_addresses(&self) -> bool;
+
+    /// Wishes that `object`, whose record has changes on it, becomes one record again; returns whether it will, so that it should stay
+    /// in memory until then.
+    fn wish_fold(&self, _keyspace: Keyspace, _object: ObjectRef<'_>) -> bool {
+        false
+    }
 
     /// `bytes` of records at `address` are the newest state of a key.
     fn on_live(&self, address: LogAddress, bytes: u64);

@@ -20,7 +20,8 @@ use crate::error::{Stop, StoreError};
 use crate::hash::STRIPES;
 use crate::index::Index;
 use crate::large::{Held, LARGE_BYTES, Large, Ledger};
-use crate::object::{View, Word};
+use crate::log::wishes::FOLD_CHANGES_MIN;
+use crate::object::{ObjectRef, View, WORD_DELTAS, Word};
 use crate::policy::{LEVEL_MAX, Room, Round, Verdict, admit};
 use crate::record;
 
@@ -199,7 +200,7 @@ impl Memory {
                 return;
             }
             let hurries = !self.used_within(index, engine, HURRY_SHARE, for_bytes);
-            if hand.advance(index, released, hurries) {
+            if hand.advance(index, engine, released, hurries) {
                 hand.barren_stripes = 0;
             } else if hand.barren_stripes > BARREN_STRIPES_MAX {
                 hand.barren_stripes = 0;
@@ -319,9 +320,9 @@ impl Memory {
 
 impl Hand {
     /// Visits one page; returns whether something was dropped.
-    fn advance(&mut self, index: &Index, released: Seq, hurries: bool) -> bool {
+    fn advance(&mut self, index: &Index, engine: &dyn Engine, released: Seq, hurries: bool) -> bool {
         let mut stripe = index.lock(self.stripe);
-        let Some(space) = stripe.space_at_mut(self.space) else {
+        let Some((keyspace, space)) = stripe.space_at_mut(self.space) else {
             drop(stripe);
             (self.stripe, self.space, self.bits) = ((self.stripe + 1) % STRIPES, 0, 0);
             self.barren_stripes += 1;
@@ -330,8 +331,14 @@ impl Hand {
             }
             return false;
         };
-        let (next, freed) =
-            space.visit_words(self.bits, &mut |word| pass(word, released, &mut self.round, hurries));
+        let (next, freed) = space.visit_words(self.bits, &mut |word, deltas| {
+            let folds = |object: ObjectRef<'_>| {
+                !hurries
+                    && deltas.has_changes(object.address(), FOLD_CHANGES_MIN)
+                    && engine.wish_fold(keyspace, object)
+            };
+            pass(word, released, &mut self.round, hurries, folds);
+        });
         stripe.unreported_bytes -= freed;
         index.account(std::mem::take(&mut stripe.unreported_bytes));
         match next {
@@ -342,8 +349,14 @@ impl Hand {
     }
 }
 
-/// The hand passes `word`: a clean hot one whose turn it is becomes its address.
-pub(crate) fn pass(word: &mut Word, released: Seq, round: &mut Round, hurries: bool) {
+/// The hand passes `word`: a clean hot one whose turn it is becomes its address, unless it is to be folded first, as `folds` says.
+pub(crate) fn pass(
+    word: &mut Word,
+    released: Seq,
+    round: &mut Round,
+    hurries: bool,
+    folds: impl FnOnce(ObjectRef<'_>) -> bool,
+) {
     let View::Hot(object) = word.view() else {
         if word.is_marked() && !round.pass_mark() {
             word.set_marked(false);
@@ -355,6 +368,7 @@ pub(crate) fn pass(word: &mut Word, released: Seq, round: &mut Round, hurries: b
     }
     match round.pass_value(word.level(), hurries) {
         Some(level) => word.set_level(level),
+        None if word.marks() & WORD_DELTAS != 0 && folds(object) => {}
         None => *word = Word::cold(object.address(), word.marks()),
     }
 }
@@ -404,26 +418,38 @@ mod tests {
     use crate::testlog::{TestLog, at};
 
     #[test]
+    fn value_with_changes_leaves_memory_once_nobody_folds_it() {
+        let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
+        object.stamp(at(8), Seq(5));
+        let (mut word, mut round) = (Word::hot(object, WORD_DELTAS), Round::default());
+        pass(&mut word, Seq(5), &mut round, false, |object| object.address() == at(8));
+        assert!(word.object().is_some(), "it is to be folded");
+        pass(&mut word, Seq(5), &mut round, false, |_| false);
+        assert!(matches!(word.view(), View::Cold(address) if address == at(8)));
+        assert_eq!(word.marks(), WORD_DELTAS);
+    }
+
+    #[test]
     fn hand_turns_a_released_value_that_is_not_read_into_its_address_and_leaves_few_marks_alone() {
         let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
         object.stamp(at(8), Seq(5));
         let (mut word, mut round) = (Word::hot(object, 0), Round::default());
         word.refer();
-        pass(&mut word, Seq(4), &mut round, false);
+        pass(&mut word, Seq(4), &mut round, false, |_| false);
         assert_eq!(word.level(), 1, "its effect is not released: the hand does not count");
-        pass(&mut word, Seq(5), &mut round, false);
+        pass(&mut word, Seq(5), &mut round, false, |_| false);
         assert_eq!(word.level(), 0);
-        pass(&mut word, Seq(5), &mut round, false);
+        pass(&mut word, Seq(5), &mut round, false, |_| false);
         assert!(matches!(word.view(), View::Cold(address) if address == at(8)) && !word.is_marked());
         word.set_marked(true);
-        pass(&mut word, Seq(5), &mut round, false);
+        pass(&mut word, Seq(5), &mut round, false, |_| false);
         assert!(word.is_marked(), "one mark beside two values");
         (0..2).for_each(|_| {
             round = Round::default();
-            pass(&mut word, Seq(5), &mut round, false);
+            pass(&mut word, Seq(5), &mut round, false, |_| false);
             round.end();
         });
-        pass(&mut word, Seq(5), &mut round, false);
+        pass(&mut word, Seq(5), &mut round, false, |_| false);
         assert!(
             matches!(word.view(), View::Cold(address) if address == at(8)) && !word.is_marked(),
             "a mark beside no values"

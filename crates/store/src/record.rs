@@ -57,10 +57,10 @@ use crate::value::ValueKind;
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and
 /// STREAM on. 4: from deadlines of fields, PAGED_HASH and PAGED_SET on. 5: from PAGED_LIST, PAGED_ZSET and PAGED_STREAM on. 6: a root may be
-/// at another key than its leaves were made for.
-const VERSION: u16 = 6;
+/// at another key than its leaves were made for. 7: checkpoints name deltas in LISTS.
+const VERSION: u16 = 7;
 /// The oldest version that understands it.
-const READER_VERSION_MIN: u16 = 6;
+const READER_VERSION_MIN: u16 = 7;
 /// The store's records, to the journal.
 pub(crate) const CONTENT: journal::Content =
     journal::Content { version: VERSION, reader_version_min: READER_VERSION_MIN, check };

@@ -123,7 +123,7 @@ fn opening_fails(disk: &SimDisk) -> String {
 
 /// An owner of the same version that takes any record.
 const TOLERANT: journal::Content =
-    journal::Content { version: 6, reader_version_min: 6, check: |_, _| Ok(()) };
+    journal::Content { version: 7, reader_version_min: 7, check: |_, _| Ok(()) };
 
 /// Lets another owner of the journal in the folder write a record of `kind`.
 fn strange(disk: &SimDisk, kind: u8, content: journal::Content, seals: bool) {

@@ -373,6 +373,7 @@ fn journal(server: &View<'_>, text: &mut String) {
             ("log_live_bytes", report.live_bytes),
             ("log_ratio_percent", report.log_bytes * 100 / report.live_bytes.max(1)),
             ("log_cleaned_bytes", report.cleaned_bytes),
+            ("log_folded_bytes", report.folded_bytes),
             ("log_checkpoints", report.checkpoints),
             ("log_checkpoint_bytes", report.checkpoint_bytes),
             ("log_damaged_segments", report.damaged_segments),

@@ -69,7 +69,7 @@ pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
     if let Some(log) = &snapshot.log {
         all["log"] = json!({
             "bytes": log.log_bytes, "live_bytes": log.live_bytes, "disk_bytes": log.disk_bytes,
-            "cleaned_bytes": log.cleaned_bytes, "checkpoints": log.checkpoints, "damaged_segments": log.damaged_segments,
+            "cleaned_bytes": log.cleaned_bytes, "folded_bytes": log.folded_bytes, "checkpoints": log.checkpoints, "damaged_segments": log.damaged_segments,
             "cold_reads": log.cold_reads, "cold_retries": log.cold_retries, "cold_failures": log.cold_failures,
             "writer_waits": log.throttle_waits,
         });

@@ -372,6 +372,11 @@ fn log(snapshot: &Snapshot, page: &mut Page) {
         ("cold_read_retries_total", "Reads from disk that met a moved record.", log.cold_retries),
         ("cold_read_failures_total", "Reads from disk that failed.", log.cold_failures),
         ("cleaned_bytes_total", "Bytes that cleaning read or copied.", log.cleaned_bytes),
+        (
+            "folded_bytes_total",
+            "Bytes of values with changes that were written as one record before they left memory, or while nobody wrote.",
+            log.folded_bytes,
+        ),
         ("checkpoints_total", "Checkpoints taken.", log.checkpoints),
         (
             "writer_waits_total",

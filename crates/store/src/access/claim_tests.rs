@@ -134,14 +134,15 @@ fn open(evicts: bool, bits: u32) -> (Arc<Store>, Arc<Probe>) {
 fn evict(store: &Store, number: usize) {
     let mut stripe = store.index.lock(number);
     for at in 0.. {
-        let Some(space) = stripe.space_at_mut(at) else { return };
+        let Some((_, space)) = stripe.space_at_mut(at) else { return };
         let mut next = Some(0);
         while let Some(bits) = next {
             next = space
-                .visit_words(bits, &mut |word| {
+                .visit_words(bits, &mut |word, _| {
                     let mut round = Round::default();
-                    (0..=LEVEL_MAX)
-                        .for_each(|_| crate::memory::pass(word, store.newest_seq(), &mut round, false));
+                    (0..=LEVEL_MAX).for_each(|_| {
+                        crate::memory::pass(word, store.newest_seq(), &mut round, false, |_| false);
+                    });
                 })
                 .0;
         }

@@ -826,9 +826,17 @@ impl<'a> State<'a> {
         self.kind == record::HASH && packed::times_of(self.value.slice()).is_some()
     }
 
-    /// How many deltas its base has at most: to read one costs about as much as to read [`BYTES_A_DELTA`] of a value.
+    /// How many deltas its base has at most: of a long value as many as cost about as much to read as it does; of a short collection
+    /// more, since it is folded before it leaves memory.
     fn deltas_max(&self) -> usize {
-        (self.value_len as usize / BYTES_A_DELTA).clamp(DELTAS_MAX, PARTS_MAX)
+        let value_len = self.value_len as usize;
+        let many = if self.kind == record::STRING { 0 } else { value_len / BYTES_A_CHANGE };
+        (value_len / BYTES_A_DELTA).max(many.min(CHANGES_MAX)).clamp(DELTAS_MAX, PARTS_MAX)
+    }
+
+    /// Bytes of the records of deltas on its base, at most.
+    fn deltas_bytes_max(&self) -> u64 {
+        if self.kind == record::STRING { self.value_len / 2 } else { 2 * self.value_len }
     }
 
     fn meta(&self) -> Meta {
@@ -1041,6 +1049,11 @@ impl<'s> Held<'s> {
 /// Stripes beside those of its keys that an access locks, at most: then it locks all.
 const STRIPES_BESIDE_MAX: usize = 16;
 
+/// A collection may have as many deltas as it has this many bytes, about one for two elements, up to [`CHANGES_MAX`]: so the elements
+/// that do not change are seldom written again.
+const BYTES_A_CHANGE: usize = 64;
+/// The most of them in a collection of few bytes: memory for each is [`Delta`].
+const CHANGES_MAX: usize = 64;
 /// Deltas on one base, at most: the next change writes the whole value. A large one may have more.
 const DELTAS_MAX: usize = 8;
 /// A value may have as many deltas as it has this many bytes: so a small change costs so much more when the value is written

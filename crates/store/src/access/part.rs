@@ -8,7 +8,7 @@
 //! In memory there is the whole string. Cold, it is base and parts in the log, and they are folded when they have been read
 //! (`prepared`). Cleaning folds them when it copies the base.
 //!
-//! Invariant: a value has `deltas_max` deltas at most, and their records take half as many bytes as it has at most. Then it
+//! Invariant: a value has `deltas_max` deltas at most, and their records take `deltas_bytes_max` at most. Then it
 //! is written whole: so a change costs a fixed multiple of its own bytes, or of a page where it is small.
 
 use std::ops::Range;
@@ -82,6 +82,6 @@ impl Access<'_> {
             return false;
         }
         let deltas_bytes: u64 = state.deltas.iter().map(|delta| u64::from(delta.record_bytes)).sum();
-        deltas_bytes + bytes <= state.value_len / 2
+        deltas_bytes + bytes <= state.deltas_bytes_max()
     }
 }

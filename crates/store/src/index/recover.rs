@@ -14,14 +14,14 @@
 use journal::{Keyspace, LogAddress, Seq};
 
 use crate::error::StoreError;
-use crate::hash::KeyHash;
+use crate::hash::{KeyHash, STRIPES};
 use crate::index::Index;
 use crate::index::delta::{Delta, broken_chain};
-use crate::index::stripe::{ExpiryEntry, Space};
+use crate::index::stripe::{Current, Deltas, ExpiryEntry, Space};
 use crate::index::table::Spot;
 use crate::keyspaces::{is_own, keys_of};
-use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
-use crate::record::{self, Role};
+use crate::object::{ObjectRef, WORD_DELTAS, WORD_SHARED, Word};
+use crate::record::{self, Draft, Role};
 
 /// The records that make up a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +87,21 @@ pub(crate) struct LoadedSlot<'a> {
     pub(crate) deltas: &'a [Delta],
 }
 
+/// A key in memory, as one record.
+#[derive(Clone, Debug)]
+pub(crate) struct HotRecord {
+    /// What it consists of in the log.
+    pub(crate) owned: Owned,
+    /// Bytes of its base in its segment.
+    pub(crate) base_bytes: u64,
+    /// With SHARED.
+    pub(crate) kind: u8,
+    /// The newest effect in it.
+    pub(crate) seq: Seq,
+    pub(crate) expiry_ms: u64,
+    pub(crate) payload: Box<[u8]>,
+}
+
 /// What a replayed record did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replay {
@@ -108,6 +123,45 @@ impl Index {
         let word = space.table.word(spot);
         let deltas = space.deltas_of(word.address()).to_vec();
         Some(Owned { base: word.address(), deltas, shared: word.marks() & WORD_SHARED != 0 })
+    }
+
+    /// The key whose base is at `base`, as a record of all that is in memory; `None` if it is not there.
+    pub(crate) fn hot(&self, keyspace: Keyspace, hash: KeyHash, base: LogAddress) -> Option<HotRecord> {
+        let stripe = self.lock(hash.stripe());
+        self.lives(keyspace).then_some(())?;
+        let space = stripe.space(keyspace)?;
+        let word = space.table.word(space.owner(hash, base)?);
+        let object = word.object().filter(|object| object.address() == base)?;
+        let owned =
+            Owned { base, deltas: space.deltas_of(base).to_vec(), shared: word.marks() & WORD_SHARED != 0 };
+        let own_bytes = || Current::Hot(object).record_bytes();
+        let base_bytes = space.deltas.base_bytes(base).unwrap_or_else(own_bytes);
+        let shared = if owned.shared { record::SHARED } else { 0 };
+        let (kind, expiry_ms) = (object.kind() | shared, object.expiry_ms());
+        let draft = Draft::whole(kind, keyspace, object.key(), object.value(), expiry_ms);
+        let payload = draft.parts().concat().into();
+        Some(HotRecord { owned, base_bytes, kind, seq: object.seq(), expiry_ms, payload })
+    }
+
+    /// Visits the objects in memory of the page at stripe, space and hash bits `at`, but for removed ones, with the small records of their
+    /// space; returns where to go on, `None` at the end.
+    pub(crate) fn visit_hot(
+        &self,
+        at: (usize, usize, u64),
+        visit: &mut dyn FnMut(Keyspace, ObjectRef<'_>, &Deltas),
+    ) -> Option<(usize, usize, u64)> {
+        let (number, space_at, bits) = at;
+        let mut stripe = self.lock(number);
+        let Some((keyspace, space)) = stripe.space_at_mut(space_at) else {
+            return (number + 1 < STRIPES).then_some((number + 1, 0, 0));
+        };
+        let next = space.table.visit_page(bits, &mut |_, _, slot| {
+            let object = slot.word.object().filter(|object| object.kind() != record::REMOVED);
+            if let Some(object) = object {
+                visit(keyspace, object, &space.deltas);
+            }
+        });
+        Some(next.map_or((number, space_at + 1, 0), |bits| (number, space_at, bits)))
     }
 
     /// Calls `append` under the stripe's lock if the key at `base` still consists of what `owned` says, so that
@@ -255,7 +309,7 @@ impl Index {
 
     /// Ends recovery: spaces of dead keyspaces go, keys are counted, and memory is accounted to the byte.
     pub(crate) fn finish(&self) {
-        for number in 0..crate::hash::STRIPES {
+        for number in 0..STRIPES {
             let mut stripe = self.lock(number);
             // of dead ones, too: whoever frees a space gives back all that it takes
             let side_bytes: i64 = stripe.spaces().map(|(_, space)| space.side_bytes()).sum();

@@ -89,6 +89,12 @@ impl Deltas {
         self.lists.get(&base).map_or(&[], |list| &list.deltas)
     }
 
+    /// Whether at least `count` of those on the base at `base` change its value.
+    pub(crate) fn has_changes(&self, base: LogAddress, count: usize) -> bool {
+        let changes = self.of(base).iter().filter(|delta| record::changes_value(delta.kind));
+        changes.take(count).count() >= count
+    }
+
     /// Bytes of the base at `base` in its segment, if it has deltas and they are known.
     pub(crate) fn base_bytes(&self, base: LogAddress) -> Option<u64> {
         self.lists.get(&base).map(|list| list.base_bytes).filter(|bytes| *bytes != 0)
@@ -498,13 +504,17 @@ impl Space {
         freed as i64 + hot_bytes(&word)
     }
 
-    /// Lets `visit` change the words of the page at `bits`; returns where the next page begins and how many bytes
-    /// of hot objects went.
-    pub(crate) fn visit_words(&mut self, bits: u64, visit: &mut dyn FnMut(&mut Word)) -> (Option<u64>, i64) {
+    /// Lets `visit` change the words of the page at `bits`, with the small records of all; returns where the next page begins and how
+    /// many bytes of hot objects went.
+    pub(crate) fn visit_words(
+        &mut self,
+        bits: u64,
+        visit: &mut dyn FnMut(&mut Word, &Deltas),
+    ) -> (Option<u64>, i64) {
         let mut freed = 0;
         let next = self.table.visit_page_mut(bits, &mut |word| {
             let before = hot_bytes(word);
-            visit(word);
+            visit(word, &self.deltas);
             freed += before - hot_bytes(word);
         });
         self.hot_bytes -= freed;
@@ -575,8 +585,8 @@ impl Stripe {
     }
 
     /// Space number `at`, in no particular order.
-    pub(crate) fn space_at_mut(&mut self, at: usize) -> Option<&mut Space> {
-        self.spaces.get_mut(at).map(|(_, space)| space)
+    pub(crate) fn space_at_mut(&mut self, at: usize) -> Option<(Keyspace, &mut Space)> {
+        self.spaces.get_mut(at).map(|(keyspace, space)| (*keyspace, space))
     }
 
     /// Begins to track the use of keys, from `now_ms` on, or ends it.

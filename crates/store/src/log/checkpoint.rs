@@ -30,9 +30,9 @@
 //! | 4 | 4 | body_len |
 //! | 8 | 4 | ordinal of the block in the file, from 0 |
 //! | 12 | 4 | count of entries |
-//! | 16 | 4 | keyspace id (ENTRIES, EXPIRIES, DELTAS) |
+//! | 16 | 4 | keyspace id (ENTRIES, EXPIRIES, DELTAS, CHAINS, LISTS) |
 //! | 20 | 2 | kind |
-//! | 22 | 2 | stripe (ENTRIES, EXPIRIES, DELTAS) |
+//! | 22 | 2 | stripe (of the same) |
 //! | 24 | 8 | reserved, 0 |
 //!
 //! | kind | body |
@@ -41,21 +41,21 @@
 //! | 2 SEGMENTS | `count` times: segment u32, live_records u32, live_bytes u64 |
 //! | 3 ENTRIES | `count` hash bits u64, `count` words u64, `count` tags u8 |
 //! | 4 EXPIRIES | `count` hash bits u64, `count` expiry_ms u64, `count` tags u8: some key with this hash expires then |
-//! | 5 DELTAS | `count` times: bits u64, word u64, tag u8, n u8 x 3 (little-endian), n deltas of: address u64, seq u64, expiry_ms u64, record_bytes u32, kind u8, 0 u8 x 3 |
+//! | 5 DELTAS, 8 CHAINS, 9 LISTS | `count` keys with deltas (`delta_list`): what versions 1, 2 and 3 write |
 //! | 6 END | entries of the whole file u64 |
-//! | 8 CHAINS | as DELTAS, which version 1 wrote, with since u64 behind the seq of each delta |
 //! | 7 CLOCK | seq u64, then the payload of that clock record (`record`) |
 //!
 //! A word is the address of the base record (segment in bits 32-59, offset / 8 in bits 0-31); bit 62 is SHARED.
 //! Hash bits and tag are the index's (`hash`): with the stripe they are 48 bits of the key's hash, the bits left-aligned in their u64.
 //!
 //! **Versions.** Reserved fields are zero and ignored; a block of unknown kind is refused. A change that an old reader
-//! must not overlook raises reader_version_min. Version 2 has CLOCK, and expiries of server time (`time`).
+//! must not overlook raises reader_version_min. Version 2 has CLOCK, and expiries of server time (`time`); version 3 has LISTS.
 //!
 //! Out of scope: I/O (`checkpoint_file`), capture (`capture`), what to do with entries (`recovery`).
 
 use journal::{Keyspace, LogAddress, Seq};
 
+use super::delta_list::{self, Form};
 use crate::hash::STRIPES;
 use crate::index::delta::Delta;
 use crate::record::{decode_clock, encode_clock};
@@ -171,8 +171,9 @@ pub(crate) struct Encoder {
     area: Area,
     plain: Vec<Entry>,
     expiries: Vec<Expiry>,
-    chained: Vec<Entry>,
-    chained_bytes: usize,
+    /// The body of a block of keys with deltas, and how many of them.
+    listed: Vec<u8>,
+    listed_count: usize,
 }
 
 impl Encoder {
@@ -186,8 +187,8 @@ impl Encoder {
             area: NO_AREA,
             plain: Vec::new(),
             expiries: Vec::new(),
-            chained: Vec::new(),
-            chained_bytes: 0,
+            listed: Vec::new(),
+            listed_count: 0,
         }
     }
 
@@ -228,10 +229,10 @@ impl Encoder {
                 self.end_plain();
             }
         } else {
-            self.chained_bytes += CHAIN_HEAD_BYTES + entry.deltas.len() * DELTA_BYTES;
-            self.chained.push(entry);
-            if self.chained_bytes >= BODY_SIZE_BYTES_MAX / 2 {
-                self.end_chained();
+            delta_list::encode(&mut self.listed, &entry, word(&entry));
+            self.listed_count += 1;
+            if self.listed.len() >= BODY_SIZE_BYTES_MAX / 2 {
+                self.end_listed();
             }
         }
     }
@@ -274,7 +275,7 @@ impl Encoder {
     fn end_area(&mut self) {
         self.end_plain();
         self.end_expiries();
-        self.end_chained();
+        self.end_listed();
     }
 
     fn end_plain(&mut self) {
@@ -301,21 +302,11 @@ impl Encoder {
         self.block(kind, self.area, count, &body);
     }
 
-    fn end_chained(&mut self) {
-        let entries = std::mem::take(&mut self.chained);
-        if entries.is_empty() {
-            return;
+    fn end_listed(&mut self) {
+        let (body, count) = (std::mem::take(&mut self.listed), std::mem::take(&mut self.listed_count));
+        if count > 0 {
+            self.block(KIND_LISTS, self.area, count, &body);
         }
-        let mut body = Vec::with_capacity(std::mem::take(&mut self.chained_bytes));
-        for entry in &entries {
-            for field in [entry.bits, word(entry)] {
-                body.extend(field.to_le_bytes());
-            }
-            let count = u32::try_from(entry.deltas.len()).expect("a chain is folded long before");
-            body.extend((count << 8 | u32::from(entry.tag)).to_le_bytes());
-            entry.deltas.iter().for_each(|delta| encode_delta(&mut body, delta));
-        }
-        self.block(KIND_CHAINS, self.area, entries.len(), &body);
     }
 
     fn block(&mut self, kind: u16, area: Area, count: usize, body: &[u8]) {
@@ -447,8 +438,9 @@ fn decode_body(kind: u16, area: Area, count: usize, body: &[u8]) -> Result<Block
             let record = decode_clock(&body[8..]).ok_or(FormatError::Content("not a clock record"))?;
             Ok(Block::Clock(Seq(u64_at(body, 0)), record))
         }
-        KIND_DELTAS => Ok(Block::Entries(area, decode_chained(count, body, false)?)),
-        KIND_CHAINS => Ok(Block::Entries(area, decode_chained(count, body, true)?)),
+        KIND_DELTAS => Ok(Block::Entries(area, decode_listed(count, body, Form::Deltas)?)),
+        KIND_CHAINS => Ok(Block::Entries(area, decode_listed(count, body, Form::Chains)?)),
+        KIND_LISTS => Ok(Block::Entries(area, decode_listed(count, body, Form::Lists)?)),
         KIND_END if body.len() == 8 => Ok(Block::End(u64_at(body, 0))),
         _ => Err(FormatError::Content("unknown kind of block, or a length that is not its own")),
     }
@@ -458,41 +450,14 @@ fn rows(count: usize, body: &[u8]) -> impl Iterator<Item = (u64, u64, u8)> {
     (0..count).map(move |at| (u64_at(body, at * 8), u64_at(body, (count + at) * 8), body[count * 16 + at]))
 }
 
-fn decode_chained(count: usize, mut body: &[u8], has_since: bool) -> Result<Vec<Entry>, FormatError> {
-    let delta_bytes = if has_since { DELTA_BYTES } else { DELTA_BYTES - 8 };
-    let short = FormatError::Content("deltas are cut short");
+fn decode_listed(count: usize, mut body: &[u8], form: Form) -> Result<Vec<Entry>, FormatError> {
     let mut entries = Vec::new();
     for _ in 0..count {
-        let (head, rest) = body.split_at_checked(CHAIN_HEAD_BYTES).ok_or(short.clone())?;
-        let packed = u32_at(head, 16);
-        let (list, rest) =
-            rest.split_at_checked((packed >> 8) as usize * delta_bytes).ok_or(short.clone())?;
-        let (address, shared) = place(u64_at(head, 8));
-        let list = list.chunks_exact(delta_bytes).map(decode_delta).collect();
-        entries.push(Entry { bits: u64_at(head, 0), tag: packed as u8, address, shared, deltas: list });
+        let (entry, rest) = delta_list::decode(body, form, place)?;
+        entries.push(entry);
         body = rest;
     }
     if body.is_empty() { Ok(entries) } else { Err(FormatError::Content("bytes after the last delta")) }
-}
-
-fn encode_delta(out: &mut Vec<u8>, delta: &Delta) {
-    for field in [delta.address.pack(), delta.seq.0, delta.since.0, delta.expiry_ms] {
-        out.extend(field.to_le_bytes());
-    }
-    out.extend(delta.record_bytes.to_le_bytes());
-    out.extend([delta.kind, 0, 0, 0]);
-}
-
-fn decode_delta(bytes: &[u8]) -> Delta {
-    let (head, tail) = (&bytes[..16], &bytes[bytes.len() - 16..]);
-    Delta {
-        address: LogAddress::unpack(u64_at(head, 0)),
-        seq: Seq(u64_at(head, 8)),
-        since: if bytes.len() == DELTA_BYTES { Seq(u64_at(bytes, 16)) } else { Seq::NONE },
-        expiry_ms: u64_at(tail, 0),
-        record_bytes: u32_at(tail, 8),
-        kind: tail[12],
-    }
 }
 
 fn encode_header(header: &Header) -> [u8; HEADER_SIZE_BYTES] {
@@ -539,14 +504,14 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 pub(crate) const HEADER_SIZE_BYTES: usize = 64;
 /// Size of a block's header.
 pub(crate) const BLOCK_HEADER_SIZE_BYTES: usize = 32;
-/// Most bytes of a block's body, a chain of more deltas than fit excepted by folding it first.
+/// Most bytes of a block's body; what lies on one key takes less than half of it (`access`).
 pub(crate) const BODY_SIZE_BYTES_MAX: usize = 256 * 1024;
 
 /// Of blocks that are of no area.
 const NO_AREA: Area = Area { keyspace: Keyspace::NONE, stripe: 0 };
 const MAGIC: [u8; 4] = *b"EKC1";
-const VERSION: u16 = 2;
-const READER_VERSION_MIN: u16 = 2;
+const VERSION: u16 = 3;
+const READER_VERSION_MIN: u16 = 3;
 const KIND_MAPPING: u16 = 1;
 const KIND_SEGMENTS: u16 = 2;
 const KIND_ENTRIES: u16 = 3;
@@ -555,12 +520,11 @@ const KIND_DELTAS: u16 = 5;
 const KIND_END: u16 = 6;
 const KIND_CLOCK: u16 = 7;
 const KIND_CHAINS: u16 = 8;
+const KIND_LISTS: u16 = 9;
 const WORD_SHARED: u64 = 1 << 62;
 const WORD_MARKS: u64 = 0xf << 60;
 const SEGMENT_ENTRY_BYTES: usize = 16;
-const CHAIN_HEAD_BYTES: usize = 20;
 const ROW_BYTES: usize = 17;
-const DELTA_BYTES: usize = 40;
 const BLOCK_ENTRIES_MAX: usize = BODY_SIZE_BYTES_MAX / 32;
 const _: () = assert!(BLOCK_ENTRIES_MAX * ROW_BYTES <= BODY_SIZE_BYTES_MAX);
 
@@ -624,7 +588,7 @@ mod tests {
     #[ignore = "writes the golden file; only for a new version of the format"]
     fn write_golden() {
         let disk = vfs::RealDisk;
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/checkpoint-v2.bin");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/checkpoint-v3.bin");
         let options = vfs::OpenOptions { write: true, ..vfs::OpenOptions::default() };
         let file = vfs::Vfs::open(&disk, std::path::Path::new(path), options).expect("touched before");
         file.set_len(0).expect("writable");
@@ -633,9 +597,15 @@ mod tests {
 
     #[test]
     fn golden_bytes_decode_and_encode_to_themselves() {
-        let golden = include_bytes!("../../tests/golden/checkpoint-v2.bin");
+        let golden = include_bytes!("../../tests/golden/checkpoint-v3.bin");
         assert_eq!(small(), golden, "the format changed: raise the version, keep the old golden file");
         assert_eq!(decode(golden).expect("golden").0, HEADER);
+    }
+
+    #[test]
+    fn file_of_version_2_decodes_to_the_same() {
+        let golden = include_bytes!("../../tests/golden/checkpoint-v2.bin");
+        assert_eq!(decode(golden), decode(&small()));
     }
 
     #[test]
@@ -649,10 +619,10 @@ mod tests {
     #[test]
     fn file_of_a_newer_format_is_refused_by_version() {
         let mut bytes = small();
-        bytes[10] = 3;
+        bytes[10] = 4;
         let crc = crc32c(&bytes[8..HEADER_SIZE_BYTES]);
         put(&mut bytes, 4, &crc.to_le_bytes());
-        assert_eq!(decode(&bytes), Err(FormatError::Version(3)));
+        assert_eq!(decode(&bytes), Err(FormatError::Version(4)));
     }
 
     #[test]

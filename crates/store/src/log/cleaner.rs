@@ -21,27 +21,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use journal::{
-    Class, Draft, Journal, JournalError, Keyspace, LogAddress, ReadError, RecordView, Records, Refusal,
-    Scanner, SegmentId, Seq,
+    Journal, JournalError, Keyspace, LogAddress, ReadError, RecordView, Records, Scanner, SegmentId, Seq,
 };
 
 use super::capture::Survivor;
-use super::{EXPECTED_PAYLOAD_BYTES, LogEngine, fold};
-use crate::hash::{KeyHash, KeyHasher};
-use crate::index::Index;
+use super::copies::{Appended, Context, Copies, Image, Progress, SLICE_BYTES};
+use super::{EXPECTED_PAYLOAD_BYTES, fold};
+use crate::hash::KeyHash;
 use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::delta::chain;
 use crate::index::recover::Owned;
 use crate::record;
 use crate::sought::{OF_ANOTHER, Sought};
-
-/// What a slice of cleaning needs.
-#[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
-    pub(crate) engine: &'a LogEngine,
-    pub(crate) index: &'a Index,
-    pub(crate) hasher: &'a KeyHasher,
-}
 
 /// A segment being cleaned.
 #[derive(Debug)]
@@ -49,9 +40,7 @@ pub(crate) struct Cleaning {
     segment: u32,
     rest: Rest,
     found: Vec<Found>,
-    copies: Vec<Copy>,
-    /// Segments that the index was turned into.
-    turned: BTreeSet<u32>,
+    copies: Copies,
 }
 
 /// What was not looked at yet.
@@ -76,28 +65,6 @@ struct Found {
     payload: Box<[u8]>,
 }
 
-/// A copy that waits to be durable. The record itself is not kept meanwhile: it may be long, and that may take.
-#[derive(Debug)]
-struct Copy {
-    source: Survivor,
-    source_bytes: u64,
-    to: LogAddress,
-    seq: Seq,
-    lsn: u64,
-    bytes: u64,
-}
-
-/// How a slice ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// So many bytes were read or written: more is to do.
-    Worked(u64),
-    /// Waits for copies to become durable, or for room in the journal.
-    Waits,
-    /// Nothing points into the segment.
-    Done,
-}
-
 impl Cleaning {
     /// Begins to clean `segment`, in which nothing lives but `survivors` if they are known.
     ///
@@ -115,7 +82,7 @@ impl Cleaning {
             }
             None => Rest::Records(Box::new(journal.scanner(SegmentId(segment))?)),
         };
-        Ok(Self { segment, rest, found: Vec::new(), copies: Vec::new(), turned: BTreeSet::new() })
+        Ok(Self { segment, rest, found: Vec::new(), copies: Copies::default() })
     }
 
     /// The segment's number.
@@ -125,12 +92,12 @@ impl Cleaning {
 
     /// Takes the list of segments that the index was turned into since the last call.
     pub(crate) fn take_turned(&mut self) -> BTreeSet<u32> {
-        std::mem::take(&mut self.turned)
+        self.copies.take_turned()
     }
 
     /// Whether a copy in `segment` waits for the index to turn to it.
     pub(crate) fn awaits(&self, segment: u32) -> bool {
-        self.copies.iter().any(|copy| segment_of(copy.to) == segment)
+        self.copies.awaits(segment)
     }
 
     /// Does at most about [`SLICE_BYTES`] of work.
@@ -151,24 +118,11 @@ impl Cleaning {
 
     /// Turns the index to the copies that are durable.
     fn settle(&mut self, context: Context<'_>) -> Result<(), JournalError> {
-        let durable = context.engine.journal.durable_lsn().0;
-        let (ready, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.copies).into_iter().partition(|copy: &Copy| copy.lsn <= durable);
-        self.copies = waiting;
-        for copy in ready {
-            let Survivor { keyspace, hash, address } = copy.source;
-            match context.index.turn(keyspace, hash, address, (copy.to, copy.bytes), copy.seq) {
-                Some(dropped) => {
-                    self.turned.insert(segment_of(copy.to));
-                    context.engine.liveness.on_live(segment_of(copy.to), copy.bytes);
-                    context.engine.liveness.on_dead(segment_of(address), copy.source_bytes);
-                    for delta in dropped {
-                        context.engine.liveness.on_dead(segment_of(delta.address), delta.record_bytes.into());
-                    }
-                }
-                // it points there still, but not as it was copied
-                None => self.found.extend(Found::read(&copy.source, context)?),
-            }
+        let mut stale = Vec::new();
+        self.copies.settle(context, |source, has_turned| stale.extend((!has_turned).then_some(source)));
+        for source in stale {
+            // it points there still, but not as it was copied
+            self.found.extend(Found::read(&source, context)?);
         }
         Ok(())
     }
@@ -214,11 +168,9 @@ impl Cleaning {
         while let Some(found) = self.found.pop() {
             let Some(owned) = context.index.owns(found.keyspace, found.hash, found.address) else { continue };
             match found.append(&owned, context)? {
-                Appended::Copied { to, seq, lsn, bytes: copied } => {
-                    bytes += copied;
-                    let Found { keyspace, hash, address, .. } = found;
-                    let (source, source_bytes) = (Survivor { keyspace, hash, address }, found.record_bytes());
-                    self.copies.push(Copy { source, source_bytes, to, seq, lsn, bytes: copied });
+                Appended::Copied(copy) => {
+                    bytes += copy.bytes();
+                    self.copies.push(copy);
                 }
                 // it changes all the time: the others first, and then it is read and folded again
                 Appended::Changed => {
@@ -237,12 +189,6 @@ impl Cleaning {
         context.engine.journal.offer();
         Ok(if bytes == 0 && !self.found.is_empty() { Progress::Waits } else { Progress::Worked(bytes) })
     }
-}
-
-enum Appended {
-    Copied { to: LogAddress, seq: Seq, lsn: u64, bytes: u64 },
-    Changed,
-    NoRoom,
 }
 
 impl Found {
@@ -317,21 +263,9 @@ impl Found {
             seq = delta.seq;
             expiry_ms = delta.expiry_after(expiry_ms);
         }
-        let journal = &context.engine.journal;
-        let parts = [payload];
-        let draft = Draft::new(self.kind, self.keyspace, &parts).expiring(expiry_ms).moved(seq);
-        let credits = match journal.reserve(journal::footprint([draft.payload_len()]), Class::Reclaim) {
-            Ok(credits) => credits,
-            Err(Refusal::Busy { .. } | Refusal::Full { .. }) => return Ok(Appended::NoRoom),
-            Err(refusal) => return Err(JournalError::Invalid(refusal.to_string())),
-        };
-        let (mut addresses, mut lsn) = (Vec::with_capacity(1), 0);
-        let appended = context.index.append_if(self.keyspace, self.hash, owned, || {
-            lsn = journal.append(credits, &[draft], &mut addresses).last_lsn.0;
-            addresses[0]
-        });
-        let bytes = record::HEADER_BYTES + (payload.len() as u64).next_multiple_of(8);
-        Ok(appended.map_or(Appended::Changed, |to| Appended::Copied { to, seq, lsn, bytes }))
+        let source = Survivor { keyspace: self.keyspace, hash: self.hash, address: self.address };
+        let image = Image { kind: self.kind, payload, seq, expiry_ms };
+        Copies::append((source, self.record_bytes()), owned, &image, context)
     }
 
     /// A base's payload with what its deltas change; `None` when they change nothing of it.
@@ -369,11 +303,5 @@ fn damaged(address: LogAddress, what: &str) -> JournalError {
     }
 }
 
-fn segment_of(address: LogAddress) -> u32 {
-    address.segment().0
-}
-
-/// Bytes read or copied in one slice: background I/O never has more in flight.
-const SLICE_BYTES: u64 = 256 * 1024;
 /// Records of a list that one slice reads, one by one.
 const READS_MAX: usize = 64;

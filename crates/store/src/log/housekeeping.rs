@@ -33,6 +33,7 @@ use vfs::Vfs;
 use super::capture::{Capture, Published, Survivor};
 use super::checkpoint::{Header, SegmentLive};
 use super::cleaner::Cleaning;
+use super::folding::Folding;
 use super::footer::Footing;
 use super::{LogEngine, Room, backup, checkpoint_file};
 use crate::error::StoreError;
@@ -56,6 +57,7 @@ pub(crate) struct Housekeeping {
     hooks: Hooks,
     checkpoints: AtomicU64,
     cleaned_bytes: AtomicU64,
+    folded_bytes: AtomicU64,
     work: Mutex<Work>,
     /// Segments and checkpoint as they were when a backup began that is under way: it holds `work` for as long as it copies.
     while_copying: Mutex<Option<(Vec<SegmentInfo>, Option<Published>)>>,
@@ -69,6 +71,7 @@ struct Work {
     footing: Option<Footing>,
     capture: Option<Capture>,
     cleaning: Option<Cleaning>,
+    folding: Folding,
     /// Segments that nothing points into -> captures begun when that was found.
     emptied: BTreeMap<u32, u64>,
     /// Segments given back that the journal still lists: pinned, or not yet freed.
@@ -91,6 +94,17 @@ struct Work {
     next_small_capture: Nanos,
     /// When the throttle was last refilled.
     throttled_at: Nanos,
+}
+
+/// What was done since the start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    /// Checkpoints published.
+    pub(crate) checkpoints: u64,
+    /// Bytes that cleaning read or copied.
+    pub(crate) cleaned_bytes: u64,
+    /// Bytes of values folded in memory.
+    pub(crate) folded_bytes: u64,
 }
 
 /// What a turn found when it began.
@@ -131,6 +145,7 @@ impl Housekeeping {
             hooks: options.hooks.clone(),
             checkpoints: AtomicU64::new(0),
             cleaned_bytes: AtomicU64::new(0),
+            folded_bytes: AtomicU64::new(0),
             work: Mutex::new(Work { published: checkpoint, ..Work::default() }),
             while_copying: Mutex::default(),
             alarm,
@@ -153,7 +168,8 @@ impl Housekeeping {
             taken_bytes: survey.segments.iter().map(|info| info.size_bytes).sum(),
             available_bytes,
         });
-        let mut worked = self.work_by_rules(&mut work, &survey)?;
+        let mut worked = self.fold(&mut work, store, manner)?;
+        worked |= self.work_by_rules(&mut work, &survey)?;
         worked |= self.retire(&mut work, store)?;
         if manner == Manner::Eager || !worked {
             worked |= self.trim(&mut work, &survey)?;
@@ -206,9 +222,13 @@ impl Housekeeping {
         Ok(published)
     }
 
-    /// Checkpoints published since the start, and bytes that cleaning read or copied.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.checkpoints.load(Ordering::Relaxed), self.cleaned_bytes.load(Ordering::Relaxed))
+    /// What was done since the start.
+    pub(crate) fn counts(&self) -> Done {
+        Done {
+            checkpoints: self.checkpoints.load(Ordering::Relaxed),
+            cleaned_bytes: self.cleaned_bytes.load(Ordering::Relaxed),
+            folded_bytes: self.folded_bytes.load(Ordering::Relaxed),
+        }
     }
 
     /// The checkpoint in force.
@@ -273,7 +293,7 @@ impl Housekeeping {
             lacks_footer: segments.iter().any(|info| work.lacks_footer(info, store)),
             above_bytes: 0,
             checkpoint_bytes: published.map_or(0, |published| published.size_bytes),
-            expected_bytes: expected_bytes(store),
+            expected_bytes: expected_bytes(store).max(published.map_or(0, |published| published.size_bytes)),
             has_rested: now >= work.next_small_capture,
             freed_bytes: 0,
             log_bytes: 0,
@@ -513,8 +533,7 @@ impl Work {
             // A backup leaves what it emptied to the next turn, which may begin a capture before it gives that back.
             let is_there = lists(&segments, *segment);
             let turned = self.turned.get(segment).is_some_and(|begun| *begun >= began);
-            let awaited = self.cleaning.as_ref().is_some_and(|cleaning| cleaning.awaits(*segment));
-            is_there && !turned && !awaited && !store.engine.quarantine().contains(*segment)
+            is_there && !turned && !self.awaits(*segment) && !store.engine.quarantine().contains(*segment)
         });
         for (segment, _) in survivors.extract_if(.., |_, list| list.is_empty()) {
             self.emptied.insert(segment, began - 1);
@@ -523,6 +542,11 @@ impl Work {
         self.survivors = survivors;
         self.turned.retain(|segment, _| lists(&segments, *segment));
         self.miscounted.retain(|segment| lists(&segments, *segment));
+    }
+
+    /// Whether a copy in `segment` waits for the index to turn to it.
+    fn awaits(&self, segment: u32) -> bool {
+        self.folding.awaits(segment) || self.cleaning.as_ref().is_some_and(|it| it.awaits(segment))
     }
 
     /// Whether nothing in a sealed segment lives, as far as was counted: a checkpoint will find out and give it back
@@ -563,7 +587,7 @@ fn lists(segments: &[SegmentInfo], segment: u32) -> bool {
     segments.binary_search_by_key(&segment, |info| info.segment.0).is_ok()
 }
 
-/// About what a checkpoint would have.
+/// About what a checkpoint would have: leaves and what lies on others make it larger.
 fn expected_bytes(store: Parts<'_>) -> u64 {
     let keys: u64 = store.index.mapping().iter().map(|&id| store.index.keys_of(id)).sum();
     keys * ENTRY_BYTES

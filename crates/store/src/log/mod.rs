@@ -5,9 +5,11 @@
 //! | `open` | a folder: the index recovered, journal and readers started |
 //! | [`recovery`] | from checkpoint, footers and records to an index |
 //! | [`housekeeping`] | the housekeeping thread: footers, checkpoints, cleaning, all paced; when, its `rules` say |
-//! | [`capture`], [`checkpoint_file`], [`checkpoint`] | checkpoints: taken in slices, their files, their bytes |
+//! | [`capture`], [`checkpoint_file`], [`checkpoint`], [`delta_list`] | checkpoints: taken in slices, their files, their bytes |
 //! | [`cleaner`], [`liveness`] | cleaning one segment; which one |
 //! | [`throttle`] | slows writers down while cleaning is behind |
+//! | [`folding`], [`wishes`] | values that are to leave memory become one record; which |
+//! | [`copies`] | copies that cleaning and folding make, until the index turns to them |
 //! | [`fold`] | an image with its deltas merged in |
 //! | [`footer`] | footers of sealed segments |
 //! | [`reader`] | the pool that fetches cold records |
@@ -21,7 +23,10 @@ pub(crate) mod capture;
 pub(crate) mod checkpoint;
 pub(crate) mod checkpoint_file;
 pub(crate) mod cleaner;
+mod copies;
+mod delta_list;
 pub(crate) mod fold;
+pub(crate) mod folding;
 pub(crate) mod footer;
 pub(crate) mod housekeeping;
 pub(crate) mod liveness;
@@ -30,6 +35,7 @@ pub(crate) mod reader;
 pub(crate) mod recovery;
 mod store;
 pub(crate) mod throttle;
+pub(crate) mod wishes;
 
 pub use store::LogReport;
 
@@ -37,11 +43,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use journal::{Driver, Journal, LogAddress, ReadError, Refusal, SegmentInfo, Seq};
+use journal::{Driver, Journal, Keyspace, LogAddress, ReadError, Refusal, SegmentInfo, Seq};
 
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::hash::KeyHasher;
+use crate::object::ObjectRef;
 use crate::prepared::{Fetched, Prepared};
 use crate::record::{self, Draft, Payload};
 use crate::sought::{OF_ANOTHER, Sought};
@@ -65,6 +72,8 @@ pub(crate) struct LogEngine {
     /// Held by housekeeping while it looks at index and log, and by a group that is appended and not yet in the index.
     applying: Mutex<()>,
     room: Mutex<Option<Room>>,
+    /// Values that housekeeping is to fold.
+    pub(crate) wishes: wishes::Wishes,
     /// Of housekeeping.
     alarm: Arc<housekeeping::rest::Alarm>,
 }
@@ -248,6 +257,10 @@ impl Engine for LogEngine {
 
     fn has_addresses(&self) -> bool {
         true
+    }
+
+    fn wish_fold(&self, keyspace: Keyspace, object: ObjectRef<'_>) -> bool {
+        self.wishes.add(keyspace, object)
     }
 
     fn on_live(&self, address: LogAddress, bytes: u64) {

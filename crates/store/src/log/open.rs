@@ -10,6 +10,7 @@ use super::liveness::Liveness;
 use super::reader::{Readers, Source};
 use super::recovery::{open_error, recover};
 use super::throttle::WriteThrottle;
+use super::wishes::Wishes;
 use super::{JournalSource, LogEngine, Quarantine, TRANSACTION_MARGIN_BYTES};
 use crate::error::StoreError;
 use crate::hash::KeyHasher;
@@ -78,6 +79,7 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         driver,
         quarantine,
         throttle: WriteThrottle::default(),
+        wishes: Wishes::default(),
         applying: Mutex::default(),
         room: Mutex::default(),
         alarm: Arc::clone(&alarm),

@@ -37,6 +37,8 @@ pub struct LogReport {
     pub throttle_waits: u64,
     /// Bytes that cleaning read or copied.
     pub cleaned_bytes: u64,
+    /// Bytes of values that were written as one record before they left memory, or while nobody wrote.
+    pub folded_bytes: u64,
     /// Checkpoints taken since the start.
     pub checkpoints: u64,
     /// LSN of the checkpoint in force, 0 for none.
@@ -141,7 +143,7 @@ impl Store {
         let readers = engine.reader_counters();
         let segments = housekeeping.segments(Parts { engine, index: &self.index, hasher: &self.hasher });
         let published = housekeeping.published().unwrap_or_default();
-        let (checkpoints, cleaned_bytes) = housekeeping.counts();
+        let counts = housekeeping.counts();
         Some(LogReport {
             cold_reads: readers.reads.load(Ordering::Relaxed),
             cold_retries: readers.retries.load(Ordering::Relaxed),
@@ -153,8 +155,9 @@ impl Store {
             disk_bytes: engine.journal.counters().disk_bytes + published.size_bytes,
             throttle_bytes_per_second: engine.throttle.rate_bytes(),
             throttle_waits: engine.throttle.waits(),
-            cleaned_bytes,
-            checkpoints,
+            cleaned_bytes: counts.cleaned_bytes,
+            folded_bytes: counts.folded_bytes,
+            checkpoints: counts.checkpoints,
             checkpoint_lsn: published.lsn,
             checkpoint_bytes: published.size_bytes,
         })
@@ -162,12 +165,17 @@ impl Store {
 
     pub(crate) fn close_log(&self) {
         let Some((engine, housekeeping)) = &self.log else { return };
+        let parts = Parts { engine, index: &self.index, hasher: &self.hasher };
+        if self.options.background {
+            housekeeping.fold_before_stop(parts);
+        }
         housekeeping.stop();
         // without durability nothing syncs before the seal, so the checkpoint comes after it
         let seal_first = self.options.durability != Durability::Always;
         if seal_first {
             engine.close();
         }
+        housekeeping.settle(parts);
         if let Err(error) = self.checkpoint() {
             tracing::warn!(%error, "no checkpoint at the stop: the next start reads more of the log");
         }

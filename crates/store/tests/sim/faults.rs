@@ -48,11 +48,14 @@ pub struct Met {
     /// Collections that were read in parts to their ends, and such that could not be.
     pub readers_ended: u64,
     pub readers_lost: u64,
+    /// Turns of housekeeping after which values had been folded since the start.
+    pub folds: u64,
 }
 
 impl Met {
     pub fn add(&mut self, other: &Self) {
         self.deaths_in_steps += other.deaths_in_steps;
+        self.folds += other.folds;
         self.deaths_in_starts += other.deaths_in_starts;
         self.clock_steps_back += other.clock_steps_back;
         self.reboots += other.reboots;
@@ -91,7 +94,7 @@ impl Met {
         let conflicts = [conflicts, locked];
         let Self { evicted_keys, evictions_seen, waits_for_evictions, refusals_by_limits, .. } = *self;
         let fields = [self.fields_ended, self.fields_purged];
-        let collections = [self.changes_of_collections, self.collections_emptied];
+        let collections = [self.changes_of_collections, self.collections_emptied, self.folds];
         let readers = [self.readers_ended, self.readers_lost];
         let evictions = [evicted_keys, evictions_seen, waits_for_evictions, refusals_by_limits];
         deaths

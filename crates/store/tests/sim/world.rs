@@ -550,6 +550,8 @@ impl World {
     pub fn housekeep(&mut self) -> Outcome<()> {
         self.spend_reserve();
         let result = self.store().housekeep();
+        let folded_bytes = self.store().log_report().map_or(0, |report| report.folded_bytes);
+        self.met.folds += u64::from(folded_bytes > 0);
         self.check_alive()?;
         result.map(drop).map_err(Trouble::Refused)
     }

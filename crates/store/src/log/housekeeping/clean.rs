@@ -3,15 +3,19 @@
 //! Segments that died whole are never read: the next checkpoint gives them back. Out of scope: when and how fast (`rules`),
 //! cleaning one segment (`cleaner`), the choice as numbers (`liveness`, `throttle`).
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use journal::format::SEGMENT_HEADER_SIZE_BYTES;
 use journal::{JournalError, SegmentId, SegmentInfo, SegmentState};
 
+use super::rest::WORKED;
 use super::rules::{CleaningRate, small_log_bytes};
 use super::{Housekeeping, Manner, Parts, Survey, Work};
-use crate::log::cleaner::{Cleaning, Context, Progress};
+use crate::log::cleaner::Cleaning;
+use crate::log::copies::{Context, Progress};
+use crate::log::folding::Pace;
 use crate::log::liveness::{Candidate, choose};
 use crate::log::throttle::{Debt, rate};
 
@@ -51,6 +55,41 @@ impl Housekeeping {
         }
     }
 
+    /// Folds some of the values that are to leave memory; returns whether more may be to do at once.
+    pub(super) fn fold(
+        &self,
+        work: &mut Work,
+        store: Parts<'_>,
+        manner: Manner,
+    ) -> Result<bool, JournalError> {
+        let context = Context { engine: store.engine, index: store.index, hasher: store.hasher };
+        let pace = if manner == Manner::Eager { Pace::EAGER } else { Pace::PACED };
+        let has_more = work.folding.sweep(context, self.clock.now(), pace);
+        let progress = work.folding.slice(context)?;
+        let turned = work.folding.take_turned();
+        work.note_turned(turned);
+        let Progress::Worked(bytes) = progress else { return Ok(has_more) };
+        self.folded_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Folds what is in memory, for [`FOLD_TIME_MAX`] at most: then the next start finds it on the disk as one record each. The index
+    /// turns to what becomes durable meanwhile.
+    pub(crate) fn fold_before_stop(&self, store: Parts<'_>) {
+        let _in_step = store.engine.apply_alone();
+        let (mut work, until) = (self.work(), self.clock.now() + FOLD_TIME_MAX);
+        let context = Context { engine: store.engine, index: store.index, hasher: store.hasher };
+        work.folding.fold_all(context, &|| self.clock.now() < until, &|| _ = self.alarm.sleep(WORKED));
+    }
+
+    /// Turns the index to the copies that have become durable.
+    pub(crate) fn settle(&self, store: Parts<'_>) {
+        let mut work = self.work();
+        work.folding.settle(Context { engine: store.engine, index: store.index, hasher: store.hasher });
+        let turned = work.folding.take_turned();
+        work.note_turned(turned);
+    }
+
     /// One slice of the segment that is being cleaned; begins one if there is none.
     pub(super) fn clean(
         &self,
@@ -66,8 +105,7 @@ impl Housekeeping {
         let segment = SegmentId(cleaning.segment());
         let context = Context { engine: store.engine, index: store.index, hasher: store.hasher };
         let progress = self.or_quarantine(store, segment, cleaning.slice(context))?;
-        let turned = cleaning.take_turned().into_iter();
-        work.turned.extend(turned.map(|segment| (segment, work.captures_begun)));
+        work.note_turned(cleaning.take_turned());
         let Some(progress) = progress else { return Ok(true) };
         match progress {
             Progress::Worked(bytes) => {
@@ -85,6 +123,13 @@ impl Housekeeping {
                 Ok(true)
             }
         }
+    }
+}
+
+impl Work {
+    /// Notes that the index was turned to copies in `segments`.
+    fn note_turned(&mut self, segments: BTreeSet<u32>) {
+        self.turned.extend(segments.into_iter().map(|segment| (segment, self.captures_begun)));
     }
 }
 
@@ -107,6 +152,7 @@ fn candidates(work: &Work, survey: &Survey<'_>) -> Vec<Candidate> {
         info.state != SegmentState::Open
             && info.last_lsn <= durable
             && !work.emptied.contains_key(&info.segment.0)
+            && !work.folding.awaits(info.segment.0)
             && !store.engine.quarantine().contains(info.segment.0)
             && (manner == Manner::Eager || !work.died_whole(info, store))
     });
@@ -118,6 +164,9 @@ fn candidates(work: &Work, survey: &Survey<'_>) -> Vec<Candidate> {
     };
     eligible.map(candidate).collect()
 }
+
+/// How long a stop folds.
+const FOLD_TIME_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -285,7 +334,7 @@ mod tests {
         let (mut turns, mut idle) = (0, 0);
         while idle < 100 {
             turns += 1;
-            assert!(turns < 3_000, "no rest: {} B cleaned", housekeeping.counts().1);
+            assert!(turns < 3_000, "no rest: {} B cleaned", housekeeping.counts().cleaned_bytes);
             let turn = housekeeping.turn(parts, Manner::Paced).expect("the journal runs");
             idle = if turn.worked { 0 } else { idle + 1 };
             bench.clock.advance(Duration::from_millis(50));

@@ -6,9 +6,9 @@
 //! | # | begins | when | because |
 //! |---|---|---|---|
 //! | 1 | a footer | a sealed segment above the checkpoint has none, unless keys are few | a start reads a footer in a third of the time |
-//! | 2 | a checkpoint | the log above it is two segments and half its size | a start reads all of that, and room is given back below it alone |
+//! | 2 | a checkpoint | the log above it is two segments and its size | a start reads all of that, and room is given back below it alone |
 //! | 3 | a checkpoint | keys are few and the log above it is eight times what they take | it is less work than footers |
-//! | 4 | a checkpoint | it gives files back: of its own size, and half a segment or after a rest | room comes back by checkpoints only |
+//! | 4 | a checkpoint | it gives files back: four times its size, or an eighth of what lives and its own size, and half a segment or after a rest | room comes back by checkpoints only |
 //! | 5 | cleaning any segment | log to live data is beyond 1.35, or the disk is nearly full | the rate rises with what is dead |
 //! | 6 | cleaning a listed segment | next to nothing lives there | a few records are read, not the segment |
 //!
@@ -132,7 +132,7 @@ impl Counts {
 
     /// Rules 2 to 4.
     fn begins_checkpoint(&self) -> bool {
-        let is_much_above = self.above_bytes >= (2 * self.segment_bytes).max(self.checkpoint_bytes / 2);
+        let is_much_above = self.above_bytes >= (2 * self.segment_bytes).max(self.checkpoint_bytes);
         let is_cheap = self.is_within_share(self.above_bytes.min(self.segment_bytes));
         is_much_above || self.above_bytes > 0 && is_cheap && self.has_rested || self.frees_enough()
     }
@@ -141,8 +141,9 @@ impl Counts {
     fn frees_enough(&self) -> bool {
         let is_worth = self.freed_bytes >= small_log_bytes(self.segment_bytes) / 4 || self.has_rested;
         let is_large = self.log_bytes >= small_log_bytes(self.segment_bytes);
+        let few_bytes = (4 * self.checkpoint_bytes).min(self.live_bytes / 8).max(self.checkpoint_bytes);
         self.freed_bytes > 0
-            && self.freed_bytes >= self.checkpoint_bytes
+            && self.freed_bytes >= few_bytes
             && is_worth
             && (is_large || self.is_nearly_full())
     }
@@ -275,10 +276,10 @@ mod tests {
             let checkpoint_bytes = checkpoint_mib * MIB;
             next(&Counts { above_bytes: above_mib * MIB, checkpoint_bytes, has_rested: false, ..at_rest() })
         };
-        assert_eq!(above(127, 100), Piece::Nothing);
-        assert_eq!(above(128, 100), Piece::Checkpoint);
-        assert_eq!(above(499, 1_000), Piece::Nothing, "of many keys it is long work itself");
-        assert_eq!(above(500, 1_000), Piece::Checkpoint);
+        assert_eq!(above(127, 60), Piece::Nothing);
+        assert_eq!(above(128, 60), Piece::Checkpoint);
+        assert_eq!(above(999, 1_000), Piece::Nothing, "of many keys it is long work itself");
+        assert_eq!(above(1_000, 1_000), Piece::Checkpoint);
     }
 
     #[test]
@@ -296,14 +297,20 @@ mod tests {
     #[test]
     fn rule_4_a_checkpoint_comes_for_the_files_that_it_gives_back() {
         let freeing = |freed_mib: u64| Counts { freed_bytes: freed_mib * MIB, ..at_rest() };
-        assert_eq!(next(&freeing(99)), Piece::Nothing, "it costs more than it frees");
-        assert_eq!(next(&freeing(100)), Piece::Checkpoint);
+        assert_eq!(next(&freeing(124)), Piece::Nothing, "it costs too much for what it frees");
+        assert_eq!(next(&freeing(125)), Piece::Checkpoint, "an eighth of what lives");
+        let costly =
+            |freed_mib: u64| Counts { live_bytes: 100 * MIB, kept_bytes: 100 * MIB, ..freeing(freed_mib) };
+        assert_eq!(next(&costly(99)), Piece::Nothing, "it costs more than it frees");
+        assert_eq!(next(&costly(100)), Piece::Checkpoint);
+        let cheap = |freed_mib: u64| Counts { checkpoint_bytes: 20 * MIB, ..freeing(freed_mib) };
+        assert_eq!([79, 80].map(|freed| next(&cheap(freed))), [Piece::Nothing, Piece::Checkpoint]);
         let small =
             |freed_mib: u64| Counts { checkpoint_bytes: MIB, has_rested: false, ..freeing(freed_mib) };
         assert_eq!(next(&small(31)), Piece::Nothing, "soon after the last one");
         assert_eq!(next(&small(32)), Piece::Checkpoint);
         assert_eq!(next(&Counts { has_rested: true, ..small(31) }), Piece::Checkpoint);
-        let small_log = Counts { log_bytes: 127 * MIB, ..freeing(100) };
+        let small_log = Counts { log_bytes: 127 * MIB, ..freeing(125) };
         assert_eq!(next(&small_log), Piece::Nothing, "a saving that nobody sees");
         assert_eq!(next(&Counts { available_bytes: 511 * MIB, ..small_log }), Piece::Checkpoint);
     }
