@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::hash::KeyHash;
 use crate::index::delta::{Delta, broken_chain, later};
 use crate::large::{Ledger, Owned};
-use crate::paged::LEAF_KEY_BYTES;
+use crate::paged::{LEAF_KEY_BYTES, split_leaf_key};
 use crate::record;
 use crate::sought::Sought;
 
@@ -329,6 +329,12 @@ impl Prepared {
     /// The key that was fetched and comes first; any will do, but always the same.
     pub(crate) fn first_key(&self) -> Option<&[u8]> {
         self.records.values().flatten().map(|fetched| &*fetched.key).min()
+    }
+
+    /// Numbers of the leaves of `object` that were fetched.
+    pub(crate) fn leaves_of(&self, object: u64) -> impl Iterator<Item = u32> {
+        let keys = self.records.values().flatten().filter_map(|fetched| split_leaf_key(&fetched.key));
+        keys.filter(move |(of, _)| *of == object).map(|(_, leaf)| leaf)
     }
 
     /// Number of records that were fetched.

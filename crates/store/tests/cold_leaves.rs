@@ -153,6 +153,22 @@ fn list_is_trimmed_and_grows_again_in_a_few_rounds() {
     assert!(grown <= ROUNDS_MAX, "{grown} rounds");
 }
 
+/// It drew another leaf each time it was run again, until it met one that was in memory: 21 reads.
+#[test]
+fn random_element_is_one_leaf() {
+    let kind = ValueKind::Hash;
+    let (_disk, store) = cold(|store| _ = change(store, kind, &members(0..20_000), Some(b"value")));
+    for _ in 0..20 {
+        let rounds = rounds(&store, |access| {
+            let dice = store.random();
+            assert!(!access.sample(0, KEY, kind, dice)?.expect("a hash").is_empty());
+            Ok(())
+        });
+        // the root, and the leaf
+        assert!(rounds <= 2, "{rounds} rounds");
+    }
+}
+
 /// A leaf with eight changes was nine reads once it had left memory.
 #[test]
 fn what_leaves_memory_is_one_record() {

@@ -102,14 +102,16 @@ impl Access<'_> {
         let Some(paged) = self.paged(db, key)?.filter(|paged| paged.kind == kind) else {
             return self.collection(db, key, kind);
         };
+        // Run again after a fetch, it goes where it went before: elsewhere it would meet cold leaves again, and again.
+        let fetched = self.prepared.leaves_of(paged.root.object).filter(|leaf| *leaf < paged.root.leaves);
         // each leaf has a share of the hashes; a leaf may be empty
-        let mut hash = KeyHash(u128::from(dice) << 16);
-        for _ in 0..SAMPLES_MAX {
-            let leaf = Packed::new(paged.hashed_shape(), self.leaf(&paged, paged.root.leaf_of(hash))?);
+        let next = |hash: &KeyHash| Some(self.store.hasher.hash(&hash.0.to_le_bytes()));
+        let hashes = std::iter::successors(Some(KeyHash(u128::from(dice) << 16)), next).take(SAMPLES_MAX);
+        for leaf in fetched.chain(hashes.map(|hash| paged.root.leaf_of(hash))) {
+            let leaf = Packed::new(paged.hashed_shape(), self.leaf(&paged, leaf)?);
             if !leaf.is_empty() {
                 return Ok(Ok(leaf));
             }
-            hash = self.store.hasher.hash(&hash.0.to_le_bytes());
         }
         self.collection(db, key, kind)
     }
