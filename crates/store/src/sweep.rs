@@ -39,6 +39,7 @@ impl Store {
             let stripe = self.index.lock(number);
             for (_, space) in stripe.spaces().filter(|(keyspace, _)| is_leaves(*keyspace)) {
                 report.leaves += space.table.live;
+                report.changes += space.deltas.count() as u64;
                 report.hot_bytes += space.hot_bytes.max(0).cast_unsigned();
             }
         }

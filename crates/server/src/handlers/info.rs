@@ -422,6 +422,7 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "leaves", leaves.leaves);
     line(text, "leaves_hot_bytes", leaves.hot_bytes);
     line(text, "leaves_swept", leaves.swept);
+    line(text, "leaves_changes", leaves.changes);
     zeros(text, &["evicted_clients", "expired_time_cap_reached_count"]);
     line(text, "expired_stale_perc", "0.00");
     zeros(text, &["sync_full", "sync_partial_ok", "sync_partial_err"]);

@@ -91,7 +91,7 @@ fn keys() -> KeyFigures {
         expired: 7,
         evicted: 8,
         databases: vec![(10, 2), (0, 0)],
-        leaves: store::LeafReport { leaves: 21, hot_bytes: 22, swept: 23 },
+        leaves: store::LeafReport { leaves: 21, hot_bytes: 22, swept: 23, changes: 24 },
     }
 }
 

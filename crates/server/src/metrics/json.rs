@@ -34,7 +34,7 @@ pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
         "keys": {
             "hits": keys.hits, "misses": keys.misses, "expired": keys.expired, "evicted": keys.evicted,
             "databases": databases.map(|(db, (keys, expiring))| json!({"db": db, "keys": keys, "expiring": expiring})).collect::<Vec<_>>(),
-            "leaves": keys.leaves.leaves, "leaves_hot_bytes": keys.leaves.hot_bytes, "leaves_swept": keys.leaves.swept,
+            "leaves": keys.leaves.leaves, "leaves_hot_bytes": keys.leaves.hot_bytes, "leaves_swept": keys.leaves.swept, "leaves_changes": keys.leaves.changes,
         },
         "memory": {"limit_bytes": snapshot.memory.limit},
         "process": {

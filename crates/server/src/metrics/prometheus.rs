@@ -262,6 +262,11 @@ fn keys(snapshot: &Snapshot, page: &mut Page) {
     page.gauge("leaves", "Leaves of large collections.", leaves.leaves);
     page.gauge("leaves_hot_bytes", "Bytes of leaves that are in memory.", leaves.hot_bytes);
     page.gauge("leaves_swept", "Leaves of keys that are gone, still to be removed.", leaves.swept);
+    page.gauge(
+        "leaves_changes",
+        "Changes of leaves in the log, each a record, until the leaf is written as one.",
+        leaves.changes,
+    );
 }
 
 fn journal(figures: &JournalFigures, page: &mut Page) {

@@ -71,8 +71,9 @@ pub(crate) struct Space {
 #[derive(Debug, Default)]
 pub(crate) struct Deltas {
     lists: HashMap<LogAddress, List, BuildHasherDefault<WordHasher>>,
-    /// Deltas that the lists have room for.
+    /// Deltas that the lists have room for, and that they have.
     room: usize,
+    count: usize,
 }
 
 /// What lies on one base.
@@ -107,6 +108,11 @@ impl Deltas {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Delta> {
         self.lists.values().flat_map(|list| &list.deltas)
@@ -129,6 +135,7 @@ impl Deltas {
         // the newest, but where salvage kept an older one that cleaning had moved behind it
         let at = list.partition_point(|other| other.seq < delta.seq);
         list.insert(at, delta);
+        self.count += 1;
         self.room += list.capacity() - room;
         None
     }
@@ -146,6 +153,7 @@ impl Deltas {
     /// Puts `deltas`, of which there are some, on a base that has none; `base_bytes` as in [`List`].
     pub(crate) fn insert(&mut self, base: LogAddress, deltas: Vec<Delta>, base_bytes: u64) {
         self.room += deltas.capacity();
+        self.count += deltas.len();
         self.lists.insert(base, List { base_bytes, deltas });
     }
 
@@ -153,6 +161,7 @@ impl Deltas {
     pub(crate) fn remove(&mut self, base: LogAddress) -> Vec<Delta> {
         let Some(List { deltas, .. }) = self.lists.remove(&base) else { return Vec::new() };
         self.room -= deltas.capacity();
+        self.count -= deltas.len();
         if self.lists.capacity() > 4 * self.lists.len() + 64 {
             self.lists.shrink_to(2 * self.lists.len());
         }

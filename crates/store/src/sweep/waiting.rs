@@ -111,4 +111,6 @@ pub struct LeafReport {
     pub hot_bytes: u64,
     /// About how many of them, and of notes about them, are of collections that are gone, and go next.
     pub swept: u64,
+    /// Changes that lie on leaves in the log, and are not folded.
+    pub changes: u64,
 }

@@ -83,6 +83,7 @@ impl Deltas {
         }
         let room: usize = self.lists.values().map(|list| list.deltas.capacity()).sum();
         assert_eq!(self.room, room, "room in the lists of deltas");
+        assert_eq!(self.count, self.iter().count(), "deltas in the lists");
     }
 }
 
