@@ -45,6 +45,8 @@ struct Reading {
     folds: Vec<Fold>,
     /// What is no key of the command.
     leaves: Vec<WantedLeaf>,
+    /// Object and number of the leaves that were fetched; a client's key of as many bytes looks like one.
+    fetched_leaves: BTreeSet<(u64, u32)>,
     /// Where leaves are that are not in the stripes of the command's keys.
     stripes: Vec<usize>,
 }
@@ -70,6 +72,7 @@ impl Default for Reading {
             small_bytes: 0,
             folds: Vec::new(),
             leaves: Vec::new(),
+            fetched_leaves: BTreeSet::new(),
             stripes: Vec::new(),
         }
     }
@@ -307,6 +310,7 @@ impl Prepared {
     pub(crate) fn supply(&mut self, address: LogAddress, record: Result<Fetched, StoreError>) {
         let reading = self.reading.get_or_insert_default();
         let record = record.map(|fetched| reading.keep(fetched));
+        reading.fetched_leaves.extend(record.as_ref().ok().and_then(|fetched| split_leaf_key(&fetched.key)));
         self.records.insert(address, record);
     }
 
@@ -333,8 +337,10 @@ impl Prepared {
 
     /// Numbers of the leaves of `object` that were fetched.
     pub(crate) fn leaves_of(&self, object: u64) -> impl Iterator<Item = u32> {
-        let keys = self.records.values().flatten().filter_map(|fetched| split_leaf_key(&fetched.key));
-        keys.filter(move |(of, _)| *of == object).map(|(_, leaf)| leaf)
+        let of_object = (object, 0)..=(object, u32::MAX);
+        let fetched =
+            self.reading.iter().flat_map(move |reading| reading.fetched_leaves.range(of_object.clone()));
+        fetched.map(|(_, leaf)| *leaf)
     }
 
     /// Number of records that were fetched.
