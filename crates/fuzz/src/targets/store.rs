@@ -102,7 +102,12 @@ pub(super) fn checkpoint_seeds() -> Vec<Vec<u8>> {
     chained.extend_from_slice(&[9, 1, 0, 0]); // a tag, and one delta
     chained.extend_from_slice(&[5; 32]);
     block(5, 1, &chained);
-    block(6, 0, &4_u64.to_le_bytes());
+    let mut listed = vec![6; 16];
+    listed.extend_from_slice(&[9, 2, 0, 0]); // a tag, and two deltas: one that names what it follows, and expires, one that does not
+    listed.extend_from_slice(&[5, 2, 120, 3, 7, 200, 1, 1, 8, 7, 6, 5, 4, 3, 2, 1]);
+    listed.extend_from_slice(&[5, 1, 120, 1, 9, 4]);
+    block(9, 1, &listed);
+    block(6, 0, &5_u64.to_le_bytes());
     whole.push(1); // to be sealed
     vec![whole]
 }
