@@ -3,7 +3,7 @@
 use crate::wire::WireError;
 use std::net::SocketAddr;
 
-use crate::{NodeId, SettingError};
+use crate::{NodeId, Refusal, SettingError};
 
 /// Why a message was not taken. Nothing of it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,8 +51,10 @@ pub enum BindError {
         /// What would be one.
         expected: &'static str,
     },
-    /// Use a loopback address: nodes do not prove to each other who they are.
-    #[error("{0} is beyond loopback, where nodes have to prove who they are: use 127.0.0.1 or [::1]")]
+    /// Use a loopback address, or a [`crate::Security`]: these nodes do not prove to each other who they are.
+    #[error(
+        "{0} is beyond loopback, where nodes have to prove who they are: use 127.0.0.1 or [::1], or set a secret or certificates"
+    )]
     Exposed(SocketAddr),
     /// Choose another address, or stop what listens there.
     #[error("cannot listen on {address}: {reason}")]
@@ -80,6 +82,9 @@ pub enum LinkError {
     /// What came is not what a node of ours sends.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// It did not prove who it is.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// It did not say in time who it is.
     #[error("no hello within transport.handshake_timeout")]
     HandshakeTimeout,

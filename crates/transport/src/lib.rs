@@ -12,7 +12,8 @@
 //!   1. Between one run of a node and one run of its peer each reliable message arrives once, in the order of its channel.
 //!   2. A lossy message arrives once or not at all.
 //!   3. Every buffer has a bound ([`Settings`]).
-//!   4. [`wire`], links and sessions do no I/O and take time as an argument: what runs over sockets is what runs in simulation.
+//!   4. Beyond loopback nodes prove to each other who they are before anything else is read or sent ([`Security`]).
+//!   5. [`wire`], links and sessions do no I/O and take time as an argument: what runs over sockets is what runs in simulation.
 //!
 //! Out of scope: who talks to whom and why (topologies, clusters).
 //! Source: docs/adr/0033-transport.md.
@@ -25,6 +26,7 @@ pub mod local;
 mod message;
 mod node;
 mod rng;
+mod security;
 mod session;
 mod settings;
 pub mod simulated;
@@ -37,6 +39,7 @@ pub use error::{BindError, LinkError, SendError};
 pub use identity::{Channel, Class, Incarnation, NodeId};
 pub use message::{Credit, Event, Message, Receive};
 pub use node::Sender;
+pub use security::{Pem, Refusal, Secret, Security, SecurityError, SecurityStatus};
 pub use settings::{MESSAGE_COST_BYTES, SettingError, Settings};
 pub use status::{LinkState, LinkStatus, Sent};
 pub use transport::Transport;

@@ -62,6 +62,8 @@ pub(crate) struct Session {
     node: Arc<Node>,
     phase: Phase,
     doorbell: Arc<dyn Doorbell>,
+    /// Who the peer has proved to be, if it was asked that.
+    proved: Option<NodeId>,
     /// The own hello is to be sent.
     owes_hello: bool,
     heard_at: Nanos,
@@ -87,12 +89,18 @@ impl Session {
             node,
             phase: Phase::Greets { dialed, until },
             doorbell,
+            proved: None,
             owes_hello: dialed.is_some(),
             heard_at: now,
             wrote_at: now,
             rest_at: None,
             portion: Portion::default(),
         }
+    }
+
+    /// The peer has proved to be `peer`: its hello must say the same.
+    pub(crate) fn prove(&mut self, peer: NodeId) {
+        self.proved = Some(peer);
     }
 
     /// Whether it has not proved who it is.
@@ -173,7 +181,7 @@ impl Session {
         if to != self.node.id {
             return Err(LinkError::WrongNode { meant: to, reached: self.node.id });
         }
-        if let Some(meant) = dialed.filter(|meant| *meant != from) {
+        if let Some(meant) = dialed.or(self.proved).filter(|meant| *meant != from) {
             return Err(LinkError::WrongNode { meant, reached: from });
         }
         let link = self.node.link(from).ok_or(LinkError::UnknownPeer(from))?;

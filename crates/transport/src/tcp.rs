@@ -12,10 +12,14 @@
 //! Invariants
 //!   1. The node with the lower number dials, so two nodes never dial each other.
 //!   2. The output of a connection has one portion at most: control waits behind no more than that.
-//!   3. A connection that has not said which declared node it is may send a hello's bytes, for `handshake_timeout`.
+//!   3. A connection that has not proved which declared node it is may send a handshake and a hello, for `handshake_timeout`; there are few
+//!      of them at a time.
+//!   4. Addresses beyond loopback are taken only if peers have to prove who they are ([`Tcp::secured`]).
 
 mod dial;
 mod protocol;
+mod sink;
+mod strangers;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -29,8 +33,13 @@ use reactor::{BudgetLimits, Connection, Handle, Limits, LoopStats, Options, Reac
 use self::dial::Dialer;
 use self::protocol::Links;
 use crate::node::Node;
+use crate::security::keys::Keys;
+use crate::security::refusal::Counters;
 use crate::wire::HEADER_BYTES;
-use crate::{BindError, Incarnation, NodeId, Receive, Sender, SettingError, Settings, Transport};
+use crate::{
+    BindError, Incarnation, NodeId, Receive, Security, SecurityError, SecurityStatus, Sender, SettingError,
+    Settings, Transport,
+};
 
 /// Connections at once, with those that have not said who they are.
 const CONNECTIONS_MAX: usize = 1_024;
@@ -44,6 +53,9 @@ pub struct Tcp {
     node: Arc<Node>,
     clock: Arc<dyn Clock>,
     dialer: Arc<Dialer>,
+    /// `None`: peers prove nothing.
+    keys: Option<Arc<Keys>>,
+    counters: Arc<Counters>,
     state: Mutex<State>,
 }
 
@@ -54,7 +66,7 @@ enum State {
 }
 
 impl Tcp {
-    /// A node that does nothing yet.
+    /// A node that does nothing yet, and talks to nodes on loopback alone.
     ///
     /// # Errors
     /// A setting is out of its bounds.
@@ -66,7 +78,22 @@ impl Tcp {
     ) -> Result<Self, SettingError> {
         let node = Node::new(id, incarnation, settings)?;
         let dialer = Arc::new(Dialer::new(&node));
-        Ok(Self { node, clock, dialer, state: Mutex::new(State::New) })
+        Ok(Self { node, clock, dialer, keys: None, counters: Arc::default(), state: Mutex::new(State::New) })
+    }
+
+    /// The same node, whose peers have to prove who they are as `security` says, and which does so to them. Before [`Transport::bind`].
+    ///
+    /// # Errors
+    /// What `security` names cannot be used.
+    pub fn secured(mut self, security: &Security) -> Result<Self, SecurityError> {
+        self.keys = Keys::new(security)?;
+        Ok(self)
+    }
+
+    /// What became of connections whose peers had to prove who they are.
+    #[must_use]
+    pub fn security(&self) -> SecurityStatus {
+        self.counters.status()
     }
 
     /// Counters of the loops; none before [`Transport::bind`].
@@ -101,10 +128,19 @@ impl Tcp {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The address, if it may be used.
+    fn parse(&self, address: &str) -> Result<SocketAddr, BindError> {
+        let wrong = |_| BindError::Address { address: address.to_owned(), expected: "ADDRESS:PORT" };
+        let parsed: SocketAddr = address.parse().map_err(wrong)?;
+        let may_use = self.keys.is_some() || parsed.ip().is_loopback();
+        if may_use { Ok(parsed) } else { Err(BindError::Exposed(parsed)) }
+    }
+
     /// Starts loops that listen on `address`, and the thread that dials.
     fn start(&self, address: SocketAddr) -> Result<State, BindError> {
         let failed = |reason: String| BindError::Listen { address: address.to_string(), reason };
-        let protocol = Links::new(&self.node, &self.clock, &self.dialer);
+        let security = (self.keys.clone(), Arc::clone(&self.counters));
+        let protocol = Links::new(&self.node, &self.clock, &self.dialer, security);
         let options = options(address, &self.node.settings);
         let handle = Reactor::start(options, Arc::new(protocol), Arc::clone(&self.clock))
             .map_err(|error| failed(error.to_string()))?;
@@ -148,7 +184,7 @@ impl Transport for Tcp {
     }
 
     fn bind(&self, address: &str) -> Result<String, BindError> {
-        let address = parse(address)?;
+        let address = self.parse(address)?;
         let mut state = self.state();
         match *state {
             State::New => {}
@@ -161,7 +197,7 @@ impl Transport for Tcp {
     }
 
     fn connect(&self, peer: NodeId, address: &str) -> Result<Sender, BindError> {
-        let address = parse(address)?;
+        let address = self.parse(address)?;
         let link = self.node.declare(peer)?;
         if self.node.dials(peer) {
             self.dialer.declare(peer, address, self.clock.now());
@@ -196,11 +232,4 @@ impl fmt::Debug for Tcp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tcp").field("node", &self.node).finish_non_exhaustive()
     }
-}
-
-/// The address, if nodes that do not prove who they are may use it.
-fn parse(address: &str) -> Result<SocketAddr, BindError> {
-    let wrong = |_| BindError::Address { address: address.to_owned(), expected: "ADDRESS:PORT" };
-    let parsed: SocketAddr = address.parse().map_err(wrong)?;
-    if parsed.ip().is_loopback() { Ok(parsed) } else { Err(BindError::Exposed(parsed)) }
 }

@@ -21,12 +21,14 @@ mod chunk;
 mod credit;
 mod frame;
 mod hello;
+mod proof;
 mod varint;
 
 pub use chunk::{Chunk, HEADER_BYTES, Header, Kind, Parsed, VERSION, decode, encode_header};
 pub use credit::{CREDIT_BYTES_MAX, CreditRecord, append_credit, credits};
 pub use frame::{FRAME_HEADER_BYTES_MAX, Frame, Frames, append_frame};
 pub use hello::{HELLO_BYTES, Hello};
+pub use proof::{MAC_BYTES, PROOF_BYTES, ProofError, ProofKind, ProofRecord};
 
 /// What is wrong with bytes that a peer sent. The connection that they came by is of no more use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

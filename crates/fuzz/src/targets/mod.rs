@@ -201,6 +201,13 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 300,
     },
     Target {
+        name: "transport-proof",
+        run: transport::proof,
+        seeds: transport::proof_seeds,
+        words: transport::PROOF_WORDS,
+        input_bytes_max: 56,
+    },
+    Target {
         name: "txn-decision",
         run: txn::decision,
         seeds: txn::decision_seeds,

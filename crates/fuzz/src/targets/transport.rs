@@ -4,8 +4,8 @@
 //! byte says how many credit records the chunk claims.
 
 use transport::wire::{
-    Chunk, CreditRecord, Frame, Frames, HEADER_BYTES, Header, Hello, Kind, Parsed, append_credit,
-    append_frame, credits, decode, encode_header,
+    Chunk, CreditRecord, Frame, Frames, HEADER_BYTES, Header, Hello, Kind, MAC_BYTES, PROOF_BYTES, Parsed,
+    ProofKind, ProofRecord, append_credit, append_frame, credits, decode, encode_header,
 };
 
 /// Bytes that mean something in a chunk.
@@ -85,4 +85,29 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let header = Header { kind: Kind::Reliable, sequence: 1, ack: 0, credits: 0 };
     let whole = [&encode_header(&header, &frames[1..])[..], &frames[1..]].concat();
     vec![[&[0][..], &hello.encode()].concat(), control, frames, whole]
+}
+
+/// Bytes that mean something in a proof.
+pub(super) const PROOF_WORDS: &[&[u8]] =
+    &[b"EP\x01\x01\0\0\0\0", b"EP\x01\x02\0\0\0\0", b"EP\x01\x03\0\0\0\0", b"EP\x02", b"\0\0\0\0\0\0\0\0"];
+
+/// What a stranger sends in place of a proof: what decodes encodes to the same bytes.
+pub(super) fn proof(input: &[u8]) {
+    let mut bytes = [0; PROOF_BYTES];
+    let count = input.len().min(PROOF_BYTES);
+    bytes[..count].copy_from_slice(&input[..count]);
+    if let Ok(record) = ProofRecord::decode(&bytes) {
+        assert_eq!(record.encode(), bytes);
+    }
+}
+
+/// One of each kind.
+pub(super) fn proof_seeds() -> Vec<Vec<u8>> {
+    let proofs = [ProofKind::Dialer, ProofKind::Acceptor].map(|kind| ProofRecord {
+        kind,
+        node: 1,
+        to: u64::MAX,
+        mac: [7; MAC_BYTES],
+    });
+    proofs.iter().chain([&ProofRecord::REFUSED]).map(|proof| proof.encode().to_vec()).collect()
 }

@@ -1,21 +1,30 @@
-//! Links as a protocol of the reactor: bytes that came go to the session, and a portion of what it has to send to the output.
+//! Links as a protocol of the reactor: bytes that came go to the session, and a portion of what it has to send to the output; through
+//! TLS, where peers prove who they are.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use clock::{Clock, Nanos, Throttle};
-use reactor::{Connection, Handle, Io, Keeps, Output, Protocol, SharedBytes, Step};
+use reactor::{Address, CloseReason, Connection, Handle, Io, Keeps, Protocol, Step};
 
 use super::dial::Dialer;
-use crate::link::{Doorbell, Payload};
+use super::sink::{Gathered, OutputSink};
+use super::strangers::Strangers;
+use crate::link::Doorbell;
 use crate::node::Node;
-use crate::session::{Session, Sink};
-use crate::wire::{Header, encode_header};
-use crate::{LinkError, NodeId};
+use crate::security::channel::{Channel, HANDSHAKE_BYTES_MAX};
+use crate::security::keys::Keys;
+use crate::security::refusal::Counters;
+use crate::session::Session;
+use crate::wire::WireError;
+use crate::{LinkError, NodeId, Refusal};
 
 /// About what one portion has, beside its last chunk.
 const PORTION_BYTES: usize = 256 << 10;
-/// A payload up to here is copied into the output: a write of its own costs more.
-const COPY_BYTES_MAX: usize = 8 << 10;
+/// A read that brought so much is followed by a larger one.
+const READ_BYTES_MANY: usize = 16 << 10;
+/// How large.
+const READ_BYTES_MAX: usize = 128 << 10;
 
 /// What a connection is told by other threads.
 pub(super) enum Post {
@@ -31,15 +40,37 @@ pub(super) struct Links {
     clock: Arc<dyn Clock>,
     dialer: Arc<Dialer>,
     handle: OnceLock<Handle<Self>>,
+    /// What peers have to prove; `None`: nothing.
+    keys: Option<Arc<Keys>>,
+    counters: Arc<Counters>,
+    strangers: Strangers,
     /// Of messages about connections that were refused.
     refusals: Throttle,
+}
+
+/// What stands between a connection's bytes and its session.
+enum Guard {
+    /// Nothing.
+    Plain,
+    /// This side dialed, and is about to begin TLS.
+    Dials,
+    Tls(Box<Secure>),
+}
+
+/// TLS, and chunks on their way into it.
+struct Secure {
+    channel: Channel,
+    gathered: Gathered,
 }
 
 /// One connection.
 pub(super) struct Wire {
     session: Session,
+    guard: Guard,
     bell: Arc<Bell>,
     is_dialed: bool,
+    /// It has not proved who it is, and is one of few.
+    waits: bool,
     /// It is given up.
     has_failed: bool,
 }
@@ -62,14 +93,88 @@ impl Doorbell for Bell {
 }
 
 impl Links {
-    pub(super) fn new(node: &Arc<Node>, clock: &Arc<dyn Clock>, dialer: &Arc<Dialer>) -> Self {
+    pub(super) fn new(
+        node: &Arc<Node>,
+        clock: &Arc<dyn Clock>,
+        dialer: &Arc<Dialer>,
+        (keys, counters): (Option<Arc<Keys>>, Arc<Counters>),
+    ) -> Self {
         Self {
             node: Arc::clone(node),
             clock: Arc::clone(clock),
             dialer: Arc::clone(dialer),
             handle: OnceLock::new(),
+            keys,
+            counters,
+            strangers: Strangers::default(),
             refusals: Throttle::new(LOG_EVERY),
         }
+    }
+
+    /// Whether this node made the connection: then its own port is none that it listens on.
+    fn is_dialed(connection: &Connection, handle: &Handle<Self>) -> bool {
+        let Address::Tcp(local) = connection.local() else { return false };
+        !handle.tcp_addresses().iter().any(|listens| listens.port() == local.port())
+    }
+
+    /// What a connection has to pass before its session begins.
+    fn guard(&self, is_dialed: bool) -> Result<Guard, Refusal> {
+        match &self.keys {
+            None => Ok(Guard::Plain),
+            Some(_) if is_dialed => Ok(Guard::Dials),
+            Some(keys) => Channel::accepted(keys, self.node.id).map(secure),
+        }
+    }
+
+    /// Makes room for one more whose peer is not known.
+    fn take_in(&self, connection: &Arc<Connection>, now: Nanos) {
+        if let Some(oldest) = self.strangers.enter(connection, &self.counters) {
+            self.note(LinkError::Refused(Refusal::TooMany), &oldest, now);
+            oldest.kill();
+        }
+    }
+
+    /// Feeds the session; TLS takes all that came, in plain whole chunks are taken.
+    fn feed(&self, wire: &mut Wire, io: &mut Io<'_, Self>) -> Result<(), LinkError> {
+        match &mut wire.guard {
+            Guard::Plain => {
+                let taken = wire.session.on_bytes(io.input.bytes(), io.now)?;
+                io.input.consume(taken.consumed_bytes);
+                if !io.input.is_empty() {
+                    io.input.expect(taken.next_bytes);
+                }
+            }
+            // A server of TLS never speaks first.
+            Guard::Dials => return Err(Refusal::NotTls.into()),
+            Guard::Tls(secure) => {
+                let (count, taken) = (io.input.len(), secure.channel.take(io.input.bytes()));
+                io.input.consume(count);
+                if count >= READ_BYTES_MANY {
+                    io.input.expect(READ_BYTES_MAX);
+                }
+                secure.channel.flush(io.output.buffer());
+                taken?;
+                let proved = secure.channel.peer();
+                if let Some(plain) = secure.channel.plain() {
+                    if let Some(peer) = proved {
+                        wire.session.prove(peer);
+                    }
+                    let taken = wire.session.on_bytes(plain.bytes(), io.now)?;
+                    plain.consume(taken.consumed_bytes);
+                }
+            }
+        }
+        if wire.waits && !wire.session.is_stranger() {
+            self.know(wire, io.connection);
+        }
+        Ok(())
+    }
+
+    /// The peer has proved who it is.
+    fn know(&self, wire: &mut Wire, connection: &Connection) {
+        wire.waits = false;
+        self.counters.proved.fetch_add(1, Ordering::Relaxed);
+        self.strangers.leave(connection, &self.counters);
     }
 
     /// Puts the next portion into the output, once the one before has left, and sets the timer.
@@ -77,9 +182,21 @@ impl Links {
         let is_blocked = !io.output.is_empty();
         let mut has_more = is_blocked;
         if !is_blocked {
-            let mut sink = OutputSink { output: io.output, pending: None };
-            let written = wire.session.write(io.now, PORTION_BYTES, &mut sink);
-            sink.finish();
+            let written = match &mut wire.guard {
+                Guard::Plain => {
+                    let mut sink = OutputSink::new(io.output);
+                    let written = wire.session.write(io.now, PORTION_BYTES, &mut sink);
+                    sink.finish();
+                    written
+                }
+                Guard::Tls(secure) if secure.channel.is_open() => {
+                    let written = wire.session.write(io.now, PORTION_BYTES, &mut secure.gathered);
+                    secure.gathered.send(&mut secure.channel);
+                    secure.channel.flush(io.output.buffer());
+                    written
+                }
+                Guard::Dials | Guard::Tls(_) => Ok(false),
+            };
             match written {
                 Ok(more) => has_more = more,
                 Err(why) => return self.fail(wire, why, io),
@@ -94,12 +211,46 @@ impl Links {
 
     fn fail(&self, wire: &mut Wire, why: LinkError, io: &mut Io<'_, Self>) -> Step {
         wire.has_failed = true;
-        if why == LinkError::Superseded {
-            tracing::debug!(%why, peer = %io.connection.peer(), "a link's connection is closed");
-        } else if let Some(others) = self.refusals.admit(io.now) {
-            tracing::warn!(%why, peer = %io.connection.peer(), others, "a link's connection is closed");
+        self.note(why, io.connection, io.now);
+        match why {
+            // It may have an alert to read.
+            LinkError::Refused(why) if wire.waits && tells(why) && !io.output.is_empty() => {
+                Step::Refuse(HANDSHAKE_BYTES_MAX)
+            }
+            _ => Step::Kill,
         }
-        Step::Kill
+    }
+
+    /// Counts and logs that a connection is closed.
+    fn note(&self, why: LinkError, connection: &Connection, now: Nanos) {
+        match why {
+            LinkError::Refused(why) => self.counters.on_refused(why),
+            LinkError::HandshakeTimeout => self.counters.on_refused(Refusal::TooSlow),
+            _ => {}
+        }
+        let peer = connection.peer();
+        if why == LinkError::Superseded {
+            tracing::debug!(%why, %peer, "a link's connection is closed");
+        } else if let Some(others) = self.refusals.admit(now) {
+            tracing::warn!(%why, %peer, others, "a link's connection is closed");
+        }
+    }
+}
+
+/// Whether the peer is told: not who does not speak TLS.
+fn tells(why: Refusal) -> bool {
+    !matches!(why, Refusal::NotTls | Refusal::TooMuch)
+}
+
+fn secure(channel: Channel) -> Guard {
+    Guard::Tls(Box::new(Secure { channel, gathered: Gathered::default() }))
+}
+
+/// The same, said by its likeliest cause: what came in plain begins as TLS does.
+fn in_other_words(why: LinkError) -> LinkError {
+    match why {
+        LinkError::Wire(WireError::NotAChunk([0x16, _])) => Refusal::UnwantedTls.into(),
+        other => other,
     }
 }
 
@@ -119,8 +270,20 @@ impl Protocol for Links {
         let handle = self.handle.get().expect("set before the first connection opens").clone();
         let bell = Arc::new(Bell { handle, connection: Arc::clone(connection) });
         let doorbell = Arc::clone(&bell) as Arc<dyn Doorbell>;
-        let session = Session::accepted(Arc::clone(&self.node), doorbell, self.clock.now());
-        Wire { session, bell, is_dialed: false, has_failed: false }
+        let now = self.clock.now();
+        let session = Session::accepted(Arc::clone(&self.node), doorbell, now);
+        let is_dialed = Self::is_dialed(connection, &bell.handle);
+        if !is_dialed {
+            self.take_in(connection, now);
+        }
+        let guard = self.guard(is_dialed);
+        if let Err(why) = guard {
+            self.note(why.into(), connection, now);
+            connection.kill();
+        }
+        let has_failed = guard.is_err();
+        let guard = guard.unwrap_or(Guard::Dials);
+        Wire { session, guard, bell, is_dialed: false, waits: true, has_failed }
     }
 
     fn first_deadline(&self, connection: &Connection) -> Option<Nanos> {
@@ -128,15 +291,9 @@ impl Protocol for Links {
     }
 
     fn on_input(&self, wire: &mut Wire, io: &mut Io<'_, Self>) -> Step {
-        match wire.session.on_bytes(io.input.bytes(), io.now) {
-            Ok(taken) => {
-                io.input.consume(taken.consumed_bytes);
-                if !io.input.is_empty() {
-                    io.input.expect(taken.next_bytes);
-                }
-                self.write(wire, io)
-            }
-            Err(why) => self.fail(wire, why, io),
+        match self.feed(wire, io) {
+            Ok(()) => self.write(wire, io),
+            Err(why) => self.fail(wire, in_other_words(why), io),
         }
     }
 
@@ -145,11 +302,25 @@ impl Protocol for Links {
             let doorbell = Arc::clone(&wire.bell) as Arc<dyn Doorbell>;
             wire.session = Session::dialed(Arc::clone(&self.node), doorbell, io.now, peer);
             wire.is_dialed = true;
+            if let (Guard::Dials, Some(keys)) = (&wire.guard, &self.keys) {
+                match Channel::dialed(keys, self.node.id, peer) {
+                    Ok(channel) => wire.guard = secure(channel),
+                    Err(why) => return self.fail(wire, why.into(), io),
+                }
+            }
+            if let Guard::Tls(secure) = &mut wire.guard {
+                secure.channel.flush(io.output.buffer());
+            }
         }
         self.write(wire, io)
     }
 
     fn on_timer(&self, wire: &mut Wire, io: &mut Io<'_, Self>) -> Step {
+        if let Guard::Tls(secure) = &mut wire.guard
+            && let Some(plain) = secure.channel.plain()
+        {
+            plain.rest();
+        }
         match wire.session.on_time(io.now) {
             Ok(()) => self.write(wire, io),
             Err(why) => self.fail(wire, why, io),
@@ -161,11 +332,18 @@ impl Protocol for Links {
     }
 
     fn keeps(&self, wire: &Wire) -> Keeps {
-        Keeps { bytes: 0, is_stranger: wire.session.is_stranger() }
+        let bytes = if let Guard::Tls(secure) = &wire.guard { secure.channel.kept_bytes() } else { 0 };
+        Keeps { bytes, is_stranger: wire.session.is_stranger() }
     }
 
-    fn on_close(&self, wire: Wire, _: &Arc<Connection>) {
+    fn on_close(&self, wire: Wire, connection: &Arc<Connection>) {
         wire.session.on_close();
+        if wire.waits {
+            self.strangers.leave(connection, &self.counters);
+            if !wire.has_failed && connection.close_reason() == CloseReason::Peer {
+                self.note(Refusal::Closed.into(), connection, self.clock.now());
+            }
+        }
         if let Some(peer) = wire.session.peer().filter(|_| wire.is_dialed) {
             self.dialer.on_end(peer, !(wire.session.is_stranger() || wire.has_failed));
         }
@@ -173,48 +351,5 @@ impl Protocol for Links {
 
     fn refusal(&self) -> &'static [u8] {
         b""
-    }
-}
-
-/// Chunks on their way into an output: headers and small payloads are copied, large payloads are attached.
-///
-/// Attached bytes must lie before a byte of the buffer: the next header is that byte, and behind the last payload its own last byte.
-struct OutputSink<'a> {
-    output: &'a mut Output,
-    /// A payload that is attached before what comes next.
-    pending: Option<Payload>,
-}
-
-impl OutputSink<'_> {
-    fn append(&mut self, bytes: &[u8]) {
-        let at = self.output.buffer().len();
-        self.output.buffer().extend_from_slice(bytes);
-        if let Some(payload) = self.pending.take() {
-            let part = 0..payload.len();
-            self.output.attach(at, payload as SharedBytes, part);
-        }
-    }
-
-    fn finish(mut self) {
-        if let Some(payload) = self.pending.take() {
-            let (at, last) = (self.output.buffer().len(), payload.len() - 1);
-            self.output.buffer().push(payload[last]);
-            self.output.attach(at, payload as SharedBytes, 0..last);
-        }
-    }
-}
-
-impl Sink for OutputSink<'_> {
-    fn own(&mut self, header: &Header, payload: &[u8]) {
-        self.append(&encode_header(header, payload));
-        self.output.buffer().extend_from_slice(payload);
-    }
-
-    fn shared(&mut self, header: &Header, payload: &Payload) {
-        if payload.len() <= COPY_BYTES_MAX {
-            return self.own(header, payload);
-        }
-        self.append(&encode_header(header, payload));
-        self.pending = Some(Arc::clone(payload));
     }
 }

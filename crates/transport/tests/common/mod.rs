@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for real threads")]
 
+pub mod certificates;
+pub mod node;
 pub mod proxy;
 
 use std::collections::HashMap;
