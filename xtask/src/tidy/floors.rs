@@ -9,7 +9,7 @@ const FLOORS: &[&[&str]] = &[
     &["capture", "clock", "resp", "ticket", "vfs"],
     &["journal", "reactor"],
     &["store", "topology", "transport", "txn"],
-    &["flux", "shell", "sql", "worker"],
+    &["flux", "shell", "sql", "supervisor", "worker"],
     &["bench", "console", "server"],
     &["evenkeel", "fuzz", "xtask"],
 ];

@@ -1,0 +1,39 @@
+//! Keeps the worker processes of topologies running: starts, watches, restarts and ends them.
+//!
+//! ```text
+//!  server: submit, activate, kill ... -> Supervisor -> thread -> one process a topology (`evenkeel worker`)
+//!  server: reports           <- Supervisor <- status, a line of JSON each second <-/
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | `life` | when a worker is started, told something, killed: a state machine without I/O |
+//! | `talk` | what is said between supervisor and worker: job, orders, status |
+//! | `place` | where the programs of components may be |
+//! | `process` | one worker process, of which nothing is left when it has ended |
+//! | `lines` | lines out of a pipe, with a bound |
+//! | `room` | what all topologies are, shared by the thread and by callers |
+//! | `thread` | the thread: it carries bytes, and does what the machines say |
+//!
+//! Invariants
+//!   1. A topology has at most one worker process, and of one that has ended no process is left before the next one starts.
+//!   2. A caller never waits for a process: it changes what is wanted, and the thread does it.
+//!   3. What a worker writes is bounded: a status in bytes, its log in lines a second.
+//!
+//! Out of scope: keeping definitions (`server`), running them (`worker`).
+//! Source: supervision trees of Erlang/OTP; docs/adr/0039-workers-and-their-supervisor.md.
+
+mod life;
+mod lines;
+mod place;
+mod process;
+mod room;
+mod supervisor;
+mod talk;
+mod thread;
+
+pub use life::State;
+pub use place::{Misplaced, Place};
+pub use room::Report;
+pub use supervisor::{Options, Supervisor};
+pub use talk::{ComponentStatus, JOB_BYTES_MAX, Job, Order, STATUS_BYTES_MAX, Status};

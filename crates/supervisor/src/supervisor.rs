@@ -1,0 +1,166 @@
+//! What the server does with topologies that run.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use clock::Clock;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::life::State;
+use crate::place::Place;
+use crate::process::{Program, kill_former};
+use crate::room::{Entry, Report, Room};
+use crate::talk::Job;
+use crate::thread::Keeper;
+
+/// How workers are run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program of a worker.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// What tells the workers of this server's folder from all others.
+    pub mark: String,
+    /// Where components may be.
+    pub dir: PathBuf,
+    /// Most topologies.
+    pub topologies_max: usize,
+    /// Most tasks of a topology, each of which is a process.
+    pub tasks_max: u32,
+    /// What tells the time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Keeps the workers of all topologies running. When it is dropped they are killed.
+#[derive(Debug)]
+pub struct Supervisor {
+    options: Options,
+    place: Place,
+    room: Arc<Room>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Supervisor {
+    /// A supervisor without topologies; no worker runs before [`Supervisor::start`].
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn new(options: Options) -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let place = Place::new(&options.dir);
+        Ok(Self { options, place, room: Arc::new(Room::new(bell)), thread: Mutex::default() })
+    }
+
+    /// Begins to run workers. What workers of a former server have left behind is killed before.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn start(&self) -> io::Result<()> {
+        let Options { program, arguments, mark, clock, .. } = self.options.clone();
+        let program = Program { path: program, arguments, mark };
+        let room = Arc::clone(&self.room);
+        let thread = std::thread::Builder::new().name("topologies".to_owned()).spawn(move || {
+            kill_former(&program);
+            Keeper::new(program, room, clock).run();
+        })?;
+        *self.thread() = Some(thread);
+        Ok(())
+    }
+
+    /// How workers are run.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Where components may be.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Runs a topology. One of this name that runs finishes what is under way before, for at most `wait`.
+    pub fn submit(&self, job: Job, wait: Duration) {
+        let now = self.options.clock.now();
+        let mut entries = self.room.lock();
+        match entries.by_name.get_mut(&job.name) {
+            Some(entry) if entry.life.state() != State::Gone => {
+                entry.life.replace(now, wait, job.is_active);
+                entry.job = Arc::new(job);
+            }
+            _ => drop(entries.by_name.insert(job.name.clone(), Entry::new(now, job))),
+        }
+        drop(entries);
+        self.room.ring();
+    }
+
+    /// Ends a topology: what is under way is finished, for at most `wait`.
+    pub fn kill(&self, name: &str, wait: Duration) {
+        let now = self.options.clock.now();
+        self.change(name, |entry| entry.life.kill(now, wait));
+    }
+
+    /// Lets spouts emit, or emit nothing new.
+    pub fn set_active(&self, name: &str, is_active: bool) {
+        self.change(name, |entry| {
+            entry.life.set_active(is_active);
+            entry.is_drained = false;
+            Arc::make_mut(&mut entry.job).is_active = is_active;
+        });
+    }
+
+    /// Has another worker follow, when what is under way is finished, at the latest after `wait`.
+    pub fn restart(&self, name: &str, wait: Duration) {
+        let now = self.options.clock.now();
+        self.change(name, |entry| entry.life.restart(now, wait));
+    }
+
+    fn change(&self, name: &str, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.room.lock().by_name.get_mut(name) {
+            change(entry);
+        }
+        self.room.ring();
+    }
+
+    /// All topologies, by name.
+    #[must_use]
+    pub fn reports(&self) -> Vec<Report> {
+        let now = self.options.clock.now();
+        self.room.lock().by_name.values().map(|entry| entry.report(now)).collect()
+    }
+
+    /// The topology called `name`.
+    #[must_use]
+    pub fn report(&self, name: &str) -> Option<Report> {
+        let now = self.options.clock.now();
+        self.room.lock().by_name.get(name).map(|entry| entry.report(now))
+    }
+
+    /// Ends all workers, and waits until nothing is left of them: at most `wait` for what is under way, and some seconds for what does not end.
+    pub fn stop(&self, wait: Duration) {
+        let now = self.options.clock.now();
+        let mut entries = self.room.lock();
+        entries.is_stopping = true;
+        entries.by_name.values_mut().for_each(|entry| entry.life.stop(now, wait));
+        drop(entries);
+        self.room.ring();
+        if let Some(thread) = self.thread().take() {
+            // It has nothing to say: a panic of it was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+
+    fn thread(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}

@@ -1,0 +1,313 @@
+//! The thread that has all worker processes: one loop that waits for their pipes, their ends, the bell and the next time at once.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::{Clock, Nanos};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::life::{Action, State};
+use crate::lines::Lines;
+use crate::process::{Process, Program};
+use crate::room::{Entries, Room};
+use crate::talk::{Job, Order, STATUS_BYTES_MAX, Status};
+
+/// The thread.
+pub(crate) struct Keeper {
+    program: Program,
+    room: Arc<Room>,
+    clock: Arc<dyn Clock>,
+    workers: BTreeMap<String, Worker>,
+    /// How many were started.
+    started: u64,
+    buffer: Box<[u8]>,
+}
+
+/// A worker process, and what is being said.
+struct Worker {
+    name: String,
+    process: Process,
+    /// What is being written, and how much of it is.
+    out: Vec<u8>,
+    written: usize,
+    statuses: Lines,
+    log: Log,
+}
+
+/// What a worker writes to standard error.
+struct Log {
+    lines: Lines,
+    /// Since when lines are counted, how many went to the log since then, and how many did not.
+    since: Nanos,
+    shown: u32,
+    left_out: u64,
+    last: String,
+}
+
+/// What a worker has said.
+enum Heard {
+    Status(Box<Status>),
+    Misuse(String),
+}
+
+impl Keeper {
+    pub(crate) fn new(program: Program, room: Arc<Room>, clock: Arc<dyn Clock>) -> Self {
+        let buffer = vec![0; READ_BYTES].into();
+        Self { program, room, clock, workers: BTreeMap::new(), started: 0, buffer }
+    }
+
+    /// Until the server stops and no worker is left.
+    pub(crate) fn run(mut self) {
+        loop {
+            self.act();
+            let room = Arc::clone(&self.room);
+            let mut entries = room.lock();
+            entries.by_name.retain(|_, entry| entry.life.state() != State::Gone);
+            if entries.is_stopping && self.workers.is_empty() {
+                return;
+            }
+            let due = entries.by_name.values().filter_map(|entry| entry.life.next_due()).min();
+            drop(entries);
+            self.wait(due);
+            self.carry();
+            self.bury();
+        }
+    }
+
+    /// Does what the machines say. Nothing slow is done while callers wait for the lock.
+    fn act(&mut self) {
+        while let Some((name, action)) = self.next_action() {
+            match action {
+                Action::Start => self.start(&name),
+                Action::Tell(order) => self.tell(&name, order),
+                Action::Kill => self.workers.get_mut(&name).into_iter().for_each(|it| it.process.kill()),
+            }
+        }
+    }
+
+    fn next_action(&self) -> Option<(String, Action)> {
+        let now = self.clock.now();
+        let Entries { by_name, .. } = &mut *self.room.lock();
+        by_name.iter_mut().find_map(|(name, entry)| Some((name.clone(), entry.life.poll(now)?)))
+    }
+
+    fn start(&mut self, name: &str) {
+        self.started += 1;
+        let started = Process::start(&self.program, self.started);
+        let now = self.clock.now();
+        let mut entries = self.room.lock();
+        // Only this thread removes entries.
+        let Some(entry) = entries.by_name.get_mut(name) else { return };
+        match started {
+            Ok(process) => {
+                tracing::info!(topology = name, pid = process.pid(), "a worker was started");
+                entry.life.on_started(now);
+                entry.worker = Some((process.pid(), now));
+                entry.is_drained = false;
+                let job = Arc::clone(&entry.job);
+                drop(entries);
+                self.workers.insert(name.to_owned(), Worker::new(&job, process));
+            }
+            Err(error) => {
+                let why = format!("it cannot be started: {error}");
+                tracing::warn!(topology = name, why, "a worker was not started");
+                entry.life.on_start_failed(now, why);
+            }
+        }
+    }
+
+    fn tell(&mut self, name: &str, order: Order) {
+        if let Some(worker) = self.workers.get_mut(name) {
+            worker.say(&order);
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&self, due: Option<Nanos>) {
+        let mut fds = vec![PollFd::new(&self.room.bell, PollFlags::IN)];
+        for Worker { process, out, written, .. } in self.workers.values() {
+            fds.push(PollFd::new(&process.exit, PollFlags::IN));
+            fds.extend(process.stdout.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+            fds.extend(process.stderr.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+            let stdin = process.stdin.iter().filter(|_| *written < out.len());
+            fds.extend(stdin.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
+        }
+        let time = due.map(|due| due.since(self.clock.now()) + Duration::from_millis(1));
+        let timeout = time
+            .map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });
+        // A signal ends it early, which does no harm.
+        let _ = poll(&mut fds, timeout.as_ref());
+        self.room.hear();
+    }
+
+    /// Carries what can be carried without waiting.
+    fn carry(&mut self) {
+        for worker in self.workers.values_mut() {
+            let now = self.clock.now();
+            worker.write();
+            worker.read_log(now, &mut self.buffer);
+            for heard in worker.read(&mut self.buffer) {
+                self.room.lock().on_heard(now, &worker.name, heard);
+            }
+        }
+    }
+
+    /// Ends what has ended, with all that is left of it.
+    fn bury(&mut self) {
+        let ended = self.workers.values().filter(|it| it.process.has_ended()).map(|it| it.name.clone());
+        for name in ended.collect::<Vec<_>>() {
+            let Some(mut worker) = self.workers.remove(&name) else { continue };
+            let mut why = worker.process.end();
+            worker.read_log(self.clock.now(), &mut self.buffer);
+            if !worker.log.last.is_empty() {
+                why = format!("{why}: {}", worker.log.last);
+            }
+            tracing::info!(topology = name, why, "a worker has ended");
+            let now = self.clock.now();
+            if let Some(entry) = self.room.lock().by_name.get_mut(&name) {
+                entry.life.on_exit(now, why);
+                entry.worker = None;
+            }
+        }
+    }
+}
+
+impl Entries {
+    fn on_heard(&mut self, now: Nanos, name: &str, heard: Heard) {
+        let Some(entry) = self.by_name.get_mut(name) else { return };
+        match heard {
+            Heard::Status(status) => {
+                entry.life.on_status(now);
+                entry.is_drained = status.is_idle && entry.life.state() == State::Inactive;
+                entry.status = Arc::from(status);
+            }
+            Heard::Misuse(why) => {
+                tracing::warn!(topology = name, why, "a worker is killed");
+                entry.life.on_misuse(now, why);
+            }
+        }
+    }
+}
+
+impl Worker {
+    fn new(job: &Job, process: Process) -> Self {
+        let log = Log {
+            lines: Lines::new(LOG_LINE_BYTES_MAX),
+            since: Nanos(0),
+            shown: 0,
+            left_out: 0,
+            last: String::new(),
+        };
+        let statuses = Lines::new(STATUS_BYTES_MAX);
+        let mut worker = Self { name: job.name.clone(), process, out: Vec::new(), written: 0, statuses, log };
+        worker.say(job);
+        worker
+    }
+
+    /// Has a line written.
+    fn say(&mut self, line: &impl serde::Serialize) {
+        self.out.extend(serde_json::to_vec(line).expect("plain values are JSON"));
+        self.out.push(b'\n');
+    }
+
+    fn write(&mut self) {
+        let Some(pipe) = &mut self.process.stdin else { return };
+        while self.written < self.out.len() {
+            match pipe.write(&self.out[self.written..]) {
+                Ok(count) => self.written += count,
+                Err(error) if is_passing(error.kind()) => return,
+                Err(_) => {
+                    // Its end follows.
+                    self.process.stdin = None;
+                    break;
+                }
+            }
+        }
+        self.out = Vec::new();
+        self.written = 0;
+    }
+
+    /// One read of standard output: what the worker has said.
+    fn read(&mut self, buffer: &mut [u8]) -> Vec<Heard> {
+        let Some(pipe) = &mut self.process.stdout else { return Vec::new() };
+        let count = match pipe.read(buffer) {
+            Err(error) if is_passing(error.kind()) => return Vec::new(),
+            Ok(0) | Err(_) => {
+                self.process.stdout = None;
+                return Vec::new();
+            }
+            Ok(count) => count,
+        };
+        let mut heard = Vec::new();
+        let fits = self.statuses.push(&buffer[..count], |line| {
+            heard.push(match serde_json::from_slice(line) {
+                Ok(status) => Heard::Status(Box::new(status)),
+                Err(error) => Heard::Misuse(format!("it said what is no status: {error}")),
+            });
+        });
+        if !fits {
+            heard.push(Heard::Misuse(format!("its status has more than {STATUS_BYTES_MAX} B")));
+        }
+        heard
+    }
+
+    /// Reads standard error until it is empty, or for a while.
+    fn read_log(&mut self, now: Nanos, buffer: &mut [u8]) {
+        for _ in 0..LOG_READS {
+            let Some(pipe) = &mut self.process.stderr else { return };
+            match pipe.read(buffer) {
+                Ok(0) => self.process.stderr = None,
+                Ok(count) => self.log.push(now, &self.name, &buffer[..count]),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Log {
+    fn push(&mut self, now: Nanos, name: &str, bytes: &[u8]) {
+        let Self { lines, since, shown, left_out, last } = self;
+        if now.since(*since) >= LOG_SPAN {
+            if *left_out > 0 {
+                tracing::warn!(topology = name, lines = *left_out, "lines of its log were left out");
+            }
+            (*since, *shown, *left_out) = (now, 0, 0);
+        }
+        lines.push(bytes, |line| {
+            let line = String::from_utf8_lossy(line);
+            let line = line.trim();
+            if *shown < LOG_LINES_MAX {
+                show(name, line);
+                *shown += 1;
+            } else {
+                *left_out += 1;
+            }
+            line.clone_into(last);
+        });
+    }
+}
+
+/// Logs a line of a worker at the level that it begins with.
+fn show(name: &str, line: &str) {
+    match line.split_once(' ') {
+        Some(("ERROR", text)) => tracing::error!(topology = name, "{text}"),
+        Some(("WARN", text)) => tracing::warn!(topology = name, "{text}"),
+        Some(("INFO", text)) => tracing::info!(topology = name, "{text}"),
+        _ => tracing::info!(topology = name, "{line}"),
+    }
+}
+
+fn is_passing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+const READ_BYTES: usize = 64 << 10;
+/// A worker that writes without end to standard error is read so often before others are looked at.
+const LOG_READS: usize = 16;
+/// More of a line is cut.
+const LOG_LINE_BYTES_MAX: usize = 2 << 10;
+/// So many lines of a topology go to the server's log in a span; others are counted.
+const LOG_LINES_MAX: u32 = 20;
+const LOG_SPAN: Duration = Duration::from_secs(1);

@@ -1,0 +1,91 @@
+//! The supervisor with real processes: programs of the shell in the place of workers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clock::SystemClock;
+use supervisor::{Job, Options, Report, State, Supervisor};
+
+/// A supervisor whose workers are `script`, which runs one topology.
+fn supervisor(script: &str) -> Supervisor {
+    let options = Options {
+        program: "/bin/sh".into(),
+        arguments: vec!["-c".to_owned(), script.to_owned()],
+        mark: format!("{}-{:?}", std::process::id(), std::thread::current().id()),
+        dir: "/".into(),
+        topologies_max: 4,
+        tasks_max: 4,
+        clock: Arc::new(SystemClock),
+    };
+    let supervisor = Supervisor::new(options).expect("a descriptor");
+    supervisor.submit(job(), Duration::ZERO);
+    supervisor.start().expect("a thread");
+    supervisor
+}
+
+fn job() -> Job {
+    Job {
+        name: "x".to_owned(),
+        definition: "text".to_owned(),
+        properties: [("a".to_owned(), "1".to_owned())].into(),
+        dir: "/".into(),
+        folder: None,
+        is_active: true,
+    }
+}
+
+/// Waits until the topology's report fits.
+#[expect(clippy::disallowed_methods, reason = "a test has a patience")]
+fn eventually(supervisor: &Supervisor, what: &str, fits: impl Fn(&Report) -> bool) -> Report {
+    let start = Instant::now();
+    loop {
+        let report = supervisor.report("x");
+        if let Some(report) = report.filter(&fits) {
+            return report;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}: {:?}", supervisor.report("x"));
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn worker_gets_its_job_as_a_line_and_its_status_is_told() {
+    let script = r#"read -r job; case "$job" in *'"definition":"text"'*'"a":"1"'*) ;; *) exit 7;; esac
+        echo '{"is_idle":true,"components":[]}'; read -r order; exec sleep 1000"#;
+    let supervisor = supervisor(script);
+    let report = eventually(&supervisor, "it runs", |it| it.status.is_idle);
+    assert_eq!((report.state, report.restarts, report.last_error), (State::Active, 0, None));
+    supervisor.set_active("x", false);
+    eventually(&supervisor, "it is inactive", |it| it.state == State::Inactive);
+}
+
+#[test]
+fn worker_that_dies_at_once_is_started_after_longer_and_longer_pauses() {
+    let supervisor = supervisor("echo it cannot work >&2; exit 3");
+    let report = eventually(&supervisor, "it was started again", |it| it.restarts == 3);
+    assert_eq!(report.last_error.as_deref(), Some("it exited with status 3: it cannot work"));
+    assert_eq!(report.pid, None);
+}
+
+#[test]
+fn worker_that_says_what_it_may_not_is_killed_and_started_again() {
+    for (script, why) in [
+        ("echo garbage; exec sleep 1000", "it said what is no status"),
+        ("tr '\\0' x < /dev/zero", "its status has more than 4194304 B"),
+    ] {
+        let supervisor = supervisor(script);
+        let report = eventually(&supervisor, "it was started again", |it| it.restarts > 1);
+        assert!(report.last_error.as_deref().is_some_and(|text| text.starts_with(why)), "{report:?}");
+    }
+}
+
+#[test]
+fn worker_that_ends_for_no_order_is_killed_when_the_server_stops() {
+    let script =
+        "trap '' TERM HUP; echo '{\"is_idle\":true,\"components\":[]}'; while :; do sleep 1000; done";
+    let supervisor = supervisor(script);
+    let pid = eventually(&supervisor, "it runs", |it| it.status.is_idle).pid.expect("a process");
+    supervisor.stop(Duration::ZERO);
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    assert!(supervisor.reports().is_empty());
+}
