@@ -39,6 +39,8 @@ pub(crate) enum Request {
     Capture(Box<crate::capture::Capture>),
     /// Look at a definition of a topology.
     Topology(Box<crate::topologies::Topology>),
+    /// Run a topology for a server, which says which on standard input.
+    Worker,
     /// Ask a server about its transactions.
     Tx(Box<crate::tx::Tx>),
     /// Measure a server.
@@ -71,6 +73,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
             let request = topology.map(|topology| Request::Topology(Box::new(topology)));
             request.map_err(|error| one_line(&error, true))
         }
+        Some(("worker", _)) => Ok(Request::Worker),
         Some(("tx", m)) => {
             let tx = crate::tx::Tx::from_arg_matches(m);
             tx.map(|tx| Request::Tx(Box::new(tx))).map_err(|error| one_line(&error, true))
@@ -238,6 +241,7 @@ fn command() -> Command {
             crate::topologies::Topology::augment_args(Command::new("topology"))
                 .about("Check and run definitions of topologies"),
         )
+        .subcommand(Command::new("worker").about("Run a topology for a server, which starts it").hide(true))
         .subcommand(
             crate::tx::Tx::augment_args(Command::new("tx"))
                 .about("Show and resolve the transactions of a running server"),

@@ -25,3 +25,14 @@ pub(crate) fn start(settings: &Settings) {
         lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).with_target(false).init();
     }
 }
+
+/// Starts logging for a process whose standard error a server reads: the time is in the server's log.
+pub(crate) fn start_for_server() {
+    tracing_subscriber::fmt()
+        .log_internal_errors(false)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .without_time()
+        .init();
+}

@@ -1,4 +1,4 @@
-//! The binary: `serve`, `check`, `backup`, `capture`, `tx`, `topology`, `bench`.
+//! The binary: `serve`, `check`, `backup`, `capture`, `tx`, `topology`, `worker`, `bench`.
 //!
 //! It reads the command line, wires settings to store, reactor and server, and turns every failure into one line on
 //! standard error and an exit status: 2 for a wrong setting or flag, 1 for anything else, 3 for a measurement that is not valid. What it does not have: commands
@@ -23,6 +23,7 @@ mod running;
 mod serve;
 #[cfg(debug_assertions)]
 mod steps;
+mod supervising;
 mod topologies;
 mod tx;
 mod watching;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         cli::Request::Bench(bench) => return bench::experiment::run(&bench),
         cli::Request::Capture(options) => capture::run(&options),
         cli::Request::Topology(options) => topologies::run(&options),
+        cli::Request::Worker => topologies::worker::run(),
         cli::Request::Tx(options) => tx::run(&options),
         cli::Request::Backup { dir, out } => backup::run(&dir, &out),
         cli::Request::Serve { settings, file } => serve::run(*settings, file),

@@ -12,7 +12,7 @@
 use crate::exposure::{refuse_exposure, warn_of_exposure};
 use crate::failure::Failure;
 use crate::running::{Running, keeps_files};
-use crate::{greeting, logging, machine, notify, reload, watching};
+use crate::{greeting, logging, machine, notify, reload, supervising, watching};
 use clock::{Clock, SystemClock};
 use console::Console;
 use reactor::{Handle, Listeners, Reactor};
@@ -88,8 +88,10 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
         clock: Arc::clone(&clock),
         vfs: Arc::new(vfs::RealDisk),
     })?;
+    let supervisor = supervising::new(&settings, &clock)?;
     let protocol = EvenkeelProtocol::new(ServerOptions {
         store: Arc::clone(&store),
+        supervisor: supervisor.clone(),
         transactions: Some(Arc::clone(&transactions)),
         settings: Arc::clone(&config),
         clock: Arc::clone(&clock),
@@ -111,6 +113,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     act_on_changes(&config, &handle, &store);
     let console = watching::start(&settings, metrics, &protocol)?;
 
+    supervising::start(supervisor.as_deref())?;
     let running = Running::this_process(handle.tcp_addresses(), settings.unixsocket.as_deref());
     note_running(&running, &settings);
     greeting::print(&settings, &running, &handle, &store);
@@ -120,6 +123,9 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
         handle.set_budget(&client_budget(&config.current(), Some(&*store)));
     };
     let end = wait_for_end(&ended, &report, &|| reload::reload(&config, &transactions))?;
+    if end.failure().is_none() {
+        supervising::stop(supervisor.as_deref());
+    }
     stop(&end, &ended, (&handle, &protocol, console), (&store, &transactions), &settings)
 }
 

@@ -1,6 +1,8 @@
 //! `evenkeel topology`: reads a definition, and prints what would run or all that is wrong (`check`), or runs it (`run`).
 
+mod code;
 mod local;
+pub(crate) mod worker;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

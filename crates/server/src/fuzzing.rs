@@ -62,7 +62,7 @@ pub fn with_checksum(body: &[u8]) -> Vec<u8> {
 /// When what was taken is not what FUNCTION DUMP writes for the same libraries, read once more: a bug of the decoder.
 #[must_use]
 pub fn libraries(payload: &[u8]) -> bool {
-    let sealed = Libraries::sealed(payload.to_vec());
+    let sealed = crate::sealed::seal(payload.to_vec());
     let taken = |bytes: &[u8]| {
         let Some(libraries) = Libraries::decode(bytes) else { return false };
         let written = libraries.encode();

@@ -10,9 +10,9 @@
 //!
 //! | floor | modules |
 //! |---|---|
-//! | what is said of commands, and bytes | `settings`, `command`, `lookup`, `copies`, `payload`, `failure`, `errors`, `words`, `glob` |
+//! | what is said of commands, and bytes | `settings`, `command`, `lookup`, `copies`, `payload`, `failure`, `errors`, `words`, `glob`, `sealed` |
 //! | what runs a data command | `call`, `run`, `tuned`, `stats` |
-//! | parts with a state of their own | `script`, `clients`, `traffic`, `pubsub`, `monitor`, `capture`, `waits`, `pause`, `strangers`, `slowlog`, `long`, `tx` |
+//! | parts with a state of their own | `script`, `clients`, `traffic`, `pubsub`, `monitor`, `capture`, `waits`, `pause`, `strangers`, `slowlog`, `long`, `tx`, `topologies` |
 //! | a connection; all of a server | `session`, `server` |
 //! | commands | `control`, `handlers`, `table` |
 //! | a request's way | `admission`, `halted`, `eval`, `exec`, `tx::stage`, `long::beside`, `executor`, `turn`, `protocol` |
@@ -67,6 +67,7 @@ mod ready;
 mod request;
 mod run;
 mod script;
+mod sealed;
 mod secrets;
 mod server;
 mod session;
@@ -77,6 +78,7 @@ mod strangers;
 mod stream;
 mod subscriptions;
 mod table;
+mod topologies;
 mod traffic;
 mod transaction;
 mod tuned;

@@ -17,7 +17,7 @@ use ticket::Ticket;
 use crate::blocked;
 use crate::clients::Client;
 use crate::errors;
-use crate::handlers::function;
+use crate::handlers::{function, topology};
 use crate::message::Message;
 use crate::metrics::Snapshot;
 use crate::peers::{Accepts, Peers};
@@ -43,12 +43,13 @@ impl EvenkeelProtocol {
         Arc::new(EvenkeelProtocol { server: Server::new(options, commands()) })
     }
 
-    /// Reads what the store keeps for the server itself: libraries of functions. Before it serves.
+    /// Reads what the store keeps for the server itself: libraries of functions, and topologies. Before it serves.
     ///
     /// # Errors
     /// [`StoreError`] when that cannot be read.
     pub fn recover(&self) -> Result<(), StoreError> {
-        function::recover(&self.server)
+        function::recover(&self.server)?;
+        topology::recover(&self.server)
     }
 
     /// The journal's hook: replies that waited may leave.

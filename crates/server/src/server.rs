@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use clock::{Clock, Nanos, Throttle};
 use store::Store;
+use supervisor::Supervisor;
 
 use crate::calls::Calls;
 use crate::capture::Captures;
@@ -27,6 +28,7 @@ use crate::settings::Config;
 use crate::slowlog::SlowLog;
 use crate::stats::Stats;
 use crate::strangers::Strangers;
+use crate::topologies::Topologies;
 use crate::traffic::Traffic;
 use crate::tuned::Tuned;
 use crate::tx::Transactions;
@@ -44,6 +46,8 @@ pub struct ServerOptions {
     pub version: &'static str,
     /// Transactions over keys and databases; without, TX.* answer with an error.
     pub transactions: Option<Arc<Transactions>>,
+    /// What runs topologies; without, TOPOLOGY answers with an error.
+    pub supervisor: Option<Arc<Supervisor>>,
     /// Called by SHUTDOWN, and when a part of the server works no more; must not wait.
     pub shutdown: Box<dyn Fn(ShutdownKind) + Send + Sync>,
 }
@@ -70,6 +74,7 @@ pub(crate) struct Server {
     pub(crate) store: Arc<Store>,
     pub(crate) settings: Arc<Config>,
     pub(crate) transactions: Option<Arc<Transactions>>,
+    pub(crate) topologies: Option<Topologies>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) version: &'static str,
     pub(crate) shutdown: Box<dyn Fn(ShutdownKind) + Send + Sync>,
@@ -112,7 +117,7 @@ impl fmt::Debug for Server {
 impl Server {
     /// A server without connections, with the commands of `table`.
     pub(crate) fn new(options: ServerOptions, table: &'static Table) -> Arc<Self> {
-        let ServerOptions { store, settings, clock, version, transactions, shutdown } = options;
+        let ServerOptions { store, settings, clock, version, transactions, supervisor, shutdown } = options;
         let loaded = settings.current();
         let unix_us = clock.unix_us();
         let (peers, traffic) = (Arc::new(Connections::default()), Arc::new(Traffic::new(Arc::clone(&store))));
@@ -152,6 +157,7 @@ impl Server {
             store,
             settings,
             transactions,
+            topologies: supervisor.map(Topologies::new),
             clock,
             version,
             shutdown,

@@ -4,10 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use flux::{Definition, Program};
-use serde_json::{Map, Value as Json};
-use shell::{Limits, ShellBolt, ShellSpout, Spec};
-use topology::builder::{Code, Factory};
+use flux::Definition;
 use topology::definition::Kind;
 use worker::{Ended, Options, Running};
 
@@ -24,11 +21,7 @@ pub(super) fn run(
     threads: usize,
     length: Option<Duration>,
 ) -> Result<(), Failure> {
-    let program = topology::builder::Program::new(definition.plan.topology().clone(), code(definition, file));
-    let program = program.map_err(|problems| {
-        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        Failure::Usage(texts.join("; "))
-    })?;
+    let program = super::code::program(definition, &definition.plan.topology().name, &folder(file))?;
     crate::logging::start(&server::settings::Settings::default());
     let end = signals()?;
     let running = Running::start(&program, &Options::with_threads(threads))
@@ -59,44 +52,6 @@ fn judge(ended: &Ended, children: usize) -> Result<(), Failure> {
         )));
     }
     Ok(())
-}
-
-/// What each component runs.
-fn code(definition: &Definition, file: &Path) -> Code {
-    let folder = folder(file);
-    let mut code = Code::default();
-    for ((_, component), program) in definition.plan.components().zip(&definition.programs) {
-        let spec = spec(definition, program, folder.clone());
-        let factory = match component.kind {
-            Kind::Spout => Factory::spout(move || ShellSpout::new(spec.clone())),
-            Kind::Bolt => Factory::bolt(move || ShellBolt::new(spec.clone())),
-        };
-        code.components.insert(component.id.clone(), factory);
-    }
-    code
-}
-
-fn spec(definition: &Definition, program: &Program, folder: PathBuf) -> Spec {
-    let topology = definition.plan.topology();
-    let mut config = Map::new();
-    config.insert("topology.name".to_owned(), topology.name.as_str().into());
-    let timeout_s = topology.settings.message_timeout.as_secs();
-    config.insert("topology.message.timeout.secs".to_owned(), timeout_s.into());
-    let given = definition.config.iter().chain(&program.config);
-    config.extend(given.map(|(key, value)| (key.clone(), value.clone())));
-    let limits = limits(&config);
-    Spec { command: program.command.clone(), folder: Some(folder), config, limits }
-}
-
-fn limits(config: &Map<String, Json>) -> Limits {
-    let mut limits = Limits::default();
-    if let Some(seconds) = config.get("topology.subprocess.timeout.secs").and_then(Json::as_u64) {
-        limits.timeout = Duration::from_secs(seconds);
-    }
-    if let Some(tuples) = config.get("topology.shellbolt.max.pending").and_then(Json::as_u64) {
-        limits.tuples_max = tuples as usize;
-    }
-    limits
 }
 
 /// Where components run: `resources` beside the file, as in a jar of Storm's, or else beside the file itself.

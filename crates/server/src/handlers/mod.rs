@@ -50,6 +50,7 @@ pub(crate) mod stream_info;
 pub(crate) mod stream_refs;
 pub(crate) mod streams;
 pub(crate) mod strings;
+pub(crate) mod topology;
 pub(crate) mod transactions;
 pub(crate) mod tx;
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::shebang;
 pub(crate) use super::shebang::{FunctionFlags, is_name};
+use crate::sealed::{push_bytes, seal, take, take_bytes, unseal};
 
 /// A function as its library registers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,23 +139,12 @@ impl Libraries {
                 push_bytes(description.as_deref().unwrap_or_default(), &mut record);
             }
         }
-        Self::sealed(record)
-    }
-
-    /// `body` with the checksum that makes it a record, if the rest of it is one.
-    pub(crate) fn sealed(mut body: Vec<u8>) -> Vec<u8> {
-        let crc = crc(&body);
-        body.extend(crc.to_le_bytes());
-        body
+        seal(record)
     }
 
     /// The libraries of a record; `None` for all other bytes.
     pub(crate) fn decode(record: &[u8]) -> Option<Self> {
-        let (body, stored) = record.split_last_chunk::<4>()?;
-        if crc(body) != u32::from_le_bytes(*stored) {
-            return None;
-        }
-        let (mut rest, mut libraries) = (body.strip_prefix(&HEAD)?, Self::default());
+        let (mut rest, mut libraries) = (unseal(record)?.strip_prefix(&HEAD)?, Self::default());
         while !rest.is_empty() {
             let library = Library::new(take_bytes(&mut rest)?).ok()?;
             let count = u32::from_le_bytes(*take::<4>(&mut rest)?);
@@ -170,28 +160,6 @@ impl Libraries {
         }
         Some(libraries)
     }
-}
-
-fn push_bytes(bytes: &[u8], record: &mut Vec<u8>) {
-    record.extend((bytes.len() as u32).to_le_bytes());
-    record.extend_from_slice(bytes);
-}
-
-fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
-    let (taken, behind) = rest.split_first_chunk::<N>()?;
-    *rest = behind;
-    Some(taken)
-}
-
-fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let len = u32::from_le_bytes(*take::<4>(rest)?) as usize;
-    let (taken, behind) = rest.split_at_checked(len)?;
-    *rest = behind;
-    Some(taken)
-}
-
-fn crc(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
 /// What a record begins with.
@@ -240,10 +208,7 @@ mod tests {
 
     #[test]
     fn record_of_version_1_has_these_bytes() {
-        assert_eq!(
-            Libraries::default().encode(),
-            [&b"EVKF\x01"[..], &crc(b"EVKF\x01").to_le_bytes()].concat()
-        );
+        assert_eq!(Libraries::default().encode(), seal(b"EVKF\x01".to_vec()));
     }
 
     #[test]

@@ -89,7 +89,8 @@ impl Settings {
     pub fn with_absolute_paths(&self) -> std::io::Result<Self> {
         let mut settings = self.clone();
         settings.dir = std::path::absolute(&settings.dir)?;
-        let paths = [&mut settings.unixsocket, &mut settings.requirepass_file, &mut settings.metrics_file];
+        let Settings { unixsocket, requirepass_file, metrics_file, topologies_dir, .. } = &mut settings;
+        let paths = [unixsocket, requirepass_file, metrics_file, topologies_dir];
         for path in paths.into_iter().flatten() {
             *path = std::path::absolute(&*path)?;
         }

@@ -67,6 +67,7 @@ impl Row {
             (_, Some("value" | "transaction" | "memory" | "script" | "store")) => "Limits of the data",
             (_, Some("journal")) => "Journal",
             (_, Some("txn")) => "Transactions",
+            (_, Some("topologies")) => "Topologies",
             (_, Some(_)) => "Watching",
         }
     }
@@ -513,6 +514,22 @@ table! {
         form: "COUNT", default: "8", bounds: ["0", "1000"], runtime: false,
         summary: "Most renamed files that are kept, the newest as metrics.file.1.",
         reason: "With metrics.file_bytes_max about two days, and at most 144 MiB.",
+    }
+    topologies_dir: Option<PathBuf> = "topologies.dir" {
+        form: "PATH", default: "", bounds: ["", ""], runtime: false,
+        summary: "Folder where the programs of topologies' components are; empty: this server runs no topologies.",
+        reason: "Off, because a definition comes from a client and runs programs on this machine: only those that are in this folder. \
+                 Whoever may write to it decides what clients can run.",
+    }
+    topologies_count_max: usize = "topologies.count_max" {
+        form: "COUNT", default: "32", bounds: ["1", "256"], runtime: false,
+        summary: "Most topologies; each has a worker process.",
+        reason: "An idle worker takes about 5 MB and some threads.",
+    }
+    topologies_tasks_max: u32 = "topologies.tasks_max" {
+        form: "COUNT", default: "256", bounds: ["1", "100000"], runtime: false,
+        summary: "Most tasks of a topology.",
+        reason: "Each task of a shell component is a process.",
     }
 }
 

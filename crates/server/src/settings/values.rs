@@ -85,4 +85,8 @@ pub struct Settings {
     pub metrics_interval: Duration,
     pub metrics_file_bytes_max: Size,
     pub metrics_files_max: usize,
+
+    pub topologies_dir: Option<PathBuf>,
+    pub topologies_count_max: usize,
+    pub topologies_tasks_max: u32,
 }

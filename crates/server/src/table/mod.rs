@@ -14,6 +14,7 @@ mod sets;
 mod sorted_sets;
 mod streams;
 mod strings;
+mod topology;
 mod transactions;
 mod tx;
 
@@ -33,7 +34,7 @@ pub(crate) fn handler(entry: &Entry) -> Handler {
 }
 
 /// All rows, group by group.
-const GROUPS: [&[Row]; 15] = [
+const GROUPS: [&[Row]; 16] = [
     connection::ROWS,
     keys::ROWS,
     strings::ROWS,
@@ -49,6 +50,7 @@ const GROUPS: [&[Row]; 15] = [
     scripts::ROWS,
     server::ROWS,
     tx::ROWS,
+    topology::ROWS,
 ];
 
 /// Commands and subcommands.

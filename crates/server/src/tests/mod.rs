@@ -20,6 +20,7 @@ mod pipelines;
 mod scripts;
 mod sessions;
 mod streams;
+mod topologies;
 mod tx;
 mod tx_sql;
 
@@ -160,6 +161,7 @@ impl Harness {
                 clock: clock.clone(),
                 version: "0.0.0",
                 transactions: Some(transactions.expect("without databases nothing is opened")),
+                supervisor: None,
                 shutdown: Box::new({
                     let stopped = Arc::clone(&stopped);
                     move |kind| *stopped.lock().unwrap() = Some(kind)

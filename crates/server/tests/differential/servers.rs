@@ -109,6 +109,7 @@ impl Evenkeel {
             clock: Arc::clone(&clock),
             transactions: None,
             version: "0.0.0",
+            supervisor: None,
             shutdown: Box::new(|_| {}),
         });
         let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");

@@ -1,0 +1,78 @@
+//! What the settings `topologies.*` ask for: worker processes of this binary, watched by `supervisor`.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::Clock;
+use server::settings::Settings;
+use supervisor::{Options, Supervisor};
+
+use crate::failure::Failure;
+use crate::running::keeps_files;
+
+/// What will run topologies; none without `topologies.dir`.
+///
+/// # Errors
+/// One line: the folder is not there, or the system has no descriptor left.
+pub(crate) fn new(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Option<Arc<Supervisor>>, Failure> {
+    let Some(dir) = &settings.topologies_dir else { return Ok(None) };
+    let dir = canonical(dir)?;
+    let options = Options {
+        // The file that runs, also after another one has taken its name.
+        program: PathBuf::from("/proc/self/exe"),
+        arguments: vec!["worker".to_owned()],
+        mark: mark(settings),
+        dir,
+        topologies_max: settings.topologies_count_max,
+        tasks_max: settings.topologies_tasks_max,
+        clock: Arc::clone(clock),
+    };
+    let supervisor = Supervisor::new(options);
+    supervisor.map(|supervisor| Some(Arc::new(supervisor))).map_err(|error| system(&error))
+}
+
+/// Runs the topologies that are known.
+///
+/// # Errors
+/// One line: the system grants no thread.
+pub(crate) fn start(supervisor: Option<&Supervisor>) -> Result<(), Failure> {
+    supervisor.map_or(Ok(()), Supervisor::start).map_err(|error| system(&error))
+}
+
+/// Ends all workers, before clients are sent away: components may be clients.
+pub(crate) fn stop(supervisor: Option<&Supervisor>) {
+    let Some(supervisor) = supervisor else { return };
+    let count = supervisor.reports().len();
+    if count > 0 {
+        tracing::info!(count, "stopping topologies");
+    }
+    supervisor.stop(STOP_WAIT);
+}
+
+fn canonical(dir: &Path) -> Result<PathBuf, Failure> {
+    let failed = |error| Failure::Usage(format!("topologies.dir = {}: {error}", dir.display()));
+    let path = dir.canonicalize().map_err(failed)?;
+    if path.is_dir() {
+        Ok(path)
+    } else {
+        Err(Failure::Usage(format!("topologies.dir = {}: no folder", dir.display())))
+    }
+}
+
+/// What workers of this server have in their environment: the same after a restart, as only one server may use a folder at a time.
+fn mark(settings: &Settings) -> String {
+    let folder = settings.dir.metadata().ok().filter(|_| keeps_files(settings));
+    match folder {
+        Some(folder) => format!("{:x}.{:x}", folder.dev(), folder.ino()),
+        None => format!("pid{}", std::process::id()),
+    }
+}
+
+fn system(error: &std::io::Error) -> Failure {
+    Failure::System(format!("cannot run topologies (topologies.dir): {error}"))
+}
+
+/// What is under way at a stop may take so long. Tuples of sources that keep theirs are read again.
+const STOP_WAIT: Duration = Duration::from_secs(1);

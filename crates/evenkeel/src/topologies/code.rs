@@ -1,0 +1,62 @@
+//! From a definition to a program of the core: each component is a child that speaks Storm's multilang protocol.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flux::Definition;
+use serde_json::{Map, Value as Json};
+use shell::{Limits, ShellBolt, ShellSpout, Spec};
+use topology::builder::{Code, Factory, Program};
+use topology::definition::Kind;
+
+use crate::failure::Failure;
+
+/// The program of `definition`, called `name`, whose components run in `folder`.
+///
+/// # Errors
+/// One line: components and streams do not fit.
+pub(super) fn program(definition: &Definition, name: &str, folder: &Path) -> Result<Program, Failure> {
+    let mut topology = definition.plan.topology().clone();
+    name.clone_into(&mut topology.name);
+    Program::new(topology, code(definition, name, folder)).map_err(|problems| {
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        Failure::Usage(texts.join("; "))
+    })
+}
+
+/// What each component runs.
+fn code(definition: &Definition, name: &str, folder: &Path) -> Code {
+    let mut code = Code::default();
+    for ((_, component), program) in definition.plan.components().zip(&definition.programs) {
+        let spec = spec(definition, name, program, folder.to_owned());
+        let factory = match component.kind {
+            Kind::Spout => Factory::spout(move || ShellSpout::new(spec.clone())),
+            Kind::Bolt => Factory::bolt(move || ShellBolt::new(spec.clone())),
+        };
+        code.components.insert(component.id.clone(), factory);
+    }
+    code
+}
+
+fn spec(definition: &Definition, name: &str, program: &flux::Program, folder: PathBuf) -> Spec {
+    let topology = definition.plan.topology();
+    let mut config = Map::new();
+    config.insert("topology.name".to_owned(), name.into());
+    let timeout_s = topology.settings.message_timeout.as_secs();
+    config.insert("topology.message.timeout.secs".to_owned(), timeout_s.into());
+    let given = definition.config.iter().chain(&program.config);
+    config.extend(given.map(|(key, value)| (key.clone(), value.clone())));
+    let limits = limits(&config);
+    Spec { command: program.command.clone(), folder: Some(folder), config, limits }
+}
+
+fn limits(config: &Map<String, Json>) -> Limits {
+    let mut limits = Limits::default();
+    if let Some(seconds) = config.get("topology.subprocess.timeout.secs").and_then(Json::as_u64) {
+        limits.timeout = Duration::from_secs(seconds);
+    }
+    if let Some(tuples) = config.get("topology.shellbolt.max.pending").and_then(Json::as_u64) {
+        limits.tuples_max = tuples as usize;
+    }
+    limits
+}

@@ -1,0 +1,188 @@
+//! Topologies that a server runs, as a user meets them: workers that die, servers that die, and nothing that is left over.
+#![allow(clippy::disallowed_methods, reason = "tests make the files that users make")]
+
+mod common;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use common::{Server, bulk, eventually, ok};
+use resp::Value;
+
+/// A folder of data and one of components: a spout that emits `x` whenever it is asked, and a bolt that acknowledges it and has started a daemon.
+fn folders() -> (tempfile::TempDir, tempfile::TempDir) {
+    let (data, place) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let hear = "hear() { while read -r line && [ \"$line\" != end ]; do said=\"$line\"; done; [ -n \"$said\" ]; }; say() { echo \"$1\"; echo end; }";
+    let begin = format!("{hear}; hear; say '{{\"pid\": 1}}'; said=");
+    let spout = r#"while hear; do case "$said" in *next*) say '{"command": "emit", "tuple": ["x"], "need_task_ids": false}';; esac; say '{"command": "sync"}'; said=; done"#;
+    let bolt = r#"setsid sleep 1000 <&- >&- 2>&- &
+while hear; do id=${said#*\"id\":\"}; id=${id%%\"*}; case "$said" in *__heartbeat*) say '{"command": "sync"}';; *) say '{"command": "ack", "id": "'$id'"}';; esac; said=; done"#;
+    let write = |name: &str, text: String| std::fs::write(place.path().join(name), text).expect("written");
+    write("spout.sh", format!("{begin}\n{spout}\n"));
+    write("bolt.sh", format!("{begin}\n{bolt}\n"));
+    write("crash.sh", "echo it crashes >&2; exit 3\n".to_owned());
+    (data, place)
+}
+
+/// A topology of a spout, and a bolt that runs `bolt`.
+fn definition(bolt: &str) -> String {
+    let class = "org.apache.storm.flux.wrappers";
+    format!(
+        "name: scripts\nconfig: {{evenkeel.backoff_ms: [0], topology.max.spout.pending: 10}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[sh, spout.sh], [x]]\nbolts:\n- id: sink\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[sh, {bolt}], [y]]\nstreams:\n- {{from: source, to: sink, grouping: {{type: SHUFFLE}}}}\n"
+    )
+}
+
+fn start(data: &Path, place: &Path) -> Server {
+    Server::start(data, &["--topologies-dir", place.to_str().expect("text")])
+}
+
+/// The value of `field` in a map.
+fn field(map: &Value, name: &str) -> Value {
+    let Value::Array(items) = map else { panic!("no map: {map:?}") };
+    let mut pairs = items.chunks_exact(2).filter(|pair| pair[0] == bulk(name));
+    pairs.next().unwrap_or_else(|| panic!("no {name} in {map:?}"))[1].clone()
+}
+
+fn number(value: Value) -> i64 {
+    match value {
+        Value::Integer(number) => number,
+        Value::Bulk(text) => String::from_utf8(text).expect("text").parse().unwrap_or(0),
+        other => panic!("no number: {other:?}"),
+    }
+}
+
+fn show(server: &Server, name: &str) -> Value {
+    server.call(&["TOPOLOGY", "SHOW", name])
+}
+
+/// What component number `at` has acknowledged.
+fn acked(server: &Server, at: usize) -> i64 {
+    match field(&show(server, "words"), "components") {
+        Value::Array(all) if all.len() > at => number(field(&all[at], "acked")),
+        _ => 0,
+    }
+}
+
+/// The process of the worker; 0 if there is none.
+fn worker(server: &Server, name: &str) -> i64 {
+    let Value::Array(workers) = field(&show(server, name), "workers") else { panic!("no workers") };
+    number(field(&workers[0], "pid"))
+}
+
+/// Processes that workers of the server on `data` are or have started.
+fn processes(data: &Path) -> Vec<libc::pid_t> {
+    let meta = data.metadata().expect("there");
+    let mark = format!("EVENKEEL_WORKER={:x}.{:x}-", meta.dev(), meta.ino());
+    let entries = std::fs::read_dir("/proc").expect("there").flatten();
+    let marked = |path: &Path| {
+        let environment = std::fs::read(path.join("environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|value| value.starts_with(mark.as_bytes()))
+    };
+    let pids = entries.filter(|entry| marked(&entry.path()));
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn kill(pid: i64) {
+    let pid = libc::pid_t::try_from(pid).expect("a process");
+    assert!(pid > 0);
+    // SAFETY: a plain system call; the process is a worker of this test's server.
+    #[expect(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
+    let sent = unsafe { libc::kill(pid, libc::SIGKILL) };
+    assert_eq!(sent, 0);
+}
+
+#[test]
+fn topology_outlives_the_death_of_its_worker_and_of_its_server_and_leaves_nothing_when_it_is_killed() {
+    let (data, place) = folders();
+    let mut server = start(data.path(), place.path());
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "words", &definition("bolt.sh")]), ok());
+    eventually("tuples are acknowledged", || acked(&server, 0) > 20 && acked(&server, 1) > 20);
+    // a worker, a spout, a bolt and the bolt's daemon
+    eventually("all run", || processes(data.path()).len() == 4);
+
+    let former = processes(data.path());
+    let first = worker(&server, "words");
+    kill(first);
+    eventually("another worker runs", || ![0, first].contains(&worker(&server, "words")));
+    eventually("it works", || acked(&server, 1) > 20);
+    let now = processes(data.path());
+    assert!(former.iter().all(|pid| !now.contains(pid)), "{former:?} {now:?}");
+    let shown = show(&server, "words");
+    assert_eq!(
+        (field(&shown, "status"), field(&shown, "last_error")),
+        (bulk("active"), bulk("it was killed by signal 9"))
+    );
+
+    let former = processes(data.path());
+    server.child.kill().expect("it runs");
+    server.child.wait().expect("it ends");
+    eventually("nothing is left", || former.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()));
+    let server = start(data.path(), place.path());
+    eventually("it works again", || acked(&server, 1) > 20);
+
+    assert_eq!(server.call(&["TOPOLOGY", "KILL", "words", "WAIT", "5"]), ok());
+    eventually("it is gone", || server.call(&["TOPOLOGY", "LIST"]) == Value::Array(Vec::new()));
+    assert_eq!(processes(data.path()), []);
+    drop(server);
+    let server = start(data.path(), place.path());
+    assert_eq!(server.call(&["TOPOLOGY", "LIST"]), Value::Array(Vec::new()));
+}
+
+#[test]
+fn worker_and_server_that_are_killed_at_once_leave_nothing_to_the_next_server() {
+    let (data, place) = folders();
+    let mut server = start(data.path(), place.path());
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "words", &definition("bolt.sh")]), ok());
+    eventually("all run", || processes(data.path()).len() == 4);
+    let former = processes(data.path());
+    let first = worker(&server, "words");
+    server.signal(libc::SIGSTOP);
+    kill(first);
+    server.child.kill().expect("it runs");
+    server.child.wait().expect("it ends");
+    let server = start(data.path(), place.path());
+    eventually("nothing is left", || former.iter().all(|pid| !processes(data.path()).contains(pid)));
+    eventually("it works again", || acked(&server, 1) > 20);
+}
+
+#[test]
+fn server_that_stops_leaves_nothing_and_what_was_deactivated_stays_so() {
+    let (data, place) = folders();
+    let server = start(data.path(), place.path());
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "words", &definition("bolt.sh")]), ok());
+    eventually("tuples are acknowledged", || acked(&server, 1) > 20);
+    assert_eq!(server.call(&["TOPOLOGY", "DRAIN", "words", "WAIT", "15"]), ok());
+    assert_eq!(field(&show(&server, "words"), "status"), bulk("drained"));
+    let count = acked(&server, 0);
+    server.signal(libc::SIGTERM);
+    let (status, log) = server.end();
+    assert!(status.success(), "{log}");
+    assert_eq!(processes(data.path()), []);
+    let server = start(data.path(), place.path());
+    eventually("its worker runs", || field(&show(&server, "words"), "status") == bulk("drained"));
+    assert!(count > 20 && acked(&server, 0) < 20);
+    assert_eq!(server.call(&["TOPOLOGY", "ACTIVATE", "words"]), ok());
+    eventually("it goes on", || acked(&server, 0) > 20);
+    let first = worker(&server, "words");
+    assert_eq!(server.call(&["TOPOLOGY", "RESTART", "words", "WAIT", "5"]), ok());
+    eventually("another worker runs", || ![0, first].contains(&worker(&server, "words")));
+}
+
+#[test]
+fn component_that_crashes_at_once_is_named_and_harms_nobody() {
+    let (data, place) = folders();
+    let server = start(data.path(), place.path());
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "words", &definition("crash.sh")]), ok());
+    let error = |server: &Server| match field(&show(server, "words"), "components") {
+        Value::Array(all) if all.len() == 2 => field(&all[1], "last_error"),
+        _ => bulk(""),
+    };
+    eventually(
+        "the error is told",
+        || matches!(error(&server), Value::Bulk(text) if String::from_utf8_lossy(&text).contains("status 3")),
+    );
+    assert_eq!(server.call(&["PING"]), Value::Simple(b"PONG".to_vec()));
+    assert_eq!(server.call(&["TOPOLOGY", "KILL", "words", "WAIT", "0"]), ok());
+    eventually("it is gone", || server.call(&["TOPOLOGY", "LIST"]) == Value::Array(Vec::new()));
+    assert_eq!(processes(data.path()), []);
+}

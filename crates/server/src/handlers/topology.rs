@@ -1,0 +1,329 @@
+//! TOPOLOGY: topologies that this server runs as worker processes.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use clock::Nanos;
+use resp::{ArgsView, Writer};
+use store::{Stop, StoreError};
+use supervisor::{ComponentStatus, Report, State};
+use ticket::Ticket;
+
+use super::args::{is, shown};
+use crate::call::{Failure, Outcome};
+use crate::control::Control;
+use crate::errors;
+use crate::server::Server;
+use crate::topologies::record::Definition;
+use crate::topologies::{Refused, Topologies, count_kept};
+
+/// Reads the topologies that the store keeps.
+///
+/// # Errors
+/// [`StoreError`] when they cannot be read.
+pub(crate) fn recover(server: &Server) -> Result<(), StoreError> {
+    match &server.topologies {
+        Some(topologies) => topologies.recover(&server.store),
+        None => {
+            let count = count_kept(&server.store)?;
+            if count > 0 {
+                tracing::warn!(count, "topologies are kept and do not run: topologies.dir is not set");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// `TOPOLOGY SUBMIT name definition [PROPERTY name value]... [FOLDER folder] [REPLACE]`
+pub(crate) fn submit(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let topologies = topologies(control.server)?;
+    let name = new_name(args.get(2))?;
+    let (definition, replaces) = submitted(args)?;
+    let wait = topologies
+        .check(&definition)
+        .map_err(|why| Failure::from(format!("ERR the definition is refused: {why}")))?;
+    let kept = topologies.submit(&control.server.store, &name, definition, (replaces, wait));
+    let kept = match kept {
+        Ok(ticket) => Ok(ticket),
+        Err(Refused::Store(stop)) => Err(stop),
+        Err(Refused::Because(why)) => return Err(format!("ERR {why}").into()),
+    };
+    tracing::info!(topology = name, client = control.session.client.address(), "a topology was submitted");
+    done(control, kept, out)
+}
+
+/// What SUBMIT says, and whether it replaces.
+fn submitted(args: ArgsView<'_>) -> Result<(Definition, bool), Failure> {
+    let text = utf8(args.get(3), "the definition")?;
+    let (mut definition, mut replaces, mut at) = (Definition { text, ..Definition::default() }, false, 4);
+    while let Some(word) = args.try_get(at) {
+        let more = args.len() - at - 1;
+        at += match word {
+            _ if is(word, "property") && more >= 2 => {
+                let (name, value) =
+                    (utf8(args.get(at + 1), "a property")?, utf8(args.get(at + 2), "a property")?);
+                definition.properties.insert(name, value);
+                3
+            }
+            _ if is(word, "folder") && more >= 1 && definition.folder.is_none() => {
+                definition.folder = Some(utf8(args.get(at + 1), "the folder")?);
+                2
+            }
+            _ if is(word, "replace") => {
+                replaces = true;
+                1
+            }
+            _ => return Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
+        };
+    }
+    bounded("the definition", definition.text.len(), DEFINITION_BYTES_MAX)?;
+    let rest = definition.bytes() - definition.text.len();
+    bounded("all properties and the folder", rest, DEFINITION_BYTES_MAX)?;
+    Ok((definition, replaces))
+}
+
+fn bounded(what: &str, bytes: usize, most: usize) -> Outcome {
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(format!("ERR {what}: {bytes} B, more than the limit of {most} B").into())
+}
+
+/// `TOPOLOGY KILL name [WAIT seconds]`
+pub(crate) fn kill(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
+    let wait = wait(args)?;
+    let kept = topologies.kill(&control.server.store, name, wait).ok_or_else(|| unknown(name))?;
+    tracing::info!(topology = name, client = control.session.client.address(), "a topology was killed");
+    done(control, kept, out)
+}
+
+pub(crate) fn activate(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    set_active(control, args.get(2), true, out)
+}
+
+pub(crate) fn deactivate(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    set_active(control, args.get(2), false, out)
+}
+
+fn set_active(control: &mut Control<'_>, arg: &[u8], is_active: bool, out: &mut Writer<'_>) -> Outcome {
+    let (topologies, name) = (topologies(control.server)?, name(arg)?);
+    let kept = topologies.set_active(&control.server.store, name, is_active).ok_or_else(|| unknown(name))?;
+    done(control, kept, out)
+}
+
+/// `TOPOLOGY RESTART name [WAIT seconds]`
+pub(crate) fn restart(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
+    let wait = wait(args)?;
+    if !topologies.has(name) {
+        return Err(unknown(name));
+    }
+    topologies.supervisor.restart(name, wait);
+    out.ok();
+    Ok(())
+}
+
+/// `TOPOLOGY DRAIN name [WAIT seconds]`: answers when nothing is under way any more.
+pub(crate) fn drain(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
+    let wait = wait(args)?;
+    let kept = topologies.set_active(&control.server.store, name, false).ok_or_else(|| unknown(name))?;
+    let report = topologies.supervisor.report(name);
+    if report.is_some_and(|report| report.is_drained) {
+        return done(control, kept, out);
+    }
+    let now = control.now;
+    if let Err(stop) = kept {
+        return Err(refused(stop, now));
+    }
+    let until = *control.session.pending.get_or_insert_default().until.get_or_insert(now + wait);
+    if until <= now {
+        let seconds = wait.as_secs();
+        return Err(format!(
+            "TRYAGAIN '{name}' is inactive, and was not finished within {seconds} s: DRAIN it again, or KILL it"
+        )
+        .into());
+    }
+    Err(Failure::Wait(until.min(now + LOOK_AGAIN)))
+}
+
+pub(crate) fn list(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let reports = topologies(control.server)?.supervisor.reports();
+    out.array(reports.len());
+    for report in reports {
+        out.map(5);
+        pair(out, "name", &report.name);
+        pair(out, "status", status(&report));
+        pair(out, "pid", &report.pid.map(|pid| pid.to_string()).unwrap_or_default());
+        number(out, "uptime_ms", report.uptime.as_millis() as u64);
+        number(out, "restarts", report.restarts);
+    }
+    Ok(())
+}
+
+pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
+    let report = topologies.supervisor.report(name).ok_or_else(|| unknown(name))?;
+    let components = &report.status.components;
+    let bytes = components.iter().map(|it| COMPONENT_BYTES + it.last_error.as_ref().map_or(0, String::len));
+    control.server.tuned.admit_reply(bytes.sum())?;
+    out.map(5);
+    pair(out, "name", &report.name);
+    pair(out, "status", status(&report));
+    pair(out, "last_error", report.last_error.as_deref().unwrap_or_default());
+    out.bulk(b"workers");
+    out.array(1);
+    out.map(3);
+    pair(out, "pid", &report.pid.map(|pid| pid.to_string()).unwrap_or_default());
+    number(out, "uptime_ms", report.uptime.as_millis() as u64);
+    number(out, "restarts", report.restarts);
+    out.bulk(b"components");
+    out.array(components.len());
+    components.iter().for_each(|it| component(it, out));
+    Ok(())
+}
+
+fn component(it: &ComponentStatus, out: &mut Writer<'_>) {
+    out.map(15);
+    pair(out, "id", &it.id);
+    pair(out, "kind", if it.is_spout { "spout" } else { "bolt" });
+    number(out, "tasks", it.tasks);
+    number(out, "emitted", it.emitted);
+    number(out, "transferred", it.transferred);
+    number(out, "executed", it.executed);
+    number(out, "acked", it.acked);
+    number(out, "failed", it.failed);
+    number(out, "pending", it.pending);
+    number(out, "queued_bytes", it.queued_bytes);
+    number(out, "faults", it.faults);
+    number(out, "restarts", it.restarts);
+    number(out, "execute_us", it.execute_us);
+    number(out, "complete_us", it.complete_us);
+    pair(out, "last_error", it.last_error.as_deref().unwrap_or_default());
+}
+
+pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let lines = [
+        "ACTIVATE <name>",
+        "    Let spouts emit.",
+        "DEACTIVATE <name>",
+        "    Let spouts emit nothing new.",
+        "DRAIN <name> [WAIT <seconds>]",
+        "    Deactivate, and answer when nothing is under way any more.",
+        "KILL <name> [WAIT <seconds>]",
+        "    End a topology when what is under way is finished, and forget it.",
+        "LIST",
+        "    Tell of each topology its status and its worker.",
+        "RESTART <name> [WAIT <seconds>]",
+        "    Start the worker of a topology anew, when what is under way is finished.",
+        "SHOW <name>",
+        "    Tell what a topology and its components have done.",
+        "SUBMIT <name> <definition> [PROPERTY <name> <value>]... [FOLDER <folder>] [REPLACE]",
+        "    Run a definition in the YAML of Flux.",
+    ];
+    super::help(out, "TOPOLOGY", &lines);
+    Ok(())
+}
+
+/// What Storm calls the status of a topology, and what else there is here.
+pub(crate) fn status(report: &Report) -> &'static str {
+    match report.state {
+        State::Waiting => "waiting",
+        State::Active => "active",
+        State::Inactive if report.is_drained => "drained",
+        State::Inactive => "inactive",
+        State::Restarting => "restarting",
+        State::Killed | State::Gone => "killed",
+    }
+}
+
+fn topologies(server: &Server) -> Result<&Topologies, Failure> {
+    server.topologies.as_ref().ok_or_else(|| OFF.into())
+}
+
+/// Answers with OK once what is kept is durable.
+fn done(control: &mut Control<'_>, kept: Result<Ticket, Stop>, out: &mut Writer<'_>) -> Outcome {
+    control.ticket = kept.map_err(|stop| refused(stop, control.now))?;
+    out.ok();
+    Ok(())
+}
+
+fn refused(stop: Stop, now: Nanos) -> Failure {
+    match stop {
+        Stop::Busy | Stop::Locked(_) | Stop::Cold => Failure::Wait(now + ROOM_RETRY),
+        Stop::Refused(error) | Stop::Damaged(error) => errors::of_store(&error),
+    }
+}
+
+fn unknown(name: impl Display) -> Failure {
+    format!("ERR there is no topology '{name}': TOPOLOGY LIST shows which there are").into()
+}
+
+/// The name of a topology that there may be.
+fn name(arg: &[u8]) -> Result<&str, Failure> {
+    std::str::from_utf8(arg).map_err(|_| unknown(shown(arg)))
+}
+
+/// A name that a topology may have: it is part of metrics, addresses and the log.
+fn new_name(arg: &[u8]) -> Result<String, Failure> {
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
+    if arg.len() <= NAME_BYTES_MAX
+        && arg.iter().all(fits)
+        && arg.first().is_some_and(u8::is_ascii_alphanumeric)
+    {
+        return Ok(String::from_utf8_lossy(arg).into_owned());
+    }
+    Err(format!(
+        "ERR '{}' cannot be the name of a topology: 1 to {NAME_BYTES_MAX} letters, digits, and after the first `_`, `.` and `-`",
+        shown(arg)
+    )
+    .into())
+}
+
+fn utf8(arg: &[u8], what: &str) -> Result<String, Failure> {
+    bounded(what, arg.len(), DEFINITION_BYTES_MAX)?;
+    String::from_utf8(arg.to_vec()).map_err(|error| {
+        format!("ERR {what} is no UTF-8: byte {} is none", error.utf8_error().valid_up_to()).into()
+    })
+}
+
+/// The time of `[WAIT seconds]` behind the name.
+fn wait(args: ArgsView<'_>) -> Result<Duration, Failure> {
+    match args.len() {
+        3 => Ok(WAIT_USUALLY),
+        5 if is(args.get(3), "wait") => {
+            let seconds = resp::parse_i64(args.get(4)).and_then(|seconds| u64::try_from(seconds).ok());
+            let seconds = seconds.filter(|seconds| *seconds <= WAIT_MAX_S);
+            seconds.map(Duration::from_secs).ok_or_else(|| {
+                format!("ERR WAIT {}: a whole number of seconds from 0 to {WAIT_MAX_S}", shown(args.get(4)))
+                    .into()
+            })
+        }
+        _ => Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
+    }
+}
+
+fn pair(out: &mut Writer<'_>, name: &str, value: &str) {
+    out.bulk(name.as_bytes());
+    out.bulk(value.as_bytes());
+}
+
+fn number(out: &mut Writer<'_>, name: &str, value: u64) {
+    out.bulk(name.as_bytes());
+    out.integer(i64::try_from(value).unwrap_or(i64::MAX));
+}
+
+const OFF: &str =
+    "ERR this server runs no topologies: topologies.dir is not set, the folder where their components are";
+const NAME_BYTES_MAX: usize = 128;
+const DEFINITION_BYTES_MAX: usize = 1 << 20;
+/// As long as a tuple has by default.
+const WAIT_USUALLY: Duration = Duration::from_secs(30);
+const WAIT_MAX_S: u64 = 86_400;
+/// More than one component takes in a reply, its last error left out.
+const COMPONENT_BYTES: usize = 700;
+/// A worker says each second whether it is drained.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// A change asks for room in the journal again after this.
+const ROOM_RETRY: Duration = Duration::from_millis(5);

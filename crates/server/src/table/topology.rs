@@ -1,0 +1,51 @@
+//! Commands of topologies that the server runs.
+//!
+//! One row a command, as `row` describes. Redis has none of them.
+
+use super::row::{Handler, Row, rows};
+use crate::handlers::topology;
+
+/// The rows.
+pub(crate) const ROWS: &[Row] = rows! {
+    "topology", -2, [], [], Handler::Container(TOPOLOGY),
+        "slow", "", "topologies", "7.2.0", "Depends on subcommand.",
+        "A container for commands of topologies (not in Redis)";
+};
+
+/// Subcommands of TOPOLOGY.
+const TOPOLOGY: &[Row] = rows! {
+    "topology|activate", 3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::activate),
+        "admin slow dangerous", "", "topologies", "7.2.0", "O(1)",
+        "Lets the spouts of a topology emit (not in Redis)",
+        args "name:string";
+    "topology|deactivate", 3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::deactivate),
+        "admin slow dangerous", "", "topologies", "7.2.0", "O(1)",
+        "Lets the spouts of a topology emit nothing new (not in Redis)",
+        args "name:string";
+    "topology|drain", -3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::drain),
+        "admin slow dangerous blocking", "", "topologies", "7.2.0", "O(1)",
+        "Deactivates a topology, and answers when nothing is under way any more (not in Redis)",
+        args "name:string [seconds:integer=WAIT]";
+    "topology|help", 2, [LOADING STALE], [], Handler::Control(topology::help),
+        "slow", "", "topologies", "7.2.0", "O(1)",
+        "Show helpful text about the different subcommands";
+    "topology|kill", -3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::kill),
+        "admin slow dangerous", "", "topologies", "7.2.0", "O(1)",
+        "Ends a topology when what is under way is finished, and forgets it (not in Redis)",
+        args "name:string [seconds:integer=WAIT]";
+    "topology|list", 2, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::list),
+        "admin slow", "", "topologies", "7.2.0", "O(N) where N is the number of topologies",
+        "Lists topologies with their status (not in Redis)";
+    "topology|restart", -3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::restart),
+        "admin slow dangerous", "", "topologies", "7.2.0", "O(1)",
+        "Starts the worker of a topology anew (not in Redis)",
+        args "name:string [seconds:integer=WAIT]";
+    "topology|show", 3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::show),
+        "admin slow", "", "topologies", "7.2.0", "O(N) where N is the number of components",
+        "Tells what a topology and its components have done (not in Redis)",
+        args "name:string";
+    "topology|submit", -4, [ADMIN DENYOOM NOSCRIPT NO_MULTI], [], Handler::Control(topology::submit),
+        "admin slow dangerous", "", "topologies", "7.2.0", "O(N) where N is the size of the definition",
+        "Runs a definition (not in Redis)",
+        args "name:string definition:string [property{name:string value:string}=PROPERTY++] [folder:string=FOLDER] [replace=REPLACE]";
+};

@@ -1,0 +1,187 @@
+//! TOPOLOGY: what is checked and kept. Workers are not started: the supervisor has no thread here.
+#![allow(clippy::disallowed_methods, reason = "tests make the files that operators make")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::SimClock;
+use supervisor::{Options, Supervisor};
+
+use super::{Harness, Wire};
+use crate::topologies::Topologies;
+
+const TEXT: &str = include_str!("topology.yaml");
+
+/// A server with at most four topologies, whose components are in the folder.
+fn server() -> (Harness, tempfile::TempDir) {
+    let place = tempfile::tempdir().expect("a folder");
+    for name in ["source.sh", "sink.sh"] {
+        std::fs::write(place.path().join(name), "").expect("written");
+    }
+    let mut harness = Harness::new();
+    let clock = Arc::clone(&harness.clock);
+    Arc::get_mut(&mut harness.server).expect("nobody else has it").topologies =
+        Some(Topologies::new(supervisor(place.path(), clock)));
+    (harness, place)
+}
+
+fn supervisor(dir: &Path, clock: Arc<SimClock>) -> Arc<Supervisor> {
+    let options = Options {
+        program: "/bin/false".into(),
+        arguments: Vec::new(),
+        mark: "test".to_owned(),
+        dir: dir.to_owned(),
+        topologies_max: 4,
+        tasks_max: 8,
+        clock,
+    };
+    Arc::new(Supervisor::new(options).expect("a descriptor"))
+}
+
+fn call(harness: &Harness, wire: &mut Wire, args: &[&str]) -> String {
+    harness.raw(wire, args)
+}
+
+fn submit(harness: &Harness, wire: &mut Wire, name: &str, text: &str, more: &[&str]) -> String {
+    call(harness, wire, &[&["TOPOLOGY", "SUBMIT", name, text], more].concat())
+}
+
+#[test]
+fn without_the_setting_all_is_refused_by_its_name() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for args in [&["TOPOLOGY", "LIST"][..], &["TOPOLOGY", "SUBMIT", "a", "x"], &["TOPOLOGY", "KILL", "a"]] {
+        let reply = call(&harness, &mut wire, args);
+        assert!(
+            reply.starts_with("-ERR this server runs no topologies: topologies.dir is not set"),
+            "{reply}"
+        );
+    }
+    assert!(call(&harness, &mut wire, &["TOPOLOGY", "HELP"]).contains("SUBMIT <name> <definition>"));
+}
+
+#[test]
+fn what_is_submitted_is_kept_and_runs_after_a_restart_as_it_was() {
+    let (mut harness, place) = server();
+    let mut wire = harness.connect();
+    for name in ["a", "b", "c"] {
+        let reply = submit(&harness, &mut wire, name, TEXT, &["PROPERTY", "tasks", "2"]);
+        assert_eq!(reply, "+OK\r\n");
+    }
+    assert_eq!(call(&harness, &mut wire, &["TOPOLOGY", "DEACTIVATE", "b"]), "+OK\r\n");
+    assert_eq!(call(&harness, &mut wire, &["TOPOLOGY", "KILL", "c"]), "+OK\r\n");
+    let again = Topologies::new(supervisor(place.path(), Arc::clone(&harness.clock)));
+    again.recover(&harness.server.store).expect("it can be read");
+    let names: Vec<_> = again.supervisor.reports().into_iter().map(|report| report.name).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert!(call(&harness, &mut wire, &["DBSIZE"]).starts_with(":0"), "no key of clients");
+    let list = call(&harness, &mut wire, &["TOPOLOGY", "LIST"]);
+    assert!(list.contains("waiting"), "{list}");
+}
+
+#[test]
+fn definition_that_cannot_run_is_refused_with_its_place_or_its_limit() {
+    let (mut harness, _place) = server();
+    let mut wire = harness.connect();
+    let mut refusal = |text: &str, more: &[&str]| submit(&harness, &mut wire, "a", text, more);
+    let two = &["PROPERTY", "tasks", "2"][..];
+    let large = "#".repeat((1 << 20) + 1);
+    for (reply, wanted) in [
+        (refusal(&TEXT.replace("SHUFFLE", "SHUFFEL"), two), "21:22: error: unknown grouping `SHUFFEL`"),
+        (refusal("a: [", &[]), "error: "),
+        (refusal("\u{1}\u{2}", &[]), "error: "),
+        (refusal(TEXT, &[]), "${tasks}"),
+        (
+            refusal(TEXT, &["PROPERTY", "tasks", "8"]),
+            "it has 9 tasks, each a process, more than topologies.tasks_max (8)",
+        ),
+        (
+            refusal(&TEXT.replace("[sh, sink.sh]", "[sh, -c, 'rm -r /']"), two),
+            "component `sink`: `sh -c`: the word behind sh has to be a file",
+        ),
+        (refusal(&TEXT.replace("[sh, sink.sh]", "[/bin/sh, sink.sh]"), two), "is not below topologies.dir"),
+        (refusal(&TEXT.replace("[sh, sink.sh]", "[sh, no.sh]"), two), "component `sink`:"),
+        (
+            refusal(&TEXT.replace("at-least-once", "exactly-once"), two),
+            "exactly-once, which is not there yet",
+        ),
+        (refusal(TEXT, &["PROPERTY", "tasks", "2", "FOLDER", ".."]), "is not below topologies.dir"),
+        (refusal(&large, &[]), "ERR the definition: 1048577 B, more than the limit of 1048576 B"),
+        (refusal(TEXT, &["PROPERTY", "tasks", &large[1..]]), "ERR all properties and the folder: 1048581 B"),
+        (
+            refusal(TEXT, &["PROPERTY", "tasks"]),
+            "unknown subcommand or wrong number of arguments for 'SUBMIT'",
+        ),
+        (refusal(TEXT, &["REPLACES"]), "unknown subcommand or wrong number of arguments for 'SUBMIT'"),
+    ] {
+        assert!(
+            reply.starts_with("-ERR") && reply.contains(wanted),
+            "{wanted}: {}",
+            &reply[..reply.len().min(300)]
+        );
+    }
+    assert_eq!(call(&harness, &mut wire, &["TOPOLOGY", "LIST"]), "*0\r\n");
+}
+
+#[test]
+fn number_of_topologies_is_bounded_and_names_are_fit_for_metrics() {
+    let (mut harness, _place) = server();
+    let mut wire = harness.connect();
+    let two = &["PROPERTY", "tasks", "2"][..];
+    for name in ["", "a b", "-a", "../a", "é", &"a".repeat(129)] {
+        let reply = submit(&harness, &mut wire, name, TEXT, two);
+        assert!(reply.contains("cannot be the name of a topology"), "{name}: {reply}");
+    }
+    let mut replies = Vec::new();
+    for number in 0..10_000 {
+        replies.push(submit(&harness, &mut wire, &format!("t{number}"), TEXT, two));
+    }
+    let taken = replies.iter().filter(|reply| *reply == "+OK\r\n").count();
+    assert_eq!(taken, 4);
+    let wanted = "-ERR there are 4 topologies, the most (topologies.count_max)";
+    assert!(replies[4..].iter().all(|reply| reply.starts_with(wanted)), "{}", replies[4]);
+    assert!(
+        submit(&harness, &mut wire, "t1", TEXT, two).starts_with("-ERR there is a topology 't1': REPLACE")
+    );
+    assert_eq!(submit(&harness, &mut wire, "t1", TEXT, &[two, &["REPLACE"]].concat()), "+OK\r\n");
+}
+
+#[test]
+fn commands_of_one_topology_name_what_is_wrong() {
+    let (mut harness, _place) = server();
+    let mut wire = harness.connect();
+    for verb in ["SHOW", "KILL", "ACTIVATE", "DEACTIVATE", "RESTART", "DRAIN"] {
+        let reply = call(&harness, &mut wire, &["TOPOLOGY", verb, "no"]);
+        assert_eq!(
+            reply, "-ERR there is no topology 'no': TOPOLOGY LIST shows which there are\r\n",
+            "{verb}"
+        );
+    }
+    for wait in ["x", "-1", "86401"] {
+        let reply = call(&harness, &mut wire, &["TOPOLOGY", "KILL", "no", "WAIT", wait]);
+        assert!(
+            reply.contains(&format!("WAIT {wait}: a whole number of seconds from 0 to 86400")),
+            "{reply}"
+        );
+    }
+    let reply = call(&harness, &mut wire, &["EVAL", "return redis.call('TOPOLOGY', 'LIST')", "0"]);
+    assert!(reply.starts_with("-ERR This Redis command is not allowed from script"), "{reply}");
+    call(&harness, &mut wire, &["MULTI"]);
+    let reply = call(&harness, &mut wire, &["TOPOLOGY", "LIST"]);
+    assert!(reply.starts_with("-ERR"), "{reply}");
+}
+
+#[test]
+fn drain_waits_as_long_as_it_was_told() {
+    let (mut harness, _place) = server();
+    let mut wire = harness.connect();
+    submit(&harness, &mut wire, "a", TEXT, &["PROPERTY", "tasks", "2"]);
+    assert_eq!(call(&harness, &mut wire, &["TOPOLOGY", "DRAIN", "a", "WAIT", "3"]), "");
+    for _ in 0..2 {
+        assert_eq!(harness.after(&mut wire, Duration::from_secs(1)), b"");
+    }
+    let reply = harness.after(&mut wire, Duration::from_secs(1));
+    let reply = String::from_utf8_lossy(&reply);
+    assert!(reply.starts_with("-TRYAGAIN 'a' is inactive, and was not finished within 3 s"), "{reply}");
+}

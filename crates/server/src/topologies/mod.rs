@@ -1,0 +1,240 @@
+//! Topologies that the server runs: what was submitted, kept by the store, and the supervisor that runs it.
+//!
+//! ```text
+//!  SUBMIT -> checked (flux, place, limits) -> kept -> supervisor -> worker process
+//!  start:                             kept ----------^
+//! ```
+//!
+//! Invariants
+//!   1. What the supervisor runs is what the store keeps; a change is kept first.
+//!   2. What is kept is bounded: in number by the setting, in bytes by [`BYTES_MAX`].
+//!
+//! Out of scope: processes (`supervisor`), arguments and replies (`handlers::topology`).
+
+pub(crate) mod record;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use flux::Variables;
+use store::{Stop, Store, StoreError};
+use supervisor::{Job, Supervisor};
+use ticket::Ticket;
+use topology::definition::Guarantee;
+
+use record::{Definition, decode_list, encode_list};
+
+/// All topologies of a server.
+#[derive(Debug)]
+pub(crate) struct Topologies {
+    pub(crate) supervisor: Arc<Supervisor>,
+    /// What the store keeps of them, without their texts.
+    kept: Mutex<BTreeMap<String, Kept>>,
+}
+
+/// What is kept of one.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    is_active: bool,
+    bytes: usize,
+}
+
+/// Why a change was not made.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// It cannot be, and why.
+    Because(String),
+    /// The store does not keep it now.
+    Store(Stop),
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self::Because(why)
+    }
+}
+
+impl Topologies {
+    /// None so far.
+    pub(crate) fn new(supervisor: Arc<Supervisor>) -> Self {
+        Self { supervisor, kept: Mutex::default() }
+    }
+
+    /// Reads what the store keeps, and hands it to the supervisor.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be read.
+    pub(crate) fn recover(&self, store: &Store) -> Result<(), StoreError> {
+        for (name, is_active) in list(store)? {
+            let damaged = || StoreError::Open(format!("the record of the topology {name} is damaged"));
+            let record = store.kept(&key(&name))?.ok_or_else(damaged)?;
+            let definition = Definition::decode(&record).ok_or_else(damaged)?;
+            let bytes = definition.bytes();
+            self.run(&name, definition, is_active, Duration::ZERO);
+            self.kept().insert(name, Kept { is_active, bytes });
+        }
+        Ok(())
+    }
+
+    /// Runs what is checked. One of this name is replaced if it `replaces`: it finishes what is under way before, for at most `wait`.
+    pub(crate) fn submit(
+        &self,
+        store: &Store,
+        name: &str,
+        definition: Definition,
+        (replaces, wait): (bool, Duration),
+    ) -> Result<Ticket, Refused> {
+        let mut kept = self.kept();
+        if !replaces && kept.contains_key(name) {
+            return Err(format!("there is a topology '{name}': REPLACE it, or KILL it before").into());
+        }
+        self.admit(&kept, name, &definition)?;
+        let mut new = kept.clone();
+        new.insert(name.to_owned(), Kept { is_active: true, bytes: definition.bytes() });
+        let changes: [(&[u8], Option<&[u8]>); 2] =
+            [(&key(name), Some(&definition.encode())), (LIST, Some(&encoded(&new)))];
+        let ticket = store.keep_all(&changes).map_err(Refused::Store)?;
+        *kept = new;
+        self.run(name, definition, true, wait);
+        Ok(ticket)
+    }
+
+    /// Whether there is room for one more.
+    fn admit(
+        &self,
+        kept: &BTreeMap<String, Kept>,
+        name: &str,
+        definition: &Definition,
+    ) -> Result<(), Refused> {
+        let others = || kept.iter().filter(|(other, _)| *other != name);
+        let most = self.supervisor.options().topologies_max;
+        // One that was killed and is not gone has a worker, too.
+        let running = self.supervisor.reports().into_iter().filter(|it| it.name != name).count();
+        if others().count().max(running) >= most {
+            return Err(format!("there are {most} topologies, the most (topologies.count_max): KILL one, or wait until one that was killed is gone").into());
+        }
+        let bytes = others().map(|(_, it)| it.bytes).sum::<usize>() + definition.bytes();
+        if bytes > BYTES_MAX {
+            return Err(format!(
+                "the definitions of all topologies together would have {bytes} B, more than the limit of {BYTES_MAX} B"
+            )
+            .into());
+        }
+        Ok(())
+    }
+
+    /// Ends a topology and forgets it; `None` if there is none.
+    pub(crate) fn kill(&self, store: &Store, name: &str, wait: Duration) -> Option<Result<Ticket, Stop>> {
+        let mut kept = self.kept();
+        let mut new = kept.clone();
+        new.remove(name)?;
+        let changes: [(&[u8], Option<&[u8]>); 2] = [(&key(name), None), (LIST, Some(&encoded(&new)))];
+        Some(store.keep_all(&changes).inspect(|_| {
+            *kept = new;
+            self.supervisor.kill(name, wait);
+        }))
+    }
+
+    /// Has spouts emit, or emit nothing new; `None` if there is no such topology.
+    pub(crate) fn set_active(
+        &self,
+        store: &Store,
+        name: &str,
+        is_active: bool,
+    ) -> Option<Result<Ticket, Stop>> {
+        let mut kept = self.kept();
+        let mut new = kept.clone();
+        let it = new.get_mut(name)?;
+        if it.is_active == is_active {
+            return Some(Ok(Ticket::NOTHING));
+        }
+        it.is_active = is_active;
+        Some(store.keep(LIST, &encoded(&new)).inspect(|_| {
+            *kept = new;
+            self.supervisor.set_active(name, is_active);
+        }))
+    }
+
+    /// Whether there is a topology `name`.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.kept().contains_key(name)
+    }
+
+    fn run(&self, name: &str, definition: Definition, is_active: bool, wait: Duration) {
+        let Definition { text, properties, folder } = definition;
+        let (name, dir) = (name.to_owned(), self.supervisor.options().dir.clone());
+        self.supervisor.submit(Job { name, definition: text, properties, dir, folder, is_active }, wait);
+    }
+
+    /// Checks what a client wants to run; what is under way of it may take so long.
+    ///
+    /// # Errors
+    /// What is wrong, in one line.
+    pub(crate) fn check(&self, definition: &Definition) -> Result<Duration, String> {
+        let environment = |name: &str| definition.properties.get(&format!("ENV-{name}")).cloned();
+        let variables = Variables { properties: &definition.properties, environment: &environment };
+        let (read, _) = flux::read(&definition.text, &variables).map_err(|faults| {
+            let first = faults.first().map(ToString::to_string).unwrap_or_default();
+            match faults.len() {
+                0 | 1 => first,
+                count => format!("{first} (and {} more)", count - 1),
+            }
+        })?;
+        let (plan, options) = (&read.plan, self.supervisor.options());
+        let settings = plan.settings();
+        if settings.guarantee == Guarantee::ExactlyOnce {
+            return Err(
+                "evenkeel.guarantee is exactly-once, which is not there yet: use at-least-once".to_owned()
+            );
+        }
+        let (components, tasks) = (read.programs.len(), plan.tasks_count());
+        if components > COMPONENTS_MAX {
+            return Err(format!("it has {components} components, more than the limit of {COMPONENTS_MAX}"));
+        }
+        if tasks > options.tasks_max {
+            let most = options.tasks_max;
+            return Err(format!(
+                "it has {tasks} tasks, each a process, more than topologies.tasks_max ({most})"
+            ));
+        }
+        let place = self.supervisor.place();
+        let folder = place.folder(definition.folder.as_deref()).map_err(|error| error.to_string())?;
+        for ((_, component), program) in plan.components().zip(&read.programs) {
+            let wrong = |error| format!("component `{}`: {error}", component.id);
+            place.check(&folder, &program.command).map_err(wrong)?;
+        }
+        Ok(settings.message_timeout)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
+        // It is replaced as a whole.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many topologies the store keeps, for a server that runs none.
+pub(crate) fn count_kept(store: &Store) -> Result<usize, StoreError> {
+    list(store).map(|list| list.len())
+}
+
+fn list(store: &Store) -> Result<Vec<(String, bool)>, StoreError> {
+    let Some(record) = store.kept(LIST)? else { return Ok(Vec::new()) };
+    decode_list(&record).ok_or_else(|| StoreError::Open("the list of topologies is damaged".to_owned()))
+}
+
+fn encoded(kept: &BTreeMap<String, Kept>) -> Vec<u8> {
+    encode_list(kept.iter().map(|(name, it)| (name.as_str(), it.is_active)))
+}
+
+/// What the store keeps a definition as.
+fn key(name: &str) -> Vec<u8> {
+    [b"topology:", name.as_bytes()].concat()
+}
+
+/// What it keeps the list as.
+const LIST: &[u8] = b"topologies";
+/// Definitions of all topologies: the supervisor has them in memory.
+const BYTES_MAX: usize = 64 << 20;
+/// Components of a topology: each is a line of its worker's status.
+const COMPONENTS_MAX: usize = 1_000;

@@ -1,0 +1,125 @@
+//! What the store keeps of topologies: one record for each definition, and one that lists them, with what they are to be.
+//!
+//! ```text
+//!  list:        | "EVKT" | version u8 = 1 | entry, entry, ... |    entry: name | is active u8
+//!  definition:  | "EVKD" | version u8 = 1 | text | has folder u8 | folder | property, property, ... |    property: name | value
+//!  name, text, folder, value: parts; each record is sealed (`sealed`)
+//! ```
+//!
+//! A definition and the list that has it change in one group.
+
+use std::collections::BTreeMap;
+
+use crate::sealed::{push_bytes, seal, take, take_bytes, unseal};
+
+/// What was submitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Definition {
+    /// In the YAML of Flux.
+    pub(crate) text: String,
+    /// Values for what the text leaves open.
+    pub(crate) properties: BTreeMap<String, String>,
+    /// The folder below topologies.dir where its components run.
+    pub(crate) folder: Option<String>,
+}
+
+impl Definition {
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let properties = self.properties.iter().map(|(name, value)| name.len() + value.len());
+        self.text.len() + self.folder.as_ref().map_or(0, String::len) + properties.sum::<usize>()
+    }
+
+    /// Its record.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut record = DEFINITION_HEAD.to_vec();
+        push_bytes(self.text.as_bytes(), &mut record);
+        record.push(u8::from(self.folder.is_some()));
+        push_bytes(self.folder.as_deref().unwrap_or_default().as_bytes(), &mut record);
+        for (name, value) in &self.properties {
+            push_bytes(name.as_bytes(), &mut record);
+            push_bytes(value.as_bytes(), &mut record);
+        }
+        seal(record)
+    }
+
+    /// The definition of a record; `None` for all other bytes.
+    pub(crate) fn decode(record: &[u8]) -> Option<Self> {
+        let mut rest = unseal(record)?.strip_prefix(&DEFINITION_HEAD)?;
+        let text = take_text(&mut rest)?;
+        let [has_folder] = *take::<1>(&mut rest)?;
+        let folder = take_text(&mut rest)?;
+        let mut properties = BTreeMap::new();
+        while !rest.is_empty() {
+            let name = take_text(&mut rest)?;
+            properties.insert(name, take_text(&mut rest)?);
+        }
+        Some(Self { text, properties, folder: (has_folder != 0).then_some(folder) })
+    }
+}
+
+/// The record of the list: names, and whether spouts are to emit.
+pub(crate) fn encode_list<'a>(list: impl Iterator<Item = (&'a str, bool)>) -> Vec<u8> {
+    let mut record = LIST_HEAD.to_vec();
+    for (name, is_active) in list {
+        push_bytes(name.as_bytes(), &mut record);
+        record.push(u8::from(is_active));
+    }
+    seal(record)
+}
+
+/// The list of a record; `None` for all other bytes.
+pub(crate) fn decode_list(record: &[u8]) -> Option<Vec<(String, bool)>> {
+    let (mut rest, mut list) = (unseal(record)?.strip_prefix(&LIST_HEAD)?, Vec::new());
+    while !rest.is_empty() {
+        let name = take_text(&mut rest)?;
+        let [is_active] = *take::<1>(&mut rest)?;
+        list.push((name, is_active != 0));
+    }
+    Some(list)
+}
+
+fn take_text(rest: &mut &[u8]) -> Option<String> {
+    String::from_utf8(take_bytes(rest)?.to_vec()).ok()
+}
+
+const LIST_HEAD: [u8; 5] = *b"EVKT\x01";
+const DEFINITION_HEAD: [u8; 5] = *b"EVKD\x01";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition() -> Definition {
+        let properties = BTreeMap::from([("a", "1"), ("b", "")].map(|(k, v)| (k.to_owned(), v.to_owned())));
+        Definition { text: "name: x".to_owned(), properties, folder: Some("words".to_owned()) }
+    }
+
+    #[test]
+    fn records_hold_all_of_what_was_submitted() {
+        for definition in [definition(), Definition::default()] {
+            assert_eq!(Definition::decode(&definition.encode()), Some(definition));
+        }
+        let list = vec![("a".to_owned(), true), ("b".to_owned(), false)];
+        let record = encode_list(list.iter().map(|(name, is_active)| (name.as_str(), *is_active)));
+        assert_eq!(decode_list(&record), Some(list));
+    }
+
+    #[test]
+    fn any_flipped_bit_and_any_cut_of_a_record_is_found() {
+        let record = definition().encode();
+        for at in 0..record.len() {
+            let mut flipped = record.clone();
+            flipped[at] ^= 1;
+            assert_eq!(Definition::decode(&flipped), None, "bit at {at}");
+            assert_eq!(Definition::decode(&record[..at]), None, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn records_of_version_1_have_these_bytes() {
+        assert_eq!(encode_list([("ab", true)].into_iter()), seal(b"EVKT\x01\x02\0\0\0ab\x01".to_vec()));
+        let definition = Definition { text: "x".to_owned(), ..Definition::default() };
+        assert_eq!(definition.encode(), seal(b"EVKD\x01\x01\0\0\0x\0\0\0\0\0".to_vec()));
+    }
+}
