@@ -466,6 +466,26 @@ fn quiet_prints_a_line_for_each_operation() {
 }
 
 #[test]
+fn messages_go_to_a_process_of_its_own_in_plain_and_by_tls() {
+    let small = ["transport", "--tls", "--sizes", "64,100000", "--runs", "1"];
+    for pattern in ["one-way", "ping-pong"] {
+        let times = ["--duration", "50ms", "--warm-up", "20ms", "--pattern", pattern];
+        let (status, text) = finished(bench(&[&small[..], &times].concat()).arg("--json"));
+        assert_eq!(status, 0, "{text}");
+        let first: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        let reports: Vec<&Value> =
+            std::iter::once(&first).chain(first["against"].as_array().unwrap()).collect();
+        let names: Vec<_> = reports.iter().map(|report| report["server"].as_str().unwrap()).collect();
+        assert_eq!(names, ["tcp", "tls", "plain"], "{text}");
+        for figure in reports.iter().flat_map(|report| report["figures"].as_array().unwrap()) {
+            assert!(figure["messages_per_second"].as_f64().unwrap() > 0.0, "{text}");
+            assert!(figure["cpu_ns_per_message"].as_f64().unwrap() > 0.0, "{text}");
+        }
+        assert_eq!(reports[0]["settings"]["processes"], 2);
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_said_in_one_line() {
     for (arguments, status, part) in [
         (&["remote-test", "--url", "redis://127.0.0.1:1"][..], 1, "cannot connect to redis://127.0.0.1:1"),

@@ -71,6 +71,9 @@ enum Experiment {
     /// Part of a load of several processes
     #[command(hide = true)]
     Worker,
+    /// The receiving side of `transport`
+    #[command(hide = true)]
+    TransportReceiver,
 }
 
 /// How another copy of this program becomes a load process.
@@ -95,6 +98,9 @@ pub fn run(bench: &Bench) -> ExitCode {
         Experiment::Churn(test) => (&test.shown, test.run()),
         Experiment::Collections(test) => {
             return ended(test.run().map(|(text, is_valid)| print(&text, is_valid)));
+        }
+        Experiment::TransportReceiver => {
+            return ended(crate::transport::receive_for_parent().map(|()| true));
         }
         Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
     };

@@ -1,4 +1,4 @@
-//! Messages between two nodes of this process: rate, bytes and processor time by size, number of senders and transport.
+//! Messages between two nodes, of two processes or one: rate, bytes and processor time by size, number of senders and transport.
 //!
 //! A "server" of the report is a transport, and a line is one size with one number of senders. Runs of all transports alternate. The plain
 //! loop (`plain`) is the limit: one thread copies messages into buffers of 64 KiB and writes these to a socket, another reads them.
@@ -20,12 +20,18 @@ use crate::transport::{self, Carrier, Load, Outcome};
 pub(super) struct Transport {
     #[command(flatten)]
     pub(super) shown: Shown,
-    /// Transport: tcp or local
+    /// Transport: tcp, tls or local
     #[arg(long, value_name = "NAME", default_value = "tcp")]
     transport: Carrier,
-    /// Further ones, whose runs alternate: tcp, local, and plain, the batched loop over TCP
+    /// Further ones, whose runs alternate: tcp, tls, local, and plain, the batched loop over TCP
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "plain")]
     against: Vec<Carrier>,
+    /// The same as tls among --against: TLS 1.3, whose nodes prove by a secret who they are
+    #[arg(long)]
+    tls: bool,
+    /// Processes: 2, the nodes apart (local is in one in any case), or 1
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=2))]
+    processes: u16,
     /// Bytes of a message: 16,64,1024, or 64..65536, which doubles
     #[arg(long, value_name = "N,...", default_value = "16,64,100,1024,8192,65536")]
     sizes: Numbers,
@@ -68,7 +74,16 @@ impl Transport {
     /// # Errors
     /// The system refuses sockets or threads, or messages were lost.
     pub(super) fn run(&self) -> Result<Vec<Report>, Failure> {
-        let carriers: Vec<Carrier> = std::iter::once(self.transport).chain(self.against.clone()).collect();
+        let tls = self.tls.then_some(Carrier::Tls);
+        let mut carriers: Vec<Carrier> =
+            std::iter::once(self.transport).chain(tls).chain(self.against.clone()).collect();
+        let mut seen = Vec::new();
+        carriers.retain(|carrier| {
+            !seen.contains(carrier) && {
+                seen.push(*carrier);
+                true
+            }
+        });
         let cases = self.cases();
         if let Some(too_many) = self.senders.0.iter().find(|senders| **senders > SENDERS_MAX) {
             return Err(format!("--senders {too_many}: {SENDERS_MAX} at most, a channel for each"));
@@ -105,6 +120,7 @@ impl Transport {
             size_bytes: case.size_bytes,
             senders: case.senders,
             threads: usize::from(self.threads),
+            apart: self.processes == 2,
             warm_up: self.warm_up,
             duration: self.duration,
         }
@@ -126,6 +142,7 @@ impl Transport {
                 Pattern::PingPong => "ping-pong",
             },
             "threads": self.threads,
+            "processes": self.processes,
             "duration_ms": self.duration.as_millis() as u64,
             "warm_up_ms": self.warm_up.as_millis() as u64,
             "runs": self.runs,
@@ -206,6 +223,8 @@ mod tests {
             shown: Shown { json: false, quiet: false, html: None },
             transport: Carrier::Tcp,
             against: vec![Carrier::Local, Carrier::Plain],
+            tls: true,
+            processes: 1,
             sizes: Numbers(vec![16, 100_000]),
             senders: Numbers(vec![senders]),
             pattern,
@@ -221,7 +240,7 @@ mod tests {
     fn every_transport_has_a_figure_for_every_size_and_loses_nothing() {
         for (pattern, senders) in [(Pattern::OneWay, 3), (Pattern::PingPong, 1)] {
             let reports = measured_briefly(pattern, senders);
-            assert_eq!(reports.len(), 3);
+            assert_eq!(reports.len(), 4);
             for report in &reports {
                 assert!(report.is_valid() && report.lines.len() == 2, "{}", report.text());
                 assert_eq!(report.fields["figures"].as_array().map(Vec::len), Some(2));

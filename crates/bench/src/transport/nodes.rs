@@ -1,4 +1,4 @@
-//! Two nodes of this process, joined by a transport.
+//! Two nodes of this process, or of two, joined by a transport.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use ::transport::local::Hub;
 use ::transport::tcp::Tcp;
 use ::transport::{
-    Channel, Event, Incarnation, LinkState, Message, NodeId, Receive, SendError, Sender, Settings, Transport,
+    Channel, Event, Incarnation, LinkState, Message, NodeId, Receive, Secret, Security, SendError, Sender,
+    Settings, Transport,
 };
 use clock::SystemClock;
 
-use super::{Carrier, Load, Outcome, join, message, observe, time_each};
+use super::apart::{Apart, Opening};
+use super::load::{Carrier, Load, Outcome, join, message, observe, time_each};
 use crate::Failure;
 
 const ONE: NodeId = NodeId(1);
@@ -22,11 +24,25 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A sender without credit looks again at least this often.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Of nodes that measure how long it takes to use one.
+const SECRET: &str = "for measurements, known to all";
+
 /// Both nodes, and what came to each.
 pub(super) struct Pair {
     one: Box<dyn Transport>,
-    two: Box<dyn Transport>,
     here: Arc<Here>,
+    far: Far,
+}
+
+/// The second node.
+enum Far {
+    Here(Receiver),
+    Apart(Apart),
+}
+
+/// A node that receives.
+pub(super) struct Receiver {
+    node: Box<dyn Transport>,
     there: Arc<There>,
 }
 
@@ -98,44 +114,101 @@ impl Receive for Here {
 impl Drop for Pair {
     fn drop(&mut self) {
         self.one.close();
-        self.two.close();
+    }
+}
+
+impl Receiver {
+    fn new(node: Box<dyn Transport>) -> Self {
+        let there = Arc::<There>::default();
+        node.receive(Arc::clone(&there) as Arc<dyn Receive>);
+        Self { node, there }
+    }
+
+    /// The node of a child, which the parent's dials; where it listens.
+    pub(super) fn start(carrier: Carrier, opening: &Opening) -> Result<(Self, String), Failure> {
+        let parent = opening.parent.as_ref().ok_or("the parent has no node")?;
+        let receiver = Self::new(tcp(carrier, TWO, opening.threads)?);
+        let address = receiver.node.bind("127.0.0.1:0").map_err(text)?;
+        let back = receiver.node.connect(ONE, parent).map_err(text)?;
+        if opening.answers {
+            receiver.there.back.get_or_init(|| back);
+        }
+        Ok((receiver, address))
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.there.count.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.node.close();
     }
 }
 
 /// Two nodes that are connected.
 pub(super) fn pair(carrier: Carrier, load: &Load) -> Result<Box<Pair>, Failure> {
-    let settings = Settings { threads: load.threads, ..Settings::default() };
-    let run = Incarnation::new(1);
-    let [one, two]: [Box<dyn Transport>; 2] = if carrier == Carrier::Local {
-        let hub = Hub::start(Arc::new(SystemClock)).map_err(|error| error.to_string())?;
-        let node = |id| hub.join(id, run, settings.clone()).map_err(|error| error.to_string());
-        [Box::new(node(ONE)?), Box::new(node(TWO)?)]
+    let here = Arc::<Here>::default();
+    let receive = |node: &dyn Transport| node.receive(Arc::clone(&here) as Arc<dyn Receive>);
+    let pair = if carrier == Carrier::Local {
+        let hub = Hub::start(Arc::new(SystemClock)).map_err(text)?;
+        let settings = Settings { threads: load.threads, ..Settings::default() };
+        let node = |id| hub.join(id, Incarnation::new(1), settings.clone()).map_err(text);
+        let (one, two) = (Box::new(node(ONE)?), Receiver::new(Box::new(node(TWO)?)));
+        receive(&*one);
+        join_here(&*one, &two, "local:").map_err(text)?;
+        Pair { one, here, far: Far::Here(two) }
+    } else if load.apart {
+        let one = tcp(carrier, ONE, load.threads)?;
+        receive(&*one);
+        let address = one.bind("127.0.0.1:0").map_err(text)?;
+        let answers = load.pattern == super::load::Pattern::PingPong;
+        let (apart, there) = Apart::start(&Opening::new(carrier, load, answers, Some(address)))?;
+        one.connect(TWO, &there).map_err(text)?;
+        Pair { one, here, far: Far::Apart(apart) }
     } else {
-        let clock = Arc::new(SystemClock);
-        let node = |id| {
-            let clock: Arc<SystemClock> = Arc::clone(&clock);
-            Tcp::new(id, run, settings.clone(), clock).map_err(|error| error.to_string())
-        };
-        [Box::new(node(ONE)?), Box::new(node(TWO)?)]
+        let (one, two) = (tcp(carrier, ONE, load.threads)?, Receiver::new(tcp(carrier, TWO, load.threads)?));
+        receive(&*one);
+        join_here(&*one, &two, "127.0.0.1:0").map_err(text)?;
+        Pair { one, here, far: Far::Here(two) }
     };
-    let pair = Box::new(Pair { one, two, here: Arc::default(), there: Arc::default() });
-    pair.one.receive(Arc::clone(&pair.here) as Arc<dyn Receive>);
-    pair.two.receive(Arc::clone(&pair.there) as Arc<dyn Receive>);
-    let address = if carrier == Carrier::Local { "local:" } else { "127.0.0.1:0" };
-    pair.join(address).map_err(|error| error.to_string())?;
-    Ok(pair)
+    pair.wait_for_link()?;
+    Ok(Box::new(pair))
+}
+
+fn tcp(carrier: Carrier, id: NodeId, threads: usize) -> Result<Box<dyn Transport>, Failure> {
+    let settings = Settings { threads, ..Settings::default() };
+    let tcp = Tcp::new(id, Incarnation::new(1), settings, Arc::new(SystemClock)).map_err(text)?;
+    let security = if carrier == Carrier::Tls {
+        Security::Secret { secret: Secret::new(SECRET).map_err(text)?, cluster: "bench".to_owned() }
+    } else {
+        Security::None
+    };
+    tcp.secured(&security).map(|tcp| Box::new(tcp) as Box<dyn Transport>).map_err(text)
+}
+
+fn join_here(one: &dyn Transport, two: &Receiver, address: &str) -> Result<(), ::transport::BindError> {
+    let addresses = [one.bind(address)?, two.node.bind(address)?];
+    one.connect(TWO, &addresses[1])?;
+    two.node.connect(ONE, &addresses[0])?;
+    Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "what map_err calls takes the error")]
+fn text(error: impl ToString) -> Failure {
+    error.to_string()
 }
 
 impl Pair {
-    fn join(&self, address: &str) -> Result<(), ::transport::BindError> {
-        let addresses = [self.one.bind(address)?, self.two.bind(address)?];
-        self.one.connect(TWO, &addresses[1])?;
-        self.two.connect(ONE, &addresses[0])?;
+    /// Both nodes know of it: the second one is up before it answers the first.
+    fn wait_for_link(&self) -> Result<(), Failure> {
         let start = Instant::now();
-        let is_up = |node: &dyn Transport, peer| {
-            node.status(peer).is_some_and(|status| status.state == LinkState::Up)
-        };
-        while !(is_up(&*self.one, TWO) && is_up(&*self.two, ONE)) && start.elapsed() < PATIENCE {
+        let is_up = || self.one.status(TWO).is_some_and(|status| status.state == LinkState::Up);
+        while !is_up() {
+            if start.elapsed() > PATIENCE {
+                return Err("the nodes did not meet".to_owned());
+            }
             thread::yield_now();
         }
         Ok(())
@@ -143,6 +216,19 @@ impl Pair {
 
     fn sender(&self) -> Result<Sender, Failure> {
         self.one.sender(TWO).ok_or_else(|| "the nodes did not meet".to_owned())
+    }
+
+    /// How many messages the second node has got.
+    fn count(&self) -> Result<u64, Failure> {
+        match &self.far {
+            Far::Here(receiver) => Ok(receiver.count()),
+            Far::Apart(apart) => apart.count(),
+        }
+    }
+
+    /// The second node's process, if it is another one.
+    fn other(&self) -> Option<u32> {
+        if let Far::Apart(apart) = &self.far { Some(apart.id()) } else { None }
     }
 }
 
@@ -163,16 +249,19 @@ pub(super) fn one_way(pair: &Pair, load: &Load) -> Result<Outcome, Failure> {
             let thread = thread::Builder::new().name(name).spawn_scoped(scope, run);
             threads.push(thread.map_err(|error| error.to_string())?);
         }
-        let outcome = observe(load, &|| pair.there.count.load(Ordering::Relaxed));
+        let outcome = observe(load, pair.other(), &|| pair.count());
         stops.store(true, Ordering::Relaxed);
         pair.here.wake_all();
         threads.into_iter().try_for_each(join)?;
         outcome
     })?;
     let (start, sent) = (Instant::now(), sent.load(Ordering::SeqCst));
-    while pair.there.count.load(Ordering::Relaxed) != sent {
+    loop {
+        let came = pair.count()?;
+        if came == sent {
+            break;
+        }
         if start.elapsed() > PATIENCE {
-            let came = pair.there.count.load(Ordering::Relaxed);
             return Err(format!("{sent} messages were taken, and {came} came"));
         }
         thread::yield_now();
@@ -196,12 +285,14 @@ fn send(sender: &Sender, channel: Channel, size_bytes: usize, stops: &AtomicBool
 
 pub(super) fn ping_pong(pair: &Pair, load: &Load) -> Result<Outcome, Failure> {
     let sender = pair.sender()?;
-    let back = pair.two.sender(ONE).ok_or("the nodes did not meet")?;
-    pair.there.back.get_or_init(|| back);
+    if let Far::Here(receiver) = &pair.far {
+        let back = receiver.node.sender(ONE).ok_or("the nodes did not meet")?;
+        receiver.there.back.get_or_init(|| back);
+    }
     pair.here.enter(Channel::reliable(0));
     let message = message(load.size_bytes);
     let mut due = 0;
-    time_each(load, || {
+    time_each(load, pair.other(), || {
         sender.send(Channel::reliable(0), &message).map_err(|error| format!("not sent: {error}"))?;
         due += 1;
         let start = Instant::now();

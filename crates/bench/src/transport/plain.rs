@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Load, Outcome, join, message, observe, time_each};
+use super::apart::{Apart, Opening};
+use super::load::{Carrier, Load, Outcome, join, message, observe, time_each};
 use crate::Failure;
 
 /// Bytes of a write and of a read.
@@ -19,14 +20,37 @@ fn pair() -> std::io::Result<(TcpStream, TcpStream)> {
     Ok((here, there))
 }
 
+/// A socket whose other end is in a process of its own.
+fn apart(load: &Load, answers: bool) -> Result<(TcpStream, Apart), Failure> {
+    let (apart, address) = Apart::start(&Opening::new(Carrier::Plain, load, answers, None))?;
+    let here = TcpStream::connect(address).map_err(text)?;
+    here.set_nodelay(true).map_err(text)?;
+    Ok((here, apart))
+}
+
+fn one_way_apart(load: &Load) -> Result<Outcome, Failure> {
+    let (here, apart) = apart(load, false)?;
+    let stops = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&here, load.size_bytes, &stops));
+        let outcome = observe(load, Some(apart.id()), &|| apart.count());
+        stops.store(true, Ordering::Relaxed);
+        join(sender)?;
+        outcome
+    })
+}
+
 pub(super) fn one_way(load: &Load) -> Result<Outcome, Failure> {
+    if load.apart {
+        return one_way_apart(load);
+    }
     let (here, there) = pair().map_err(text)?;
     let (bytes, stops) = (AtomicU64::new(0), AtomicBool::new(false));
     let size_bytes = load.size_bytes as u64;
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| receive(&there, &bytes));
         let sender = scope.spawn(|| send(&here, load.size_bytes, &stops));
-        let outcome = observe(load, &|| bytes.load(Ordering::Relaxed) / size_bytes);
+        let outcome = observe(load, None, &|| Ok(bytes.load(Ordering::Relaxed) / size_bytes));
         stops.store(true, Ordering::Relaxed);
         join(sender)?;
         join(receiver)?;
@@ -48,7 +72,7 @@ fn send(mut to: &TcpStream, size_bytes: usize, stops: &AtomicBool) -> Result<(),
     to.shutdown(std::net::Shutdown::Write).map_err(text)
 }
 
-fn receive(mut from: &TcpStream, bytes: &AtomicU64) -> Result<(), Failure> {
+pub(super) fn receive(mut from: &TcpStream, bytes: &AtomicU64) -> Result<(), Failure> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let count = from.read(&mut buffer).map_err(text)?;
@@ -59,22 +83,30 @@ fn receive(mut from: &TcpStream, bytes: &AtomicU64) -> Result<(), Failure> {
     }
 }
 
+/// There and back over `here`, whose other end answers.
+fn ask(mut here: &TcpStream, load: &Load, other: Option<u32>) -> Result<Outcome, Failure> {
+    let (message, mut answer) = (message(load.size_bytes), vec![0; load.size_bytes]);
+    time_each(load, other, || {
+        here.write_all(&message).and_then(|()| here.read_exact(&mut answer)).map_err(text)
+    })
+}
+
 pub(super) fn ping_pong(load: &Load) -> Result<Outcome, Failure> {
-    let (mut here, there) = pair().map_err(text)?;
-    let message = message(load.size_bytes);
+    if load.apart {
+        let (here, apart) = apart(load, true)?;
+        return ask(&here, load, Some(apart.id()));
+    }
+    let (here, there) = pair().map_err(text)?;
     std::thread::scope(|scope| {
         let echo = scope.spawn(|| echo(&there, load.size_bytes));
-        let mut answer = vec![0; load.size_bytes];
-        let outcome = time_each(load, || {
-            here.write_all(&message).and_then(|()| here.read_exact(&mut answer)).map_err(text)
-        });
+        let outcome = ask(&here, load, None);
         here.shutdown(std::net::Shutdown::Write).map_err(text)?;
         join(echo)?;
         outcome
     })
 }
 
-fn echo(mut there: &TcpStream, size_bytes: usize) -> Result<(), Failure> {
+pub(super) fn echo(mut there: &TcpStream, size_bytes: usize) -> Result<(), Failure> {
     let mut buffer = vec![0; size_bytes];
     while there.read_exact(&mut buffer).is_ok() {
         there.write_all(&buffer).map_err(text)?;

@@ -1,0 +1,140 @@
+//! What is sent, how long, and what is counted of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::Failure;
+
+/// Who carries the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// The transport `tcp`, over loopback.
+    Tcp,
+    /// The same with TLS, whose nodes prove by a secret who they are.
+    Tls,
+    /// The transport `local`.
+    Local,
+    /// Threads that copy messages into buffers of 64 KiB and write these to a socket: no frames, no answers, nothing kept.
+    Plain,
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Local => "local",
+            Self::Plain => "plain",
+        })
+    }
+}
+
+impl std::str::FromStr for Carrier {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Tcp, Self::Tls, Self::Local, Self::Plain];
+        all.into_iter()
+            .find(|carrier| carrier.to_string() == text)
+            .ok_or_else(|| format!("`{text}` is none of tcp, tls, local, plain"))
+    }
+}
+
+/// How messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// From one node to the other.
+    OneWay,
+    /// There and back, one at a time.
+    PingPong,
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// How messages go.
+    pub pattern: Pattern,
+    /// Bytes of each.
+    pub size_bytes: usize,
+    /// Threads that send, one way.
+    pub senders: usize,
+    /// Loops of each node of `tcp`.
+    pub threads: usize,
+    /// The other side is a process of its own. `local` is of one process by nature.
+    pub apart: bool,
+    /// Time before that does not count.
+    pub warm_up: Duration,
+    /// Time that counts.
+    pub duration: Duration,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Messages that the other side got; there and back is one.
+    pub messages: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// Processor time of both sides, with those that send.
+    pub cpu: Duration,
+    /// Of there and back, in nanoseconds.
+    pub latencies: Histogram<u64>,
+}
+
+/// Counts `count` over the time of `load`, while something else sends; `other` is the process of the other side, if that is another one.
+pub(super) fn observe(
+    load: &Load,
+    other: Option<u32>,
+    count: &dyn Fn() -> Result<u64, Failure>,
+) -> Result<Outcome, Failure> {
+    std::thread::sleep(load.warm_up);
+    let (before, start, cpu) = (count()?, std::time::Instant::now(), cpu_time(other)?);
+    std::thread::sleep(load.duration);
+    let (messages, took) = (count()? - before, start.elapsed());
+    let cpu = cpu_time(other)?.saturating_sub(cpu);
+    Ok(Outcome { messages, took, cpu, latencies: histogram()? })
+}
+
+/// Times `ask` over and over, for the time of `load`; `other` as for [`observe`].
+pub(super) fn time_each(
+    load: &Load,
+    other: Option<u32>,
+    mut ask: impl FnMut() -> Result<(), Failure>,
+) -> Result<Outcome, Failure> {
+    let mut latencies = histogram()?;
+    let warm = std::time::Instant::now();
+    while warm.elapsed() < load.warm_up {
+        ask()?;
+    }
+    let (start, cpu, mut messages) = (std::time::Instant::now(), cpu_time(other)?, 0);
+    let mut last = start;
+    while last.duration_since(start) < load.duration {
+        ask()?;
+        let now = std::time::Instant::now();
+        latencies.saturating_record(now.duration_since(last).as_nanos() as u64);
+        (last, messages) = (now, messages + 1);
+    }
+    Ok(Outcome { messages, took: start.elapsed(), cpu: cpu_time(other)?.saturating_sub(cpu), latencies })
+}
+
+fn histogram() -> Result<Histogram<u64>, Failure> {
+    Histogram::new(3).map_err(|error| error.to_string())
+}
+
+fn cpu_time(other: Option<u32>) -> Result<Duration, Failure> {
+    let of = |id| crate::process::threads_cpu_seconds(id).map(Duration::from_secs_f64);
+    other.map_or(Ok(Duration::ZERO), of).and_then(|other| Ok(other + of(std::process::id())?))
+}
+
+/// A thread that sends or receives; a panic of it is a failure of the run.
+pub(super) fn join(thread: std::thread::ScopedJoinHandle<'_, Result<(), Failure>>) -> Result<(), Failure> {
+    thread.join().unwrap_or_else(|_| Err("a thread of the measurement panicked".to_owned()))
+}
+
+/// A message of `size_bytes`.
+pub(super) fn message(size_bytes: usize) -> Arc<[u8]> {
+    (0..size_bytes).map(|index| index as u8).collect()
+}
