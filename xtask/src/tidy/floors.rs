@@ -7,9 +7,9 @@ use serde_json::Value;
 /// Which crates stand on which floor, from the ground up.
 const FLOORS: &[&[&str]] = &[
     &["capture", "clock", "resp", "ticket", "vfs"],
-    &["journal", "reactor"],
+    &["connection", "journal", "reactor"],
     &["store", "topology", "transport", "txn"],
-    &["flux", "shell", "sql", "supervisor", "worker"],
+    &["components", "flux", "shell", "sql", "supervisor", "worker"],
     &["bench", "console", "server"],
     &["evenkeel", "fuzz", "xtask"],
 ];

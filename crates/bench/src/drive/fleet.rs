@@ -17,10 +17,10 @@ use super::script::Script;
 use super::session::{Client, Message};
 use super::source::Source;
 use super::tally::{Failures, Tally};
-use super::target::{Protocol, Target};
 use super::task::{Gate, Task};
 use super::work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};
 use crate::Failure;
+use connection::{Protocol, Target};
 
 /// How a fleet connects.
 #[derive(Clone, Debug, Serialize, Deserialize)]

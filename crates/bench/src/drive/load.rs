@@ -6,8 +6,8 @@ use std::time::Duration;
 use clock::Nanos;
 
 use super::source::Turn;
-use super::target::Protocol;
 use super::work::{Encoder, Group, Limit};
+use connection::Protocol;
 
 #[derive(Debug)]
 pub(super) struct Load {

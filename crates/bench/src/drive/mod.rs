@@ -33,10 +33,10 @@ mod script;
 mod session;
 mod source;
 mod tally;
-mod target;
 mod task;
 mod work;
 
+pub use connection::{Protocol, Target};
 pub use fleet::{Fleet, FleetOptions};
 pub use outcome::{GroupOutcome, Outcome, Row, Sparse};
 pub use play::{Playing, Speed};
@@ -44,6 +44,5 @@ pub use processes::{Drivers, Workers, work_for_parent};
 pub(crate) use recorder::Recorder;
 pub use script::{Recorded, Script};
 pub use tally::{Failures, Tally};
-pub use target::{Protocol, Target};
 pub(crate) use work::Random;
 pub use work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};

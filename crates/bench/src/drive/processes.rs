@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::fleet::{Fleet, FleetOptions};
 use super::outcome::{Outcome, Row};
 use super::tally::Failures;
-use super::target::Target;
 use super::work::{Group, Limit, Phase, Pick};
 use crate::Failure;
+use connection::Target;
 
 /// What a child is told first.
 #[derive(Serialize, Deserialize)]

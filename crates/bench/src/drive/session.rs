@@ -6,7 +6,8 @@ use std::sync::Arc;
 use clock::Nanos;
 use reactor::{CloseReason, Connection, Io, Protocol, Step};
 
-use super::reply::Parsed;
+use super::memcached;
+use super::reply::{self, Parsed};
 use super::source::Turn;
 use super::tally::Tally;
 use super::task::Task;
@@ -142,7 +143,7 @@ impl Active {
         let mut count = 0;
         while let Some(sent) = self.under_way.front() {
             let rest = &io.input.bytes()[consumed..];
-            match self.task.protocol.parse(rest)? {
+            match parse(self.task.protocol, rest)? {
                 Parsed::Whole(reply, length) => {
                     let nanos = (io.now - sent.due).as_nanos() as u64;
                     recorder.take(sent.op, &reply, &rest[..length], nanos, &self.task.source);
@@ -193,6 +194,17 @@ impl Active {
     }
 }
 
+/// Looks at the reply that `input` starts with.
+///
+/// # Errors
+/// It is none.
+fn parse(protocol: connection::Protocol, input: &[u8]) -> Result<Parsed<'_>, resp::DecodeError> {
+    match protocol {
+        connection::Protocol::Resp => reply::parse(input),
+        connection::Protocol::Memcached => memcached::parse(input),
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "a server of a test owns its socket")]
 mod tests {
@@ -205,7 +217,6 @@ mod tests {
 
     use super::super::load::Load;
     use super::super::source::Source;
-    use super::super::target;
     use super::super::task::Gate;
     use super::super::work::{Action, Group, Limit, Pick, tests::work};
     use super::*;
@@ -213,7 +224,7 @@ mod tests {
     fn task(request_timeout: Duration, per_second: Option<f64>, start: Nanos) -> Arc<Task> {
         let work = work(Action::Read, Pick::Sequence);
         let group = Group { work, connections: 1, depth: 2, limit: Limit::Each(9), per_second };
-        let source = Source::Load(Load::new(&group, target::Protocol::Resp, start));
+        let source = Source::Load(Load::new(&group, connection::Protocol::Resp, start));
         Arc::new(Task::new(source, start, request_timeout, 1, &Arc::new(Gate::new(1))))
     }
 

@@ -7,8 +7,8 @@ use clock::Nanos;
 
 use super::load::Load;
 use super::play::{Play, UNDER_WAY_MAX};
-use super::target::Protocol;
 use super::work::{Op, Random};
+use connection::Protocol;
 
 #[derive(Debug)]
 #[allow(

@@ -14,7 +14,7 @@ use clock::Nanos;
 use super::recorder::Recorder;
 use super::source::Source;
 use super::tally::Tally;
-use super::target::Protocol;
+use connection::Protocol;
 
 #[derive(Debug)]
 pub(super) struct Task {

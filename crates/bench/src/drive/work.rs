@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::script::Expected;
-use super::target::Protocol;
+use connection::Protocol;
 
 /// Groups of connections that start together; over when all of them are done.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,13 +4,8 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-use resp::DecodeError;
 use serde::{Deserialize, Serialize};
 use url::Url;
-
-use super::memcached;
-use super::reply::{self, Parsed};
-use crate::Failure;
 
 /// What a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +55,7 @@ impl Target {
         auth.iter().chain(&select).map(|words| encoded(words)).collect()
     }
 
-    fn from_url(url: &Url) -> Result<Self, Failure> {
+    fn from_url(url: &Url) -> Result<Self, String> {
         let protocol = match url.scheme() {
             "redis" | "valkey" => Protocol::Resp,
             "memcached" => Protocol::Memcached,
@@ -92,17 +87,6 @@ impl Target {
 }
 
 impl Protocol {
-    /// Looks at the reply that `input` starts with.
-    ///
-    /// # Errors
-    /// It is none.
-    pub(super) fn parse(self, input: &[u8]) -> Result<Parsed<'_>, DecodeError> {
-        match self {
-            Self::Resp => reply::parse(input),
-            Self::Memcached => memcached::parse(input),
-        }
-    }
-
     fn scheme(self) -> &'static str {
         match self {
             Self::Resp => "redis",
@@ -120,9 +104,9 @@ impl Protocol {
 }
 
 impl FromStr for Target {
-    type Err = Failure;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Failure> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let url = Url::parse(text).map_err(|error| format!("{error}: use redis://host:port"))?;
         Self::from_url(&url)
     }
@@ -154,7 +138,7 @@ fn encoded(words: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<Target, Failure> {
+    fn parsed(text: &str) -> Result<Target, String> {
         text.parse()
     }
 
