@@ -1,5 +1,6 @@
 //! `evenkeel topology`: reads a definition, and prints what would run or all that is wrong (`check`), or runs it (`run`).
 
+mod builtin;
 mod code;
 mod local;
 pub(crate) mod worker;
@@ -83,14 +84,17 @@ impl Source {
         match flux::read(&text, &Variables { properties: &properties, environment: &environment }) {
             Ok((definition, warnings)) => {
                 say_all(&self.file, &warnings);
-                Ok(definition)
+                let faults = builtin::faults(&definition);
+                if faults.is_empty() { Ok(definition) } else { Err(self.refused(&faults)) }
             }
-            Err(faults) => {
-                say_all(&self.file, &faults);
-                let (count, plural) = (faults.len(), if faults.len() == 1 { "" } else { "s" });
-                Err(Failure::Usage(format!("{} has {count} error{plural}", self.file.display())))
-            }
+            Err(faults) => Err(self.refused(&faults)),
         }
+    }
+
+    fn refused(&self, faults: &[Fault]) -> Failure {
+        say_all(&self.file, faults);
+        let plural = if faults.len() == 1 { "" } else { "s" };
+        Failure::Usage(format!("{} has {} error{plural}", self.file.display(), faults.len()))
     }
 
     fn properties(&self) -> Result<BTreeMap<String, String>, Failure> {
@@ -144,7 +148,7 @@ fn components(plan: &Plan, programs: &[Program]) -> Vec<Vec<String>> {
         let tasks = plan.tasks(id);
         let kind = if component.kind == Kind::Spout { "spout" } else { "bolt" };
         let (count, threads) = (tasks.len().to_string(), component.parallelism.executors.to_string());
-        rows.push(row([&component.id, kind, &count, &threads, &program.command.join(" ")]));
+        rows.push(row([&component.id, kind, &count, &threads, &builtin::shown(&program.command)]));
     }
     rows
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use common::{evenkeel, eventually};
 
@@ -95,6 +95,11 @@ fn run(answer: &str, line: &str) -> (bool, String) {
     let run = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("it starts");
     let log = || std::fs::read_to_string(dir.path().join("log")).expect("it is there");
     eventually("the log has the line", || log().contains(line));
+    interrupted(run)
+}
+
+/// Ends a run as Ctrl-C does; whether it was finished, and what was printed.
+fn interrupted(run: Child) -> (bool, String) {
     let pid = libc::pid_t::try_from(run.id()).expect("a process");
     // SAFETY: the process is a child that was not waited for.
     #[expect(unsafe_code, reason = "a signal as Ctrl-C sends it")]
@@ -134,4 +139,86 @@ fn what_is_under_way_is_finished_before_the_end() {
     let (source, sink) = (numbers("source"), numbers("sink"));
     assert_eq!((source[0], source[2], source[4]), (sink[1], sink[2], 0), "{figures}");
     assert!(sink[2] >= 100 && sink[3] == 0, "{figures}");
+}
+
+/// A definition with components of this program; `{}` is the command of the bolt `count`, `sink` that of the sink.
+fn builtins(count: &str, sink: &str) -> String {
+    let class = "org.apache.storm.flux.wrappers";
+    format!(
+        "\
+name: built-in
+spouts:
+- id: source
+  className: {class}.spouts.FluxShellSpout
+  constructorArgs: [[evenkeel, component, generator, --count, \"1000\", --distinct, \"7\"], [number, text]]
+bolts:
+- id: count
+  className: {class}.bolts.FluxShellBolt
+  constructorArgs:
+  - [{count}]
+  - [text, count]
+- id: sink
+  className: {class}.bolts.FluxShellBolt
+  constructorArgs:
+  - [{sink}]
+  - [nothing]
+streams:
+- {{from: source, to: count, grouping: {{type: FIELDS, args: [text]}}}}
+- {{from: count, to: sink, grouping: {{type: SHUFFLE}}}}
+"
+    )
+}
+
+#[test]
+fn components_of_this_program_are_checked_with_their_places() {
+    let text = builtins(
+        "evenkeel, component, count, --by, txt",
+        "evenkeel, component, key-sink, HSTE, counts, \"{text}\", \"{count}\"",
+    );
+    let expected = "\
+x.yaml:10:5: error: `count` reads the field `txt`, which stream `default` of `source` does not have (did you mean `text`?)
+x.yaml:15:5: error: `key-sink`: `HSTE` is no command of this sink (did you mean `HSET`?): there are SET, DEL, INCRBY, INCRBYFLOAT, HSET, HINCRBY, HINCRBYFLOAT, SADD, ZADD, ZINCRBY, PFADD, RPUSH
+evenkeel: x.yaml has 2 errors
+";
+    assert_eq!(check(&text, &[]), (Some(2), String::new(), expected.into()));
+    let text = builtins(
+        "evenkeel, component, count, --by, text",
+        "evenkeel, component, key-sink, SET, \"{text}\", \"{count}\", --url, \"redis://me:secret@127.0.0.1:1\"",
+    );
+    let (status, described, _) = check(&text, &[]);
+    assert!(status == Some(0) && described.contains("--url redis://127.0.0.1:1"), "{described}");
+    assert!(!described.contains("secret"), "{described}");
+}
+
+#[test]
+fn components_of_this_program_change_keys_of_a_server() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = common::Server::start(&dir.path().join("data"), &[]);
+    let url = format!("redis://127.0.0.1:{}", server.port);
+    let text = builtins(
+        "evenkeel, component, count, --by, text",
+        &format!(
+            "evenkeel, component, key-sink, HSET, counts, \"{{text}}\", \"{{count}}\", --url, \"{url}\""
+        ),
+    );
+    std::fs::write(dir.path().join("x.yaml"), text).expect("it is written");
+    let mut command = evenkeel();
+    command.args(["topology", "run", "x.yaml", "--local"]).current_dir(dir.path());
+    let errors = std::fs::File::create(dir.path().join("log")).expect("it is made");
+    let run = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("it starts");
+    let counts = || match server.call(&["HVALS", "counts"]) {
+        resp::Value::Array(counts) => counts,
+        other => panic!("{other:?}"),
+    };
+    let total = || -> u64 {
+        let number = |count| match count {
+            resp::Value::Bulk(text) => String::from_utf8(text).expect("text").parse().expect("a number"),
+            other => panic!("{other:?}"),
+        };
+        counts().into_iter().map(number).collect::<Vec<u64>>().iter().sum()
+    };
+    eventually("all are counted", || total() == 1_000);
+    assert_eq!(counts().len(), 7);
+    let (is_finished, figures) = interrupted(run);
+    assert!(is_finished, "{figures}");
 }

@@ -36,6 +36,7 @@ pub(crate) fn read(node: &Node, kind: Kind, faults: &mut Faults) -> Option<Verte
     let is_known = check_class(&form, kind, faults);
     let mut shell = Shell { streams: Vec::new(), config: Map::new() };
     let command = shell.construct(&form, faults);
+    let place = command.as_ref().map_or(form.place, |(_, place)| *place);
     for method in form.list("configMethods", faults) {
         shell.call(method, faults);
     }
@@ -46,7 +47,7 @@ pub(crate) fn read(node: &Node, kind: Kind, faults: &mut Faults) -> Option<Verte
         Kind::Bolt => Component::bolt(id, Vec::new(), shell.streams),
     };
     (component.parallelism, component.tick_interval) = (parallelism, tick_interval);
-    let program = Program { command: command?, config: shell.config };
+    let program = Program { command: command?.0, place, config: shell.config };
     Some(Vertex { place: form.place_of("id"), component, program })
 }
 
@@ -103,8 +104,8 @@ struct Shell {
 }
 
 impl Shell {
-    /// The constructor: the command, and the fields of the default stream if there are any.
-    fn construct(&mut self, form: &Form<'_>, faults: &mut Faults) -> Option<Vec<String>> {
+    /// The constructor: the command with its place, and the fields of the default stream if there are any.
+    fn construct(&mut self, form: &Form<'_>, faults: &mut Faults) -> Option<(Vec<String>, Place)> {
         let node = form.need("constructorArgs", faults)?;
         let arguments = form::list(node, "constructorArgs", faults)?;
         let [command, fields @ ..] = arguments else {
@@ -126,7 +127,7 @@ impl Shell {
             faults.error(command.place, "the command is empty: it must begin with a program");
             return None;
         }
-        Some(words)
+        Some((words, command.place))
     }
 
     fn call(&mut self, node: &Node, faults: &mut Faults) {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use topology::Plan;
 
+use crate::fault::Place;
+
 /// What a file says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
@@ -21,6 +23,8 @@ pub struct Definition {
 pub struct Program {
     /// The command with its arguments; at least one word.
     pub command: Vec<String>,
+    /// Where the command is in the file.
+    pub place: Place,
     /// What this component alone is told as its configuration; goes before that of the topology.
     pub config: Map<String, Value>,
 }

@@ -57,11 +57,18 @@ pub fn read(text: &str, variables: &Variables<'_>) -> Result<(Definition, Vec<Fa
     let definition = tree::parse(&text)
         .map_err(|fault| faults.push(fault))
         .ok()
-        .and_then(|root| document::read(&root, variables, &mut faults));
+        .and_then(|root| document::read(&root, variables, &mut faults))
+        .map(|definition| with_places(definition, &origin));
     let (mut warnings, mut errors) = faults.split();
     warnings.iter_mut().chain(&mut errors).for_each(|fault| fault.place = origin.of(fault.place));
     match definition {
         Some(definition) if errors.is_empty() => Ok((definition, warnings)),
         _ => Err(errors),
     }
+}
+
+/// The definition with places in the file as it was written.
+fn with_places(mut definition: Definition, origin: &substitute::Origin) -> Definition {
+    definition.programs.iter_mut().for_each(|program| program.place = origin.of(program.place));
+    definition
 }

@@ -84,6 +84,20 @@ pub struct TupleId {
     item: u32,
 }
 
+impl TupleId {
+    /// The tuple of this number, for who runs bolts without a [`BoltTask`].
+    #[must_use]
+    pub fn numbered(number: u64) -> Self {
+        Self { parcel: number, item: 0 }
+    }
+
+    /// The number that it was made with.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.parcel
+    }
+}
+
 /// What the component is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use fault::Fault;
-pub use out::{BoltOut, Outgoing, SpoutOut};
+pub use out::{BoltOut, BoltSink, Outgoing, SpoutOut, SpoutSink};
 pub use tuple::{FieldError, FieldRef, Tuple};
 
 use crate::ids::{ComponentId, TaskId};

@@ -1,4 +1,5 @@
-//! From a definition to a program of the core: each component is a child that speaks Storm's multilang protocol.
+//! From a definition to a program of the core: a component of this program is run as it is, each other one is a child that speaks
+//! Storm's multilang protocol.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use shell::{Limits, ShellBolt, ShellSpout, Spec};
 use topology::builder::{Code, Factory, Program};
 use topology::definition::Kind;
 
+use super::builtin;
 use crate::failure::Failure;
 
 /// The program of `definition`, called `name`, whose components run in `folder`.
@@ -28,6 +30,10 @@ pub(super) fn program(definition: &Definition, name: &str, folder: &Path) -> Res
 fn code(definition: &Definition, name: &str, folder: &Path) -> Code {
     let mut code = Code::default();
     for ((_, component), program) in definition.plan.components().zip(&definition.programs) {
+        if let Some(factory) = builtin::factory(program) {
+            code.components.insert(component.id.clone(), factory);
+            continue;
+        }
         let spec = spec(definition, name, program, folder.to_owned());
         let factory = match component.kind {
             Kind::Spout => Factory::spout(move || ShellSpout::new(spec.clone())),

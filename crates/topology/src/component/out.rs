@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Fault;
+use crate::anchor::Nack;
 use crate::bolt::{BoltTask, TupleId};
 use crate::definition::DEFAULT_STREAM;
 use crate::ids::{ComponentId, StreamId, TaskId};
@@ -13,12 +14,60 @@ use crate::tracker::Position;
 use crate::value::Value;
 use crate::values::Values;
 
+/// Where a bolt's tuples go: its task in the core, or whoever else runs bolts.
+pub trait BoltSink: std::fmt::Debug {
+    /// Emits a tuple.
+    ///
+    /// # Errors
+    /// The definition does not allow it; nothing was emitted.
+    fn emit(
+        &mut self,
+        stream: StreamId,
+        values: Values,
+        anchors: &[TupleId],
+        direct: Option<TaskId>,
+    ) -> Result<(), Misuse>;
+
+    /// The tasks that got what was emitted last.
+    fn targets(&self) -> &[TaskId];
+
+    /// A tuple is finished.
+    ///
+    /// # Errors
+    /// It was acknowledged or failed before.
+    fn ack(&mut self, tuple: TupleId) -> Result<(), Misuse>;
+
+    /// A tuple is given up.
+    ///
+    /// # Errors
+    /// It was acknowledged or failed before.
+    fn fail(&mut self, tuple: TupleId, error: &str, nack: Nack) -> Result<(), Misuse>;
+
+    /// The time-out of a tuple begins anew.
+    ///
+    /// # Errors
+    /// It was acknowledged or failed before.
+    fn extend(&mut self, tuple: TupleId) -> Result<(), Misuse>;
+}
+
+/// What says how much a spout may emit: its task in the core, or whoever else runs spouts.
+pub trait SpoutSink: std::fmt::Debug {
+    /// How many tuples it may be asked for now.
+    fn room(&self) -> u32;
+
+    /// Whether the definition allows such a tuple.
+    ///
+    /// # Errors
+    /// It does not.
+    fn verify(&self, stream: StreamId, values: &Values) -> Result<(), Misuse>;
+}
+
 /// Takes what a bolt emits, and what it says of tuples.
 #[derive(Debug)]
 pub struct BoltOut<'a> {
     plan: &'a Plan,
     component: ComponentId,
-    task: &'a mut BoltTask,
+    task: &'a mut dyn BoltSink,
     input: Option<TupleId>,
 }
 
@@ -40,7 +89,7 @@ pub struct Outgoing<'a> {
 pub struct SpoutOut<'a> {
     plan: &'a Plan,
     component: ComponentId,
-    task: &'a SpoutTask,
+    task: &'a dyn SpoutSink,
     emissions: &'a mut VecDeque<Emission>,
 }
 
@@ -49,7 +98,7 @@ impl<'a> BoltOut<'a> {
     pub fn new(
         plan: &'a Plan,
         component: ComponentId,
-        task: &'a mut BoltTask,
+        task: &'a mut dyn BoltSink,
         input: Option<TupleId>,
     ) -> Self {
         Self { plan, component, task, input }
@@ -118,7 +167,7 @@ impl<'a> SpoutOut<'a> {
     pub fn new(
         plan: &'a Plan,
         component: ComponentId,
-        task: &'a SpoutTask,
+        task: &'a dyn SpoutSink,
         emissions: &'a mut VecDeque<Emission>,
     ) -> Self {
         Self { plan, component, task, emissions }
@@ -169,4 +218,42 @@ fn stream(plan: &Plan, component: ComponentId, name: &str) -> Result<StreamId, M
         let component = plan.component(component).id.clone();
         Misuse::UnknownStream { component, stream: name.to_owned() }
     })
+}
+
+impl BoltSink for BoltTask {
+    fn emit(
+        &mut self,
+        stream: StreamId,
+        values: Values,
+        anchors: &[TupleId],
+        direct: Option<TaskId>,
+    ) -> Result<(), Misuse> {
+        self.emit(stream, values, anchors, direct)
+    }
+
+    fn targets(&self) -> &[TaskId] {
+        self.targets()
+    }
+
+    fn ack(&mut self, tuple: TupleId) -> Result<(), Misuse> {
+        self.ack(tuple)
+    }
+
+    fn fail(&mut self, tuple: TupleId, error: &str, nack: Nack) -> Result<(), Misuse> {
+        self.fail(tuple, error, nack)
+    }
+
+    fn extend(&mut self, tuple: TupleId) -> Result<(), Misuse> {
+        self.extend(tuple)
+    }
+}
+
+impl SpoutSink for SpoutTask {
+    fn room(&self) -> u32 {
+        self.room()
+    }
+
+    fn verify(&self, stream: StreamId, values: &Values) -> Result<(), Misuse> {
+        self.verify(stream, values)
+    }
 }

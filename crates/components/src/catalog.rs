@@ -1,0 +1,172 @@
+//! The table of components, and a command that names one of them.
+
+use topology::builder::Factory;
+use topology::definition::{DEFAULT_STREAM, Kind, Stream};
+use topology::nearest::nearest;
+
+use crate::arguments::{Arguments, hint};
+use crate::row::{Emits, Made, Row, URL};
+use crate::{counting, generator, key_sink, stream_spout};
+
+/// A command that names a component of the table.
+#[derive(Clone, Debug)]
+pub struct Builtin {
+    row: &'static Row,
+    made: Made,
+}
+
+/// Where a component is in a definition.
+#[derive(Clone, Debug)]
+pub struct Shape<'a> {
+    /// What it is declared as.
+    pub kind: Kind,
+    /// The streams that it reads, with who emits them.
+    pub inputs: Vec<(&'a str, &'a Stream)>,
+    /// The streams that it declares.
+    pub outputs: &'a [Stream],
+}
+
+impl Builtin {
+    /// The words of `command` after `evenkeel component`, if it begins with them: then it is run in this process.
+    #[must_use]
+    pub fn words(command: &[String]) -> Option<&[String]> {
+        match command {
+            [program, word, rest @ ..] if program == PROGRAM && word == WORD => Some(rest),
+            _ => None,
+        }
+    }
+
+    /// The component that `words` name; what an option may leave open is looked up in `environment`.
+    ///
+    /// # Errors
+    /// There is no such component, or an argument does not fit.
+    pub fn read(words: &[String], environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let names = || ROWS.iter().map(|row| row.name);
+        let Some((name, given)) = words.split_first() else {
+            return Err(format!(
+                "no component is named: there are {}",
+                names().collect::<Vec<_>>().join(", ")
+            ));
+        };
+        let row = ROWS
+            .iter()
+            .find(|row| row.name == name)
+            .ok_or_else(|| format!("there is no component `{name}`{}", hint(nearest(name, names()))))?;
+        let of_row = |error: String| format!("`{name}`: {error}");
+        let mut arguments = Arguments::read(&row.signature, given).map_err(of_row)?;
+        if row.signature.options.iter().any(|option| option.name == URL) {
+            let url = environment(URL_VARIABLE).unwrap_or_else(|| URL_DEFAULT.to_owned());
+            arguments.set_default(URL, url);
+        }
+        let made = (row.make)(&arguments).map_err(of_row)?;
+        Ok(Self { row, made })
+    }
+
+    /// Whether it is a spout.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self.made.factory {
+            Factory::Spout(_) => Kind::Spout,
+            Factory::Bolt(_) => Kind::Bolt,
+        }
+    }
+
+    /// What makes its instances.
+    #[must_use]
+    pub fn factory(&self) -> Factory {
+        self.made.factory.clone()
+    }
+
+    /// What does not fit between it and its place in a definition.
+    #[must_use]
+    pub fn misfits(&self, shape: &Shape<'_>) -> Vec<String> {
+        let (name, mut misfits) = (self.row.name, Vec::new());
+        if self.kind() != shape.kind {
+            let words = |kind| if kind == Kind::Spout { "a spout" } else { "a bolt" };
+            misfits.push(format!("`{name}` is {}, and here is {}", words(self.kind()), words(shape.kind)));
+            return misfits;
+        }
+        for field in &self.made.reads {
+            for (from, stream) in shape.inputs.iter().filter(|(_, stream)| !stream.fields.contains(field)) {
+                let nearest = hint(nearest(field, stream.fields.iter().map(String::as_str)));
+                let id = &stream.id;
+                misfits.push(format!(
+                    "`{name}` reads the field `{field}`, which stream `{id}` of `{from}` does not have{nearest}"
+                ));
+            }
+        }
+        let Emits::Values(counts, what) = &self.made.emits else { return misfits };
+        for stream in shape.outputs {
+            let (id, count) = (&stream.id, stream.fields.len());
+            if id != DEFAULT_STREAM {
+                misfits.push(format!("`{name}` emits on the stream `default` alone, nothing on `{id}`"));
+            } else if !counts.contains(&count) {
+                misfits.push(format!("`{name}` emits {what}, and {count} fields are declared"));
+            }
+        }
+        misfits
+    }
+}
+
+/// All components, in the order of the manual.
+pub const ROWS: &[Row] = &[stream_spout::ROW, generator::ROW, counting::COUNT, counting::SUM, key_sink::ROW];
+
+const PROGRAM: &str = "evenkeel";
+const WORD: &str = "component";
+const URL_VARIABLE: &str = "EVENKEEL_URL";
+const URL_DEFAULT: &str = "redis://127.0.0.1:6379";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Builtin, String> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        Builtin::read(&words, &|_| None)
+    }
+
+    #[test]
+    fn command_of_this_program_is_recognized_and_others_are_not() {
+        let command = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+        let own = command("evenkeel component count --by word");
+        assert_eq!(Builtin::words(&own).map(<[String]>::len), Some(3));
+        assert!(Builtin::words(&command("python3 component.py")).is_none());
+        assert!(Builtin::words(&command("evenkeel serve")).is_none());
+    }
+
+    #[test]
+    fn unknown_component_is_refused_with_the_nearest() {
+        let error = read("stream-spot orders").expect_err("refused");
+        assert_eq!(error, "there is no component `stream-spot` (did you mean `stream-spout`?)");
+        assert!(read("").expect_err("refused").contains("there are stream-spout, generator"));
+        assert_eq!(
+            read("count --bye word").expect_err("refused"),
+            "`count`: unknown option `--bye` (did you mean `--by`?)"
+        );
+    }
+
+    #[test]
+    fn wrong_server_is_refused_wherever_it_comes_from() {
+        let words = ["stream-spout".to_owned(), "orders".to_owned()];
+        let error = Builtin::read(&words, &|name| (name == "EVENKEEL_URL").then(|| "http://x".to_owned()));
+        assert!(error.expect_err("refused").contains("is no scheme of a server"));
+    }
+
+    #[test]
+    fn fields_that_do_not_fit_are_named() {
+        let count = read("count --by word").expect("it is right");
+        let input = Stream::default_with(&["wort", "n"]);
+        let outputs = [Stream::default_with(&["word"]), Stream::default_with(&["a"]).named("late")];
+        let mut shape = Shape { kind: Kind::Bolt, inputs: vec![("split", &input)], outputs: &outputs };
+        assert_eq!(
+            count.misfits(&shape),
+            [
+                "`count` reads the field `word`, which stream `default` of `split` does not have (did you mean `wort`?)",
+                "`count` emits the value and its count, and 1 fields are declared",
+                "`count` emits on the stream `default` alone, nothing on `late`",
+            ]
+        );
+        shape.kind = Kind::Spout;
+        assert_eq!(count.misfits(&shape), ["`count` is a bolt, and here is a spout"]);
+    }
+}

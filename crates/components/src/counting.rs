@@ -1,0 +1,207 @@
+//! `count` and `sum`: a number for each value of a field, in memory or in a hash of the server.
+//!
+//! In memory numbers begin at 0 with each start of the task. In a hash they are kept, and any client reads them; a tuple that is tried again
+//! may count twice.
+
+use std::collections::HashMap;
+
+use resp::Value as Reply;
+use topology::builder::Factory;
+use topology::component::{Bolt, BoltOut, Fault, Outcome, Tuple};
+use topology::value::Value;
+use topology::values::Values;
+
+use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::asking::{self, Ask, Asking, PIPELINE, Server, URL_OPTION};
+use crate::convert::append_field;
+use crate::convert::{number, number_value, text_value};
+use crate::row::{Emits, Made, Row};
+
+/// What is added up for which values.
+#[derive(Clone, Debug)]
+struct Adding {
+    by: String,
+    /// The field with the number to add; `None`: 1.
+    field: Option<String>,
+}
+
+/// In memory.
+#[derive(Debug)]
+struct Memory {
+    adding: Adding,
+    keys_max: usize,
+    totals: HashMap<Vec<u8>, f64>,
+}
+
+/// In a hash.
+#[derive(Clone, Debug)]
+struct Hash {
+    adding: Adding,
+    key: Vec<u8>,
+}
+
+impl Adding {
+    /// The value of the field `by`, and what is added to its number.
+    fn read(&self, tuple: &Tuple<'_>) -> Result<(Vec<u8>, f64), Fault> {
+        let mut value = Vec::new();
+        append_field(tuple, &self.by, &mut value)?;
+        let Some(field) = &self.field else { return Ok((value, 1.0)) };
+        Ok((value, number(tuple, field)?))
+    }
+}
+
+impl Bolt for Memory {
+    fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        let (value, added) = self.adding.read(tuple)?;
+        if self.totals.len() >= self.keys_max && !self.totals.contains_key(&value) {
+            let most = self.keys_max;
+            return Err(Fault::fatal(format!(
+                "there are {most} different values: --keys-max allows no more"
+            )));
+        }
+        let total = self.totals.entry(value.clone()).or_default();
+        *total += added;
+        out.emit(&[text_value(&value), number_value(*total)])?;
+        Ok(Outcome::Ack)
+    }
+}
+
+impl Ask for Hash {
+    type Kept = Vec<u8>;
+
+    fn request(&mut self, tuple: &Tuple<'_>, out: &mut Vec<u8>) -> Result<Vec<u8>, Fault> {
+        let (value, added) = self.adding.read(tuple)?;
+        let (command, number) = match number_value(added) {
+            Value::Int(added) if self.adding.field.is_none() => (&b"HINCRBY"[..], added.to_string()),
+            _ => (&b"HINCRBYFLOAT"[..], added.to_string()),
+        };
+        resp::encode_command(out, &[command, &self.key, &value, number.as_bytes()]);
+        Ok(value)
+    }
+
+    fn reply(&mut self, value: Vec<u8>, reply: Reply) -> Result<Option<Values>, Fault> {
+        let total = match reply {
+            Reply::Integer(total) => Value::Int(total),
+            Reply::Bulk(text) => {
+                let total = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+                number_value(total.ok_or_else(|| Fault::new("the server answered no number"))?)
+            }
+            other => return Err(Fault::new(format!("the server answered {other:?}"))),
+        };
+        asking::values(&[text_value(&value), total])
+    }
+}
+
+fn make(arguments: &Arguments, name: &str, field: Option<&str>) -> Result<Made, String> {
+    let by = arguments.text("--by").ok_or("`--by` is missing: the field whose values are told apart")?;
+    let field =
+        field.map(|option| arguments.text(option).ok_or("`--field` is missing: the field with the number"));
+    let field = field.transpose()?.map(str::to_owned);
+    let adding = Adding { by: by.to_owned(), field };
+    let reads = std::iter::once(by.to_owned()).chain(adding.field.clone()).collect();
+    let factory = match arguments.text("--prefix") {
+        Some(prefix) => {
+            let (server, key) = (Server::read(arguments)?, format!("{prefix}{name}").into_bytes());
+            let hash = Hash { adding, key };
+            Factory::bolt(move || Asking::new(hash.clone(), server.clone()))
+        }
+        None => {
+            let keys_max = arguments.number("--keys-max").unwrap_or_default() as usize;
+            Factory::bolt(move || Memory { adding: adding.clone(), keys_max, totals: HashMap::new() })
+        }
+    };
+    let what = if name == "count" { "the value and its count" } else { "the value and its sum" };
+    Ok(Made { factory, reads, emits: Emits::Values(2..=2, what) })
+}
+
+const BY: Opt =
+    Opt { name: "--by", value: Kind::Text, default: "", what: "field whose values are told apart; needed" };
+const PREFIX: Opt = Opt {
+    name: "--prefix",
+    value: Kind::Text,
+    default: "",
+    what: "numbers are in the hash of this prefix and the component's name, `count` or `sum`; without it in memory",
+};
+const KEYS_MAX: Opt = Opt {
+    name: "--keys-max",
+    value: Kind::Number(1, 100_000_000),
+    default: "1000000",
+    what: "different values in the memory of a task; a tuple with one more is a dead letter",
+};
+
+/// The row of `count`.
+pub(crate) const COUNT: Row = Row {
+    name: "count",
+    what: "counts tuples by the values of a field; emits the value and its count",
+    signature: Signature {
+        words: "",
+        words_count: (0, 0),
+        options: &[BY, PREFIX, KEYS_MAX, URL_OPTION, PIPELINE],
+    },
+    make: |arguments| make(arguments, "count", None),
+};
+
+/// The row of `sum`.
+pub(crate) const SUM: Row = Row {
+    name: "sum",
+    what: "adds a field up by the values of another one; emits the value and its sum",
+    signature: Signature {
+        words: "",
+        words_count: (0, 0),
+        options: &[
+            BY,
+            Opt { name: "--field", value: Kind::Text, default: "", what: "field with the number; needed" },
+            PREFIX,
+            KEYS_MAX,
+            URL_OPTION,
+            PIPELINE,
+        ],
+    },
+    make: |arguments| make(arguments, "sum", Some("--field")),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Stand, made, tuple};
+
+    fn adding(field: Option<&str>) -> Adding {
+        Adding { by: "word".to_owned(), field: field.map(str::to_owned) }
+    }
+
+    #[test]
+    fn counts_and_sums_are_told_for_each_value() {
+        let memory = |field| Memory { adding: adding(field), keys_max: 2, totals: HashMap::new() };
+        let mut stand = Stand::bolt(memory(None), &["word"], &["word", "count"]);
+        for word in ["a", "b", "a", "c"] {
+            stand.execute(&[Value::from(word)]);
+        }
+        assert_eq!(stand.record.emitted, [["a", "1"], ["b", "1"], ["a", "2"]]);
+        assert!(stand.record.failed[0].1.contains("--keys-max"), "{:?}", stand.record.failed);
+        let mut stand = Stand::bolt(memory(Some("n")), &["word", "n"], &["word", "sum"]);
+        for n in [Value::from(2), Value::from("1.5"), Value::from(0.5), Value::from("x")] {
+            stand.execute(&[Value::from("a"), n]);
+        }
+        assert_eq!(stand.record.emitted, [["a", "2"], ["a", "3.5"], ["a", "4"]]);
+        assert_eq!(stand.record.failed[0].1, "field `n` is no number: `x`");
+    }
+
+    #[test]
+    fn hash_is_asked_and_its_answer_is_emitted() {
+        let mut hash = Hash { adding: adding(None), key: b"w:count".to_vec() };
+        let mut out = Vec::new();
+        let kept =
+            tuple(&["word"], &[Value::from("a")], |tuple| hash.request(tuple, &mut out)).expect("it fits");
+        assert_eq!(out, b"*4\r\n$7\r\nHINCRBY\r\n$7\r\nw:count\r\n$1\r\na\r\n$1\r\n1\r\n");
+        let emitted = hash.reply(kept, Reply::Integer(5)).expect("a number").expect("a tuple");
+        assert_eq!(emitted, Values::encode(&[Value::from("a"), Value::from(5)]).expect("they fit"));
+        assert!(hash.reply(Vec::new(), Reply::Null).is_err());
+    }
+
+    #[test]
+    fn options_that_are_needed_are_asked_for() {
+        assert!(made(&COUNT, "").expect_err("refused").contains("`--by` is missing"));
+        assert!(made(&SUM, "--by word").expect_err("refused").contains("`--field` is missing"));
+        assert_eq!(made(&SUM, "--by word --field n").expect("right").reads, ["word", "n"]);
+    }
+}

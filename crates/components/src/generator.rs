@@ -1,0 +1,195 @@
+//! `generator`: numbered tuples with a text of random letters; equal options give equal tuples.
+//!
+//! A task of `n` emits every `n`-th number, so all tasks together emit each number once. A new start begins at 0 again.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::{Clock, Nanos, SystemClock};
+use topology::builder::Factory;
+use topology::component::{Context, Fault, Next, Spout, SpoutOut};
+use topology::random::Random;
+use topology::tracker::Position;
+use topology::value::Value;
+
+use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::row::{Emits, Made, Row};
+
+/// What it generates.
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    /// Tuples of all tasks.
+    count: Option<u64>,
+    /// Tuples a second of all tasks.
+    rate: Option<u64>,
+    size_bytes: usize,
+    distinct: Option<u64>,
+    seed: u64,
+}
+
+struct Generator {
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    start: Nanos,
+    /// The next number, and the step to the one after it.
+    next: u64,
+    step: u64,
+    /// Fields of its stream.
+    fields: usize,
+    text: String,
+}
+
+impl Generator {
+    fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
+        let start = clock.now();
+        Self { settings, clock, start, next: 0, step: 1, fields: 2, text: String::new() }
+    }
+
+    /// When the next tuple is due, from the start on.
+    fn due(&self) -> Duration {
+        let Some(rate) = self.settings.rate else { return Duration::ZERO };
+        Duration::from_nanos((u128::from(self.next) * 1_000_000_000 / u128::from(rate)) as u64)
+    }
+
+    fn fill_text(&mut self) {
+        let Settings { size_bytes, distinct, seed, .. } = self.settings;
+        let number = distinct.map_or(self.next, |distinct| self.next % distinct);
+        let mut random = Random::new(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        self.text.clear();
+        while self.text.len() < size_bytes {
+            let mut bits = random.bits();
+            for _ in 0..LETTERS_OF_BITS.min(size_bytes - self.text.len()) {
+                self.text.push(char::from(b'a' + (bits % 26) as u8));
+                bits /= 26;
+            }
+        }
+    }
+}
+
+impl Spout for Generator {
+    fn open(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        (self.next, self.step) = (u64::from(context.place()), u64::from(context.tasks()));
+        let streams = &context.plan().component(context.component()).streams;
+        self.fields = streams.first().map_or(2, |stream| stream.fields.len());
+        self.start = self.clock.now();
+        Ok(())
+    }
+
+    fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
+        let now = self.clock.now().since(self.start);
+        for _ in 0..out.room().max(1) {
+            if self.settings.count.is_some_and(|count| self.next >= count) {
+                return Ok(Next::Woken);
+            }
+            if let Some(wait) = self.due().checked_sub(now).filter(|wait| !wait.is_zero()) {
+                return Ok(Next::After(wait));
+            }
+            self.fill_text();
+            let (number, text) = (Value::Int(self.next as i64), Value::Str(self.text.as_str().into()));
+            let values = if self.fields == 1 { vec![text] } else { vec![number, text] };
+            out.emit(Position(u128::from(self.next)), &values)?;
+            self.next += self.step;
+        }
+        Ok(Next::Now)
+    }
+}
+
+impl fmt::Debug for Generator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generator").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+fn make(arguments: &Arguments) -> Result<Made, String> {
+    let settings = Settings {
+        count: arguments.number("--count"),
+        rate: arguments.number("--rate"),
+        size_bytes: arguments.number("--size").unwrap_or_default() as usize,
+        distinct: arguments.number("--distinct"),
+        seed: arguments.number("--seed").unwrap_or_default(),
+    };
+    let factory = Factory::spout(move || Generator::new(settings, Arc::new(SystemClock)));
+    Ok(Made {
+        factory,
+        reads: Vec::new(),
+        emits: Emits::Values(1..=2, "a number and a text, or the text alone"),
+    })
+}
+
+/// 26 to the power of 13 is less than 2 to the power of 64.
+const LETTERS_OF_BITS: usize = 13;
+const OPTIONS: &[Opt] = &[
+    Opt {
+        name: "--count",
+        value: Kind::Number(1, 1 << 50),
+        default: "",
+        what: "tuples of all tasks; without it there is no end",
+    },
+    Opt {
+        name: "--rate",
+        value: Kind::Number(1, 100_000_000),
+        default: "",
+        what: "tuples a second of all tasks; without it as many as are taken",
+    },
+    Opt { name: "--size", value: Kind::Number(1, 1 << 20), default: "16", what: "bytes of the text" },
+    Opt {
+        name: "--distinct",
+        value: Kind::Number(1, 1 << 50),
+        default: "",
+        what: "different texts; without it each is different",
+    },
+    Opt {
+        name: "--seed",
+        value: Kind::Number(0, u64::MAX),
+        default: "1",
+        what: "another seed gives other texts",
+    },
+];
+
+/// Its row of the table.
+pub(crate) const ROW: Row = Row {
+    name: "generator",
+    what: "emits numbered tuples with a random text",
+    signature: Signature { words: "", words_count: (0, 0), options: OPTIONS },
+    make,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Stand;
+    use clock::{SimClock, UnixMs};
+
+    fn texts(emitted: &[(u128, Vec<String>)]) -> Vec<&str> {
+        emitted.iter().map(|(_, values)| values[1].as_str()).collect()
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_tuples_and_there_are_as_many_different_ones_as_asked_for() {
+        let settings = Settings { count: Some(7), rate: None, size_bytes: 20, distinct: Some(3), seed: 5 };
+        let run = || {
+            let mut stand = Stand::spout(Generator::new(settings, Arc::new(SystemClock)), &["n", "text"]);
+            stand.ask();
+            assert_eq!(stand.ask(), Next::Woken);
+            stand.emitted
+        };
+        let emitted = run();
+        assert_eq!(emitted, run());
+        let numbers: Vec<&str> = emitted.iter().map(|(_, values)| values[0].as_str()).collect();
+        assert_eq!(numbers, ["0", "1", "2", "3", "4", "5", "6"]);
+        let texts = texts(&emitted);
+        assert!(texts[0] == texts[3] && texts[0] != texts[1] && texts.iter().all(|text| text.len() == 20));
+    }
+
+    #[test]
+    fn rate_is_kept_by_asking_to_be_called_later() {
+        let clock = Arc::new(SimClock::new(UnixMs(0)));
+        let settings = Settings { count: None, rate: Some(10), size_bytes: 1, distinct: None, seed: 1 };
+        let mut stand =
+            Stand::spout(Generator::new(settings, Arc::clone(&clock) as Arc<dyn Clock>), &["n", "t"]);
+        assert_eq!((stand.ask(), stand.emitted.len()), (Next::After(Duration::from_millis(100)), 1));
+        clock.advance(Duration::from_millis(250));
+        assert_eq!((stand.ask(), stand.emitted.len()), (Next::After(Duration::from_millis(50)), 3));
+    }
+}

@@ -1,0 +1,38 @@
+//! Ready-made components of topologies: what a definition names as the command `["evenkeel", "component", NAME, ...]`.
+//!
+//! ```text
+//!  command -> Builtin (checked: arguments, fields) -> Factory of topology::Spout or topology::Bolt
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`catalog`] | the table of components; a command that names one; whether it fits its streams |
+//! | [`arguments`], `row` | options with their bounds, as a table that errors are made from; a row of the table of components |
+//! | `stream_spout` | entries of a stream, by a consumer group |
+//! | `generator` | tuples out of nothing, for tests and measurements |
+//! | `asking` | what all bolts do that ask a server for each tuple: pipelines, replies, lost connections |
+//! | `key_sink`, `template`, `convert` | commands on keys, made from fields; values as text and numbers |
+//! | `counting` | counts and sums, in memory or in keys |
+//!
+//! Invariants
+//!   1. A tuple is acknowledged when the server has said that it did what the tuple asks for, and an entry of a stream when its tuple is.
+//!   2. No call waits for a server: connections have threads of their own. All that waits has a bound.
+//!   3. A lost connection is no tuple's fault: its tuples are tried again, and the attempt does not count.
+//!
+//! Out of scope: what runs components (`worker`), processes that speak multilang (`shell`).
+
+pub mod arguments;
+mod asking;
+pub mod catalog;
+mod convert;
+mod counting;
+mod generator;
+mod key_sink;
+mod row;
+mod stream_spout;
+mod template;
+#[cfg(test)]
+mod testing;
+
+pub use catalog::{Builtin, Shape};
+pub use row::Row;

@@ -1,0 +1,40 @@
+//! A row of the table of components: what a component takes, and what it is made of.
+
+use std::ops::RangeInclusive;
+
+use topology::builder::Factory;
+
+use crate::arguments::{Arguments, Signature};
+
+/// A component of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub what: &'static str,
+    /// What it takes.
+    pub signature: Signature,
+    pub(crate) make: fn(&Arguments) -> Result<Made, String>,
+}
+
+/// What a row makes of arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) factory: Factory,
+    /// Fields that each of its input streams must have.
+    pub(crate) reads: Vec<String>,
+    pub(crate) emits: Emits,
+}
+
+/// What a component emits on its default stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Emits {
+    /// Nothing.
+    Nothing,
+    /// So many values, and what they are.
+    Values(RangeInclusive<usize>, &'static str),
+}
+
+/// The option that names a server.
+pub(crate) const URL: &str = "--url";

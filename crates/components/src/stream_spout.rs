@@ -1,0 +1,294 @@
+//! `stream-spout`: the entries of a stream, read as a consumer of a group.
+//!
+//! ```text
+//!  reader (a connection): group -> own pending -> claim -> new -> new ...        entries wait here, then they are emitted
+//!  settler (another one): XACK of tuples that are acknowledged, many at a time   nothing is XACKed before
+//! ```
+//!
+//! Invariants
+//!   1. An entry is acknowledged to the server after its tuple is: so it is never lost, and it may be emitted again after a crash.
+//!   2. An entry that this task has, or has not yet acknowledged to the server, is not emitted a second time.
+//!   3. Entries that wait to be emitted are at most `--count`, and those that are out at most `topology.max.spout.pending`.
+//!
+//! The consumer's name is the component's with its task's place: a task that starts again reads what it had before. What a consumer had that
+//! is not there any more is claimed after `--claim-after-ms`, at the start and each time that has passed.
+//!
+//! A tuple that is given up stays pending in the group, or goes to the stream of `--dead-letter` and is acknowledged then.
+
+mod entries;
+mod reading;
+mod settling;
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::{Clock, SystemClock};
+use connection::{Event, Link, Options, Target};
+use topology::builder::Factory;
+use topology::component::{Context, Fault, Next, Spout, SpoutOut};
+use topology::definition::DEFAULT_STREAM;
+use topology::tracker::{DeadLetter, Position};
+
+use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::asking::{self, URL_OPTION};
+use crate::row::{Emits, Made, Row};
+use entries::{Entry, Wanted};
+use reading::{Found, Reading};
+use settling::{Letters, Settling};
+
+/// What is read.
+#[derive(Clone, Debug)]
+struct Settings {
+    target: Target,
+    key: String,
+    /// `None`: the name of the topology.
+    group: Option<String>,
+    /// Where a group begins that is made.
+    from: String,
+    /// Fields of an entry, in the order of those that are declared; `None`: those with their names.
+    fields: Option<Vec<String>>,
+    count: usize,
+    claim_after: Duration,
+    letters: Option<Letters>,
+}
+
+/// The spout.
+#[derive(Debug)]
+struct StreamSpout {
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    wanted: Vec<Wanted>,
+    reading: Reading,
+    settling: Settling,
+    reader: Option<Link>,
+    /// The reader's connection.
+    life: Option<u64>,
+    is_asked: bool,
+    /// Entries that were read and not emitted.
+    waiting: VecDeque<Entry>,
+    /// Entries that wait, are out, or are not yet acknowledged to the server.
+    known: HashSet<u128>,
+    events: VecDeque<Event>,
+}
+
+impl StreamSpout {
+    fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
+        let reading =
+            Reading::new(&settings.key, "", "", &settings.from, settings.count, settings.claim_after);
+        Self {
+            reading,
+            clock,
+            settling: Settling::new(&settings.key, "", settings.letters.clone()),
+            settings,
+            wanted: Vec::new(),
+            reader: None,
+            life: None,
+            is_asked: false,
+            waiting: VecDeque::new(),
+            known: HashSet::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    fn on_events(&mut self) -> Result<(), Fault> {
+        let mut events = std::mem::take(&mut self.events);
+        if let Some(reader) = &self.reader {
+            reader.take(&mut events);
+        }
+        let mut result = Ok(());
+        for event in events.drain(..) {
+            match event {
+                Event::Connected(life) => {
+                    (self.life, self.is_asked) = (Some(life), false);
+                    self.reading.restart();
+                }
+                Event::Reply(_, reply) => {
+                    self.is_asked = false;
+                    match self.reading.on_reply(reply) {
+                        Ok(found) => self.take(found),
+                        Err(error) => result = Err(Fault::new(error).after(ERROR_PAUSE)),
+                    }
+                }
+                Event::Lost(why) => {
+                    (self.life, self.is_asked) = (None, false);
+                    result = Err(Fault::new(why));
+                }
+            }
+        }
+        self.events = events;
+        result
+    }
+
+    fn take(&mut self, found: Found) {
+        for id in found.deleted {
+            if self.known.insert(id) {
+                self.settling.push(id);
+            }
+        }
+        for (id, fields) in found.entries {
+            if self.known.insert(id) {
+                self.waiting.push_back(Entry::new(id, &fields, &self.wanted));
+            }
+        }
+    }
+
+    /// Emits what waits, as far as there is room.
+    fn emit(&mut self, out: &mut SpoutOut<'_>) -> Result<(), Fault> {
+        while out.room() > 0
+            && let Some(Entry { id, values }) = self.waiting.pop_front()
+        {
+            let sent = values
+                .map_err(Fault::from)
+                .and_then(|values| out.send(DEFAULT_STREAM, Position(id), values, None).map_err(Fault::from));
+            if let Err(fault) = sent {
+                // It stays pending, as all that is given up.
+                let id = entries::shown(id);
+                return Err(Fault::new(format!("entry {id} of `{}`: {}", self.settings.key, fault.error())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for more if there is need.
+    fn ask(&mut self) {
+        let (Some(reader), Some(life)) = (&self.reader, self.life) else { return };
+        if self.is_asked || !self.waiting.is_empty() {
+            return;
+        }
+        let (reading, now) = (&mut self.reading, self.clock.now());
+        self.is_asked = reader.send(life, 0, |out| reading.request(now, out));
+    }
+}
+
+impl Spout for StreamSpout {
+    fn open(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        let Settings { target, key, group, from, count, claim_after, letters, .. } = &self.settings;
+        let group = group.as_deref().unwrap_or(&context.plan().topology().name);
+        let consumer = format!("{}-{}", context.id(), context.place());
+        self.reading = Reading::new(key, group, &consumer, from, *count, *claim_after);
+        let streams = &context.plan().component(context.component()).streams;
+        let declared: &[String] = streams.first().map_or(&[], |stream| &stream.fields);
+        self.wanted = declared
+            .iter()
+            .enumerate()
+            .map(|(place, name)| {
+                let chosen = self.settings.fields.as_ref().and_then(|fields| fields.get(place));
+                Wanted::named(chosen.unwrap_or(name))
+            })
+            .collect();
+        self.settling = Settling::new(key, group, letters.clone());
+        let link = |what: &str| {
+            let waker = context.waker();
+            Link::start(target, Options::named(&format!("{what} of {}", context.id())), move || waker.wake())
+        };
+        self.settling.start(link("settler")?);
+        self.reader = Some(link("reader")?);
+        Ok(())
+    }
+
+    fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
+        let settled = self.settling.pump(&mut self.known);
+        self.on_events().and(settled)?;
+        self.emit(out)?;
+        self.ask();
+        Ok(if self.waiting.is_empty() { Next::Woken } else { Next::Now })
+    }
+
+    fn ack(&mut self, position: Position) {
+        self.settling.push(position.0);
+        // What goes wrong here is found again, and told, when the spout is asked.
+        self.settling.pump(&mut self.known).unwrap_or(());
+    }
+
+    fn fail(&mut self, letter: &DeadLetter) {
+        self.settling.push_letter(letter, &self.wanted);
+        self.settling.pump(&mut self.known).unwrap_or(());
+    }
+
+    fn close(&mut self) {
+        self.reader = None;
+        self.settling.finish(&mut self.known, CLOSE_GRACE);
+    }
+}
+
+fn make(arguments: &Arguments) -> Result<Made, String> {
+    let fields = arguments.text("--fields").map(|_| arguments.names("--fields"));
+    let letters = arguments.text("--dead-letter").map(|key| Letters {
+        key: key.to_owned(),
+        max: arguments.number("--dead-letter-max").unwrap_or_default(),
+    });
+    let counts = fields.as_ref().map_or(1..=usize::MAX, |fields| fields.len()..=fields.len());
+    let settings = Settings {
+        target: asking::target(arguments)?,
+        key: arguments.words()[0].clone(),
+        group: arguments.text("--group").map(str::to_owned),
+        from: if arguments.text("--from") == Some("end") { "$" } else { "0" }.to_owned(),
+        fields,
+        count: arguments.number("--count").unwrap_or_default() as usize,
+        claim_after: Duration::from_millis(arguments.number("--claim-after-ms").unwrap_or_default()),
+        letters,
+    };
+    let factory = Factory::spout(move || StreamSpout::new(settings.clone(), Arc::new(SystemClock)));
+    let emits = Emits::Values(counts, "the fields that `--fields` names");
+    Ok(Made { factory, reads: Vec::new(), emits })
+}
+
+/// Pause after an error of the server's.
+const ERROR_PAUSE: Duration = Duration::from_secs(1);
+/// Time for the last acknowledgements when the spout ends.
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+
+const OPTIONS: &[Opt] = &[
+    Opt {
+        name: "--group",
+        value: Kind::Text,
+        default: "",
+        what: "consumer group, which is made if it is not there; without it the topology's name",
+    },
+    Opt {
+        name: "--from",
+        value: Kind::Word(&["start", "end"]),
+        default: "start",
+        what: "where a group begins that is made",
+    },
+    Opt {
+        name: "--fields",
+        value: Kind::Names,
+        default: "",
+        what: "fields of an entry for the fields that are declared, in their order; without it those of the same names. `id` is the entry's id",
+    },
+    Opt {
+        name: "--count",
+        value: Kind::Number(1, 10_000),
+        default: "256",
+        what: "entries that are read at a time",
+    },
+    Opt {
+        name: "--claim-after-ms",
+        value: Kind::Number(1_000, 86_400_000),
+        default: "300000",
+        what: "entries that another consumer of the group has had for so long are taken over (ms)",
+    },
+    Opt {
+        name: "--dead-letter",
+        value: Kind::Text,
+        default: "",
+        what: "stream for entries that are given up, which are acknowledged then; without it they stay pending in the group",
+    },
+    Opt {
+        name: "--dead-letter-max",
+        value: Kind::Number(1, 1 << 40),
+        default: "10000",
+        what: "entries of that stream, beyond which the oldest are dropped, about",
+    },
+    URL_OPTION,
+];
+
+/// Its row of the table.
+pub(crate) const ROW: Row = Row {
+    name: "stream-spout",
+    what: "emits the entries of a stream as a consumer of a group",
+    signature: Signature { words: "KEY", words_count: (1, 1), options: OPTIONS },
+    make,
+};

@@ -1,0 +1,79 @@
+//! Entries of a stream: their ids, and the values that become a tuple.
+
+use topology::value::{Value, ValueError};
+use topology::values::Values;
+
+use crate::convert::text_value;
+
+/// What an entry has: names and values in turn.
+pub(super) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// An entry that is to be emitted.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: u128,
+    pub(super) values: Result<Values, ValueError>,
+}
+
+/// What of an entry is a field of the tuple.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Its id.
+    Id,
+    /// The field of this name; null if it has none.
+    Field(String),
+}
+
+impl Wanted {
+    /// The field of this name; `id` is the entry's.
+    pub(super) fn named(name: &str) -> Self {
+        if name == "id" { Self::Id } else { Self::Field(name.to_owned()) }
+    }
+}
+
+impl Entry {
+    pub(super) fn new(id: u128, fields: &Fields, wanted: &[Wanted]) -> Self {
+        let value = |wanted: &Wanted| match wanted {
+            Wanted::Id => Value::Str(shown(id).into()),
+            Wanted::Field(name) => {
+                let field = fields.iter().find(|(field, _)| field == name.as_bytes());
+                field.map_or(Value::Null, |(_, value)| text_value(value))
+            }
+        };
+        let values: Vec<Value<'_>> = wanted.iter().map(value).collect();
+        Self { id, values: Values::encode(&values) }
+    }
+}
+
+/// An id as a number that has its order.
+pub(super) fn number(id: &[u8]) -> Option<u128> {
+    let (milliseconds, sequence) = std::str::from_utf8(id).ok()?.split_once('-')?;
+    let milliseconds: u64 = milliseconds.parse().ok()?;
+    Some(u128::from(milliseconds) << 64 | u128::from(sequence.parse::<u64>().ok()?))
+}
+
+/// The id of a number.
+pub(super) fn shown(id: u128) -> String {
+    format!("{}-{}", id >> 64, id as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_numbers_in_their_order() {
+        let id = number(b"1700000000000-18446744073709551615").expect("an id");
+        assert_eq!(shown(id), "1700000000000-18446744073709551615");
+        assert!(number(b"1-2") < number(b"2-0") && number(b"1-2") < number(b"1-10"));
+        assert!(number(b"1").is_none() && number(b"x-1").is_none());
+    }
+
+    #[test]
+    fn values_are_those_that_are_wanted() {
+        let fields = vec![(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), vec![0xff])];
+        let entry = Entry::new(5, &fields, &["b", "id", "c", "a"].map(Wanted::named));
+        let expected = [Value::Bytes(vec![0xff].into()), "0-5".into(), Value::Null, "1".into()];
+        assert_eq!(entry.values, Values::encode(&expected));
+    }
+}

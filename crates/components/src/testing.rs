@@ -1,0 +1,164 @@
+//! What tests run components on: a definition of a component with a neighbour, and what it has said.
+
+use std::collections::VecDeque;
+
+use topology::Plan;
+use topology::anchor::Nack;
+use topology::bolt::TupleId;
+use topology::component::{
+    Bolt, BoltOut, BoltSink, Context, Fault, Next, Outcome, Spout, SpoutOut, SpoutSink, Tuple, Waker,
+};
+use topology::definition::{Component, Grouping, Settings, Stream, Subscription, Topology};
+use topology::ids::{ComponentId, StreamId, TaskId};
+use topology::message::Misuse;
+use topology::value::Value;
+use topology::values::Values;
+
+use crate::arguments::Arguments;
+use crate::convert::append_value;
+use crate::row::{Made, Row};
+
+/// A component with a neighbour.
+#[derive(Debug)]
+pub(crate) struct Stand<C> {
+    pub(crate) component: C,
+    plan: Plan,
+    pub(crate) emitted: Vec<(u128, Vec<String>)>,
+    pub(crate) record: Record,
+    waker: Waker,
+    count: u64,
+}
+
+/// What a bolt has said, with the numbers of its tuples.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) emitted: Vec<Vec<String>>,
+    pub(crate) acked: Vec<u64>,
+    pub(crate) failed: Vec<(u64, String)>,
+}
+
+#[derive(Debug)]
+struct Room;
+
+/// What `row` makes of the words and options in `text`.
+pub(crate) fn made(row: &Row, text: &str) -> Result<Made, String> {
+    let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    let mut arguments = Arguments::read(&row.signature, &words)?;
+    arguments.set_default("--url", "redis://127.0.0.1:1".to_owned());
+    (row.make)(&arguments)
+}
+
+/// Calls `call` with a tuple of these fields.
+pub(crate) fn tuple<R>(fields: &[&str], values: &[Value<'_>], call: impl FnOnce(&Tuple<'_>) -> R) -> R {
+    let plan = plan(fields, &[]);
+    let values = Values::encode(values).expect("they fit");
+    call(&Tuple::new(&plan, TupleId::numbered(1), TaskId(0), StreamId(0), &values))
+}
+
+impl<S: Spout> Stand<S> {
+    /// A spout that declares `fields`, opened.
+    pub(crate) fn spout(component: S, fields: &[&str]) -> Self {
+        let mut stand = Self::new(component, plan(fields, &[]));
+        let context = Context::new(&stand.plan, TaskId(0), &stand.waker);
+        stand.component.open(&context).expect("it opens");
+        stand
+    }
+
+    /// Asks it once.
+    pub(crate) fn ask(&mut self) -> Next {
+        self.try_ask().expect("it has a source")
+    }
+
+    pub(crate) fn try_ask(&mut self) -> Result<Next, Fault> {
+        let mut emissions = VecDeque::new();
+        let mut out = SpoutOut::new(&self.plan, ComponentId(0), &Room, &mut emissions);
+        let next = self.component.next_tuple(&mut out);
+        self.emitted.extend(emissions.iter().map(|emission| (emission.position.0, texts(&emission.values))));
+        next
+    }
+}
+
+impl<B: Bolt> Stand<B> {
+    /// A bolt that reads `inputs` and declares `outputs`, prepared.
+    pub(crate) fn bolt(component: B, inputs: &[&str], outputs: &[&str]) -> Self {
+        let mut stand = Self::new(component, plan(inputs, outputs));
+        let context = Context::new(&stand.plan, TaskId(1), &stand.waker);
+        stand.component.prepare(&context).expect("it is prepared");
+        stand
+    }
+
+    /// Gives it a tuple; what becomes of it is in the record.
+    pub(crate) fn execute(&mut self, values: &[Value<'_>]) {
+        self.count += 1;
+        let (values, id) = (Values::encode(values).expect("they fit"), TupleId::numbered(self.count));
+        let tuple = Tuple::new(&self.plan, id, TaskId(0), StreamId(0), &values);
+        let mut out = BoltOut::new(&self.plan, ComponentId(1), &mut self.record, Some(id));
+        match self.component.execute(&tuple, &mut out) {
+            Ok(Outcome::Ack) => self.record.acked.push(self.count),
+            Ok(Outcome::Keep) => {}
+            Err(fault) => self.record.failed.push((self.count, fault.error().to_owned())),
+        }
+    }
+}
+
+impl<C> Stand<C> {
+    fn new(component: C, plan: Plan) -> Self {
+        let (emitted, record, waker) = (Vec::new(), Record::default(), Waker::new(|| {}));
+        Self { component, plan, emitted, record, waker, count: 0 }
+    }
+}
+
+impl BoltSink for Record {
+    fn emit(&mut self, _: StreamId, values: Values, _: &[TupleId], _: Option<TaskId>) -> Result<(), Misuse> {
+        self.emitted.push(texts(&values));
+        Ok(())
+    }
+
+    fn targets(&self) -> &[TaskId] {
+        &[]
+    }
+
+    fn ack(&mut self, tuple: TupleId) -> Result<(), Misuse> {
+        self.acked.push(tuple.number());
+        Ok(())
+    }
+
+    fn fail(&mut self, tuple: TupleId, error: &str, _: Nack) -> Result<(), Misuse> {
+        self.failed.push((tuple.number(), error.to_owned()));
+        Ok(())
+    }
+
+    fn extend(&mut self, _: TupleId) -> Result<(), Misuse> {
+        Ok(())
+    }
+}
+
+impl SpoutSink for Room {
+    fn room(&self) -> u32 {
+        100
+    }
+
+    fn verify(&self, _: StreamId, _: &Values) -> Result<(), Misuse> {
+        Ok(())
+    }
+}
+
+fn texts(values: &Values) -> Vec<String> {
+    let text = |place| {
+        let mut out = Vec::new();
+        append_value(&values.value(place).expect("it is there").expect("a value"), &mut out).expect("text");
+        String::from_utf8(out).expect("text")
+    };
+    (0..values.len()).map(text).collect()
+}
+
+/// A spout with `fields`, and a bolt that reads them and has `outputs`.
+fn plan(fields: &[&str], outputs: &[&str]) -> Plan {
+    let input = Subscription::to("source", Grouping::Shuffle);
+    let components = vec![
+        Component::spout("source", vec![Stream::default_with(fields)]),
+        Component::bolt("bolt", vec![input], vec![Stream::default_with(outputs)]),
+    ];
+    let topology = Topology { name: "test".to_owned(), settings: Settings::default(), components };
+    Plan::new(topology).expect("it is right").0
+}

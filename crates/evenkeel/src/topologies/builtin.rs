@@ -1,0 +1,53 @@
+//! Components of this program in a definition: their commands are recognized, checked, and run in this process.
+
+use components::{Builtin, Shape};
+use flux::{Definition, Fault, Program, Severity};
+use topology::Plan;
+use topology::builder::Factory;
+use topology::ids::ComponentId;
+
+/// What makes the component of `program`, if that is one of this program's; its arguments were checked by [`faults`].
+pub(super) fn factory(program: &Program) -> Option<Factory> {
+    let words = Builtin::words(&program.command)?;
+    read(words).ok().map(|builtin| builtin.factory())
+}
+
+/// What is wrong with the components of this program in `definition`.
+pub(super) fn faults(definition: &Definition) -> Vec<Fault> {
+    let plan = &definition.plan;
+    let programs = plan.components().zip(&definition.programs);
+    let wrong = programs.flat_map(|((id, _), program)| {
+        let texts = Builtin::words(&program.command).map(|words| match read(words) {
+            Err(text) => vec![text],
+            Ok(builtin) => builtin.misfits(&shape(plan, id)),
+        });
+        let of_text = |text| Fault { place: program.place, severity: Severity::Error, text };
+        texts.unwrap_or_default().into_iter().map(of_text)
+    });
+    wrong.collect()
+}
+
+/// A command as it may be shown: without users and passwords of servers.
+pub(super) fn shown(command: &[String]) -> String {
+    let word = |word: &String| match word
+        .split_once("://")
+        .and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?)))
+    {
+        Some((scheme, (_, place))) => format!("{scheme}://{place}"),
+        None => word.clone(),
+    };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn read(words: &[String]) -> Result<Builtin, String> {
+    Builtin::read(words, &|name| std::env::var(name).ok())
+}
+
+fn shape(plan: &Plan, id: ComponentId) -> Shape<'_> {
+    let component = plan.component(id);
+    let inputs = plan.edges_to(id).map(|edge| {
+        let (from, stream) = plan.declaration(edge.stream);
+        (plan.component(from).id.as_str(), stream)
+    });
+    Shape { kind: component.kind, inputs: inputs.collect(), outputs: &component.streams }
+}

@@ -1,0 +1,175 @@
+//! A topology between keys of a server, while both are killed: nothing is lost, and what has a key of its own is there once.
+#![allow(clippy::disallowed_methods, reason = "tests make the files that users make")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use common::{Server, call, evenkeel, eventually, receive};
+use resp::Value;
+
+const ENTRIES: u64 = 10_000;
+const WORDS: u64 = 97;
+
+const DEFINITION: &str = "\
+name: orders
+config: {topology.max.spout.pending: 20, evenkeel.backoff_ms: [10, 100]}
+spouts:
+- id: source
+  className: org.apache.storm.flux.wrappers.spouts.FluxShellSpout
+  constructorArgs: [[evenkeel, component, stream-spout, orders, --group, counters, --from, start], [id, word]]
+bolts:
+- id: count
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, count, --by, word, --prefix, \"orders:\"], [word, count]]
+- id: latest
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, key-sink, HSET, latest, \"{word}\", \"{count}\"], [nothing]]
+- id: seen
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, key-sink, HSET, seen, \"{id}\", \"{word}\"], [nothing]]
+streams:
+- {from: source, to: count, grouping: {type: FIELDS, args: [word]}}
+- {from: count, to: latest, grouping: {type: FIELDS, args: [word]}}
+- {from: source, to: seen, grouping: {type: SHUFFLE}}
+";
+
+/// A server that can be killed, on one port.
+struct Place {
+    dir: tempfile::TempDir,
+    server: Option<Server>,
+    port: u16,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let server = Server::start(&dir.path().join("data"), &[]);
+        let port = server.port;
+        std::fs::write(dir.path().join("x.yaml"), DEFINITION).expect("it is written");
+        Self { dir, server: Some(server), port }
+    }
+
+    /// Kills the server, and starts it again.
+    fn crash(&mut self) {
+        let server = self.server.take().expect("it runs");
+        server.signal(libc::SIGKILL);
+        server.end();
+        let port = self.port.to_string();
+        self.server = Some(Server::start(&self.dir.path().join("data"), &["--port", &port]));
+    }
+
+    fn run(&self) -> Child {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log()).expect("it is made");
+        let mut command = evenkeel();
+        command.args(["topology", "run", "x.yaml", "--local"]).current_dir(self.dir.path());
+        command.env("EVENKEEL_URL", format!("redis://127.0.0.1:{}", self.port));
+        command.stdout(Stdio::null()).stderr(log).spawn().expect("it starts")
+    }
+
+    fn log(&self) -> std::path::PathBuf {
+        Path::new(self.dir.path()).join("log")
+    }
+
+    fn number(&self, command: &[&str]) -> u64 {
+        match call(self.port, command) {
+            Ok(Value::Integer(number)) => number as u64,
+            other => panic!("{command:?}: {other:?}"),
+        }
+    }
+
+    fn wait_for(&self, seen: u64) {
+        let log = || std::fs::read_to_string(self.log()).unwrap_or_default();
+        let is_seen = || self.number(&["HLEN", "seen"]) >= seen;
+        eventually(&format!("{seen} entries are seen; the log: {}", log()), is_seen);
+    }
+
+    /// A hash as text.
+    fn hash(&self, key: &str) -> BTreeMap<String, String> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("it connects");
+        let mut request = Vec::new();
+        resp::encode_command(&mut request, &["HGETALL", key]);
+        stream.write_all(&request).expect("it is sent");
+        let Value::Array(parts) = whole_reply(&mut stream) else { panic!("a hash") };
+        let text = |value: &Value| match value {
+            Value::Bulk(text) => String::from_utf8(text.clone()).expect("text"),
+            other => panic!("{other:?}"),
+        };
+        parts.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
+    }
+}
+
+/// A large reply: `common::receive` looks at all of it for each byte.
+fn whole_reply(stream: &mut TcpStream) -> Value {
+    let (mut reply, mut chunk) = (Vec::new(), [0; 64 << 10]);
+    loop {
+        if let Some((value, _)) = resp::decode_value(&reply).expect("the server speaks RESP") {
+            return value;
+        }
+        let count = stream.read(&mut chunk).expect("it comes");
+        assert!(count > 0, "the server closed the connection");
+        reply.extend_from_slice(&chunk[..count]);
+    }
+}
+
+fn word(number: u64) -> String {
+    format!("word{}", number % WORDS)
+}
+
+/// Fills the stream; entry `n` has the id `n-1`.
+fn fill(port: u16) {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it connects");
+    let mut requests = Vec::new();
+    for number in 1..=ENTRIES {
+        let (id, word) = (format!("{number}-1"), word(number));
+        resp::encode_command(&mut requests, &["XADD", "orders", &id, "word", &word]);
+    }
+    let mut writer = stream.try_clone().expect("a handle");
+    let write = std::thread::spawn(move || writer.write_all(&requests));
+    for _ in 1..=ENTRIES {
+        assert!(matches!(receive(&mut stream), Ok(Value::Bulk(_))));
+    }
+    write.join().expect("it ends").expect("it is sent");
+}
+
+#[test]
+fn no_entry_is_lost_when_server_and_runner_are_killed() {
+    let mut place = Place::new();
+    fill(place.port);
+    let mut run = place.run();
+    place.wait_for(ENTRIES / 10);
+    place.crash();
+    assert!(place.number(&["HLEN", "seen"]) < ENTRIES, "it was killed in the middle");
+    place.wait_for(ENTRIES / 2);
+    run.kill().expect("it runs");
+    run.wait().expect("it ends");
+    assert!(place.number(&["HLEN", "seen"]) < ENTRIES, "it was killed in the middle");
+    let mut run = place.run();
+    place.wait_for(ENTRIES);
+    let pending = || match call(place.port, &["XPENDING", "orders", "counters"]) {
+        Ok(Value::Array(summary)) => summary[0].clone(),
+        other => panic!("{other:?}"),
+    };
+    eventually("all entries are acknowledged", || pending() == Value::Integer(0));
+    run.kill().expect("it runs");
+    run.wait().expect("it ends");
+    let expected: BTreeMap<String, String> =
+        (1..=ENTRIES).map(|number| (format!("{number}-1"), word(number))).collect();
+    assert_eq!(place.hash("seen"), expected, "each entry once, by its id");
+
+    let (counts, latest) = (place.hash("orders:count"), place.hash("latest"));
+    let mut extra = 0;
+    for rest in 0..WORDS {
+        let number = |hash: &BTreeMap<String, String>| hash[&word(rest)].parse::<u64>().expect("a number");
+        let least = (1..=ENTRIES).filter(|number| number % WORDS == rest).count() as u64;
+        assert!(number(&counts) >= least, "{}: {} of {least}", word(rest), number(&counts));
+        assert!(number(&latest) >= least && number(&latest) <= number(&counts));
+        extra += number(&counts) - least;
+    }
+    // What was out at each of the two ends, and a few attempts of it while the server was away.
+    assert!(extra <= 500, "{extra} counted twice");
+}
