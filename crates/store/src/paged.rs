@@ -23,12 +23,12 @@ use clock::Nanos;
 use journal::Seq;
 
 use crate::hash::{KeyHash, KeyHasher};
-use crate::tree::{TREE_BYTES, Tree};
+use crate::tree::{NODE, TREE_BYTES, Tree};
 
 /// What a key has that is a paged collection.
 ///
 /// ```text
-/// 0 object u64 | 8 count u64 | 16 bytes u64 | 24 leaves u32 | 28 0 u32 | [32 tree]
+/// 0 object u64 | 8 count u64 | 16 bytes u64 | 24 leaves u32 | 28 flags u32: bit 0 TIMED | [32 tree]
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Root {
@@ -42,6 +42,8 @@ pub(crate) struct Root {
     pub(crate) leaves: u32,
     /// Of a list, a sorted set or a stream.
     pub(crate) tree: Option<Tree>,
+    /// Fields of the hash have deadlines, or had: one node more, [`KEY_NODE`], says at which key it is.
+    pub(crate) is_timed: bool,
 }
 
 impl Root {
@@ -49,16 +51,29 @@ impl Root {
     pub(crate) fn decode(value: &[u8]) -> Option<Self> {
         let (value, rest) = value.split_first_chunk::<HASHED_BYTES>()?;
         let number = |at: usize| u64::from_le_bytes(value[at..at + 8].try_into().expect("8 bytes"));
-        let leaves = u32::try_from(number(24)).ok().filter(|leaves| *leaves <= LEAVES_MAX)?;
+        let leaves = Some(number(24) as u32).filter(|leaves| *leaves <= LEAVES_MAX)?;
+        let is_timed = match number(24) >> 32 {
+            0 => false,
+            TIMED => true,
+            _ => return None,
+        };
         let tree = if rest.is_empty() { None } else { Some(Tree::decode(rest)?) };
-        let is_valid = leaves > 0 || tree.is_some();
-        is_valid.then(|| Self { object: number(0), count: number(8), bytes: number(16), leaves, tree })
+        let is_valid = (leaves > 0 || tree.is_some()) && !(is_timed && tree.is_some());
+        is_valid.then(|| Self {
+            object: number(0),
+            count: number(8),
+            bytes: number(16),
+            leaves,
+            tree,
+            is_timed,
+        })
     }
 
     /// Its bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HASHED_BYTES + TREE_BYTES);
-        let numbers = [self.object, self.count, self.bytes, self.leaves.into()];
+        let flags = if self.is_timed { TIMED << 32 } else { 0 };
+        let numbers = [self.object, self.count, self.bytes, u64::from(self.leaves) | flags];
         numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
         self.tree.iter().for_each(|tree| tree.encode(&mut out));
         out
@@ -71,7 +86,12 @@ impl Root {
 
     /// Leaves and other nodes.
     pub(crate) fn nodes(&self) -> u64 {
-        u64::from(self.leaves) + self.tree.map_or(0, |tree| tree.nodes.into())
+        u64::from(self.leaves) + u64::from(self.numbered())
+    }
+
+    /// How many values there are beside those that are found by hash, numbered from [`NODE`] on.
+    pub(crate) fn numbered(&self) -> u32 {
+        self.tree.map_or(u32::from(self.is_timed), |tree| tree.nodes)
     }
 
     /// Bytes of all leaves, about.
@@ -160,6 +180,10 @@ pub(crate) fn split_leaf_key(key: &[u8]) -> Option<(u64, u32)> {
     Some((u64::from_le_bytes(*object), u32::from_le_bytes(leaf.try_into().ok()?)))
 }
 
+/// The node of a hash whose fields have deadlines that says at which key the hash is: who finds a leaf whose time has come has its object alone.
+pub(crate) const KEY_NODE: u32 = NODE;
+/// In the flags of a root.
+const TIMED: u64 = 1;
 /// Leaves of a collection, at most: more elements make them larger.
 pub(crate) const LEAVES_MAX: u32 = 1 << 31;
 /// Places of elements.
@@ -177,9 +201,20 @@ pub(crate) const ROOT_BYTES_MAX: usize = HASHED_BYTES + TREE_BYTES;
 mod tests {
     use super::*;
 
+    fn root_of(leaves: u32) -> Root {
+        Root { object: 0, count: 0, bytes: 0, leaves, tree: None, is_timed: false }
+    }
+
     #[test]
     fn root_is_pinned_because_folders_depend_on_it() {
-        let root = Root { object: 0x0102_0304_0506_07a7, count: 90, bytes: 5_000, leaves: 3, tree: None };
+        let root = Root {
+            object: 0x0102_0304_0506_07a7,
+            count: 90,
+            bytes: 5_000,
+            leaves: 3,
+            tree: None,
+            is_timed: false,
+        };
         let bytes = root.encode();
         let mut golden = b"\xa7\x07\x06\x05\x04\x03\x02\x01\x5a\0\0\0\0\0\0\0\x88\x13\0\0\0\0\0\0".to_vec();
         golden.extend_from_slice(b"\x03\0\0\0\0\0\0\0");
@@ -187,6 +222,11 @@ mod tests {
         assert_eq!(Root::decode(&bytes), Some(root));
         assert_eq!(Root::decode(&bytes[..31]), None);
         assert_eq!(Root::decode(&[0; HASHED_BYTES]), None, "no leaf");
+        let timed = Root { is_timed: true, ..root };
+        golden[28] = 1;
+        assert_eq!((timed.encode(), Root::decode(&golden)), (golden.clone(), Some(timed)));
+        golden[28] = 2;
+        assert_eq!(Root::decode(&golden), None, "an unknown flag");
         let tree = Tree { bytes: 70, nodes: 1, top: 0, free: u32::MAX, depth: 0 };
         let list = Root { leaves: 0, tree: Some(tree), ..root };
         assert_eq!(list.encode().len(), HASHED_BYTES + TREE_BYTES);
@@ -208,7 +248,7 @@ mod tests {
     fn leaves_follow_each_other_over_all_places() {
         let hasher = KeyHasher::new(&[3; 16], 128);
         for leaves in 1..70 {
-            let root = Root { object: 0, count: 0, bytes: 0, leaves, tree: None };
+            let root = root_of(leaves);
             let (mut at, mut met) = (0, Vec::new());
             while at < PLACES {
                 let (leaf, end) = root.leaf_at(at);
@@ -232,7 +272,7 @@ mod tests {
         let hasher = KeyHasher::new(&[3; 16], 128);
         let hashes: Vec<KeyHash> = (0..4_000_u32).map(|i| hasher.hash(&i.to_le_bytes())).collect();
         for leaves in 1..70 {
-            let split = Root { object: 0, count: 0, bytes: 0, leaves, tree: None }.next_to_split();
+            let split = root_of(leaves).next_to_split();
             for hash in &hashes {
                 let (before, after) = (leaf_of(*hash, leaves), leaf_of(*hash, leaves + 1));
                 assert!(before < leaves);

@@ -57,10 +57,10 @@ use crate::value::ValueKind;
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and
 /// STREAM on. 4: from deadlines of fields, PAGED_HASH and PAGED_SET on. 5: from PAGED_LIST, PAGED_ZSET and PAGED_STREAM on. 6: a root may be
-/// at another key than its leaves were made for. 7: checkpoints name deltas in LISTS.
-const VERSION: u16 = 7;
+/// at another key than its leaves were made for. 7: checkpoints name deltas in LISTS. 8: fields of a PAGED_HASH may have deadlines.
+const VERSION: u16 = 8;
 /// The oldest version that understands it.
-const READER_VERSION_MIN: u16 = 7;
+const READER_VERSION_MIN: u16 = 8;
 /// The store's records, to the journal.
 pub(crate) const CONTENT: journal::Content =
     journal::Content { version: VERSION, reader_version_min: READER_VERSION_MIN, check };
@@ -165,9 +165,14 @@ const fn paged(value: ValueKind, fits: fn(&[u8]) -> bool) -> Base {
     Base { value, changes: Changes::Elements, delta_bytes_min: u64::MAX, fold: |_, _| None, fits }
 }
 
-/// Whether `value` is the root of a hash or a set.
+/// Whether `value` is the root of a hash.
 fn fits_hashed(value: &[u8]) -> bool {
     Root::decode(value).is_some_and(|root| root.tree.is_none())
+}
+
+/// The same of a set.
+fn fits_set(value: &[u8]) -> bool {
+    Root::decode(value).is_some_and(|root| root.tree.is_none() && !root.is_timed)
 }
 
 /// Whether `value` is the root of a list or a stream.
@@ -196,7 +201,7 @@ const KINDS: [Option<Role>; 32] = {
     kinds[HASH as usize] = Some(Role::Base(collection!(ValueKind::Hash, Shape::Map)));
     kinds[SET as usize] = Some(Role::Base(collection!(ValueKind::Set, Shape::Set)));
     kinds[PAGED_HASH as usize] = Some(Role::Base(paged(ValueKind::Hash, fits_hashed)));
-    kinds[PAGED_SET as usize] = Some(Role::Base(paged(ValueKind::Set, fits_hashed)));
+    kinds[PAGED_SET as usize] = Some(Role::Base(paged(ValueKind::Set, fits_set)));
     kinds[PAGED_LIST as usize] = Some(Role::Base(paged(ValueKind::List, fits_tree)));
     kinds[PAGED_ZSET as usize] = Some(Role::Base(paged(ValueKind::SortedSet, fits_both)));
     kinds[PAGED_STREAM as usize] = Some(Role::Base(paged(ValueKind::Stream, fits_tree)));

@@ -24,6 +24,8 @@ use crate::allocator;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{ExpiryEntry, Stripe};
+use crate::keyspaces::{is_leaves, keys_of};
+use crate::paged::{split_leaf_key, stripe_of};
 use crate::prepared::Prepared;
 use crate::sought::Sought;
 use crate::time::{Deadline, Moment};
@@ -184,12 +186,18 @@ impl Store {
         let hash = entry.hash(number);
         let mut prepared = Prepared::default();
         loop {
-            let Some(db) = self.index.database(keyspace) else { return true };
+            let Some(db) = self.index.database(keys_of(keyspace)) else { return true };
             let (keys, unknown) = self.expired_candidates(keyspace, hash, entry, &prepared);
             if unknown.is_empty() {
                 let removed = || self.expired_keys() + self.expired_fields();
                 let before = removed();
-                keys.iter().for_each(|key| self.expire_key(db, key, &mut prepared));
+                for key in &keys {
+                    if is_leaves(keyspace) {
+                        self.expire_leaf((db, keyspace), key);
+                    } else {
+                        self.expire_key(db, key, &mut prepared);
+                    }
+                }
                 return keys.is_empty() || removed() > before;
             }
             for sought in unknown {
@@ -243,6 +251,60 @@ impl Store {
                 _ => return,
             }
         }
+    }
+
+    /// Removes fields whose time has come of the leaf with this key, unless its hash is gone: then the leaf goes soon.
+    fn expire_leaf(&self, (db, leaves): (u16, Keyspace), leaf: &[u8]) {
+        let Some((object, number)) = split_leaf_key(leaf) else { return };
+        for _ in 0..READS_MAX {
+            let key = match self.key_of(leaves, object) {
+                Ok(Some(key)) => key,
+                Ok(None) => return,
+                Err(error) => {
+                    return tracing::warn!(%error, "the key of a hash with ended fields cannot be read");
+                }
+            };
+            // if it is not there it has been renamed since, or is gone
+            if !matches!(self.expire_fields(db, &key, (object, number)), Ok(false)) {
+                return;
+            }
+        }
+    }
+
+    /// The key that has the hash `object` whose fields have deadlines. Blocks on reads.
+    fn key_of(&self, leaves: Keyspace, object: u64) -> Result<Option<Box<[u8]>>, StoreError> {
+        let mut prepared = Prepared::default();
+        loop {
+            let access = Access::of_stripe(self, stripe_of(object), &prepared);
+            match access.key_of_object(leaves, object) {
+                Ok(key) => return Ok(key.map(Into::into)),
+                Err(Stop::Refused(error) | Stop::Damaged(error)) => return Err(error),
+                Err(_) => {}
+            }
+            let wanted = access.into_wanted();
+            self.read_wanted(wanted, &mut prepared);
+        }
+    }
+
+    /// Removes fields whose time has come of leaf `number` of the hash at `key`, if that is `object`; returns whether it is.
+    fn expire_fields(&self, db: u16, key: &[u8], (object, number): (u64, u32)) -> Result<bool, Stop> {
+        let (keys, mut prepared) = ([KeyRef { db, key }], Prepared::default());
+        for _ in 0..READS_MAX {
+            let mut access = self.access(Scope::Keys(&keys), &prepared, 0)?;
+            match access.meet_leaf(db, key, (object, number)) {
+                Ok(is_there) => {
+                    if access.has_purged() {
+                        self.commit_expired(&mut access);
+                    }
+                    return Ok(is_there);
+                }
+                Err(Stop::Cold) => {}
+                Err(stop) => return Err(stop),
+            }
+            let wanted = access.into_wanted();
+            self.read_wanted(wanted, &mut prepared);
+        }
+        Err(Stop::Cold)
     }
 
     fn commit_expired(&self, access: &mut Access<'_>) {

@@ -1,4 +1,5 @@
-//! Fields of hashes that end, on engine `log`: beside a model, over restarts, in the background, and under clocks that jump.
+//! Fields of hashes that end, on engine `log`: beside a model, over restarts, in the background, and under clocks that jump; in one value each,
+//! and in leaves.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +8,8 @@ use std::time::Duration;
 
 use clock::{Clock, SimClock, UnixMs};
 use store::{
-    Access, Deadline, Edit, EngineKind, KeyRef, Moment, Options, Prepared, Scope, Store, Value, ValueKind,
+    Access, Deadline, Edit, EngineKind, KeyRef, Moment, Options, Prepared, Scope, Stop, Store, Value,
+    ValueKind,
 };
 use vfs::SimDisk;
 
@@ -20,53 +22,83 @@ struct Machine {
     disk: SimDisk,
     clock: Arc<SimClock>,
     store: Arc<Store>,
+    leaf_bytes: u64,
 }
 
 impl Machine {
     fn new() -> Self {
+        Self::with_leaves_of(4096)
+    }
+
+    /// Hashes that have a value of more than 64 bytes are in leaves from twice `leaf_bytes` on.
+    fn with_leaves_of(leaf_bytes: u64) -> Self {
         let (disk, clock) = (SimDisk::new(7), Arc::new(SimClock::new(UnixMs(START_MS))));
-        let store = open(&disk, &clock);
-        Self { disk, clock, store }
+        let store = open(&disk, &clock, leaf_bytes);
+        Self { disk, clock, store, leaf_bytes }
     }
 
-    fn with<T>(&self, key: &[u8], bytes: u64, mut f: impl FnMut(&mut Access<'_>) -> T) -> T {
-        let (keys, mut prepared) = ([KeyRef { db: 0, key }], Prepared::default());
-        while !self.store.missing(&keys, &mut prepared) {
-            let (sender, receiver) = std::sync::mpsc::channel();
-            self.store.fetch(prepared, Box::new(move |fetched| sender.send(fetched).expect("waits")));
-            prepared = receiver.recv().expect("fetched at once");
+    /// What `f` answers when all is there that it reads; then what it did is committed.
+    fn with<T>(&self, key: &[u8], bytes: u64, f: impl FnMut(&mut Access<'_>) -> Result<T, Stop>) -> T {
+        self.with_keys(&[KeyRef { db: 0, key }], bytes, f)
+    }
+
+    fn with_keys<T>(
+        &self,
+        keys: &[KeyRef<'_>],
+        bytes: u64,
+        mut f: impl FnMut(&mut Access<'_>) -> Result<T, Stop>,
+    ) -> T {
+        let mut prepared = Prepared::default();
+        loop {
+            while !self.store.missing(keys, &mut prepared) {
+                prepared = self.fetch(prepared);
+            }
+            let mut access = self.store.access(Scope::Keys(keys), &prepared, bytes).expect("room");
+            match f(&mut access).and_then(|value| access.commit().map(|_| value)) {
+                Ok(value) => {
+                    while self.store.drive() {}
+                    return value;
+                }
+                Err(Stop::Cold) => {}
+                Err(stop) => panic!("{stop:?}"),
+            }
+            let wanted = access.into_wanted();
+            prepared.want(wanted);
+            prepared = self.fetch(prepared);
         }
-        let mut access = self.store.access(Scope::Keys(&keys), &prepared, bytes).expect("room");
-        let value = f(&mut access);
-        access.commit().expect("room");
-        while self.store.drive() {}
-        value
     }
 
-    fn edit<T>(&self, key: &[u8], change: impl Fn(&mut Edit<'_>, Moment) -> T) -> T {
+    fn fetch(&self, prepared: Prepared) -> Prepared {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        self.store.fetch(prepared, Box::new(move |fetched| sender.send(fetched).expect("waits")));
+        receiver.recv().expect("fetched at once")
+    }
+
+    fn edit<T>(&self, key: &[u8], field: &[u8], change: impl Fn(&mut Edit<'_>, Moment) -> T) -> T {
         self.with(key, 4096, |access| {
-            let now = access.now();
-            access.edit(0, key, ValueKind::Hash, |edit| change(edit, now)).expect("read").expect("a hash")
+            let (now, fields) = (access.now(), std::iter::once(field));
+            let edited = access.edit_elements(0, key, ValueKind::Hash, fields, |edit| change(edit, now));
+            Ok(edited?.expect("a hash"))
         })
     }
 
     fn put(&self, key: &[u8], field: &[u8], value: &[u8], deadline: Option<Deadline>) {
         let tag = self.tag(field);
-        self.edit(key, |edit, _| {
+        self.edit(key, field, |edit, _| {
             edit.put(tag, field, value);
             edit.set_deadline(tag, field, deadline);
         });
     }
 
     fn tag(&self, field: &[u8]) -> u16 {
-        self.with(b"any", 0, |access| access.tag(field))
+        self.with(b"any", 0, |access| Ok(access.tag(field)))
     }
 
     fn read(&self, key: &[u8]) -> Fields {
         self.with(key, 0, |access| {
-            let hash = access.collection(0, key, ValueKind::Hash).expect("read").expect("a hash");
+            let hash = access.collection(0, key, ValueKind::Hash)?.expect("a hash");
             let field = |at| (hash.element(at).0.to_vec(), (hash.element(at).1.to_vec(), hash.deadline(at)));
-            (0..hash.len()).map(field).collect()
+            Ok((0..hash.len()).map(field).collect())
         })
     }
 
@@ -74,8 +106,17 @@ impl Machine {
         self.read(key).into_keys().map(|name| String::from_utf8(name).expect("text")).collect()
     }
 
+    fn count(&self, key: &[u8]) -> u64 {
+        self.with(key, 0, |access| Ok(access.count(0, key, ValueKind::Hash)?.expect("a hash")))
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) {
+        let keys = [from, to].map(|key| KeyRef { db: 0, key });
+        self.with_keys(&keys, 64, |access| access.rename_paged(0, from, to).map(|done| assert!(done)));
+    }
+
     fn expiry(&self, key: &[u8]) -> Option<Deadline> {
-        self.with(key, 0, |access| access.meta(0, key).expect("read").and_then(|meta| meta.expiry))
+        self.with(key, 0, |access| Ok(access.meta(0, key)?.and_then(|meta| meta.expiry)))
     }
 
     fn now(&self) -> Moment {
@@ -86,16 +127,25 @@ impl Machine {
         self.clock.set_unix_ms(UnixMs(self.clock.unix_ms().0.saturating_add_signed(by_ms)));
     }
 
+    /// Stops, and looks whether all is whole that is on the disk.
+    fn check(&mut self, context: &str) {
+        self.store.close();
+        self.disk = self.disk.process_death();
+        let checked = store::check(&self.disk, &PathBuf::from("/data")).expect("readable");
+        assert!(checked.journal.damage.is_empty(), "{context}: {:?}", checked.journal.damage);
+        self.store = open(&self.disk, &self.clock, self.leaf_bytes);
+    }
+
     fn restart(&mut self, kill: bool) {
         if !kill {
             self.store.close();
         }
         self.disk = self.disk.process_death();
-        self.store = open(&self.disk, &self.clock);
+        self.store = open(&self.disk, &self.clock, self.leaf_bytes);
     }
 }
 
-fn open(disk: &SimDisk, clock: &Arc<SimClock>) -> Arc<Store> {
+fn open(disk: &SimDisk, clock: &Arc<SimClock>, leaf_bytes: u64) -> Arc<Store> {
     let options = Options {
         engine: EngineKind::Log,
         dir: PathBuf::from("/data"),
@@ -103,6 +153,7 @@ fn open(disk: &SimDisk, clock: &Arc<SimClock>) -> Arc<Store> {
         clock: clock.clone(),
         background: false,
         readers: 0,
+        leaf_bytes,
         journal: journal::Options { segment_size_bytes: 64 << 10, ..journal::Options::small() },
         ..Options::default()
     };
@@ -155,27 +206,27 @@ fn step(machine: &mut Machine, dice: &mut Dice, key: &[u8], hash: &mut Hash) {
     let (tag, now) = (machine.tag(&field), machine.now());
     match dice.below(12) {
         0..4 => {
-            let (value, at) = (vec![b'v'; dice.below(30) as usize], random_deadline(dice, now));
+            let (value, at) = (vec![b'v'; dice.below(90) as usize], random_deadline(dice, now));
             machine.put(key, &field, &value, at);
             hash.fields.insert(field, (value, at));
         }
         4 => {
-            let value = vec![b'w'; dice.below(30) as usize];
-            machine.edit(key, |edit, _| edit.put_kept(tag, &field, &value));
+            let value = vec![b'w'; dice.below(90) as usize];
+            machine.edit(key, &field, |edit, _| edit.put_kept(tag, &field, &value));
             hash.fields.entry(field).or_default().0 = value;
         }
         5 => {
-            let was = machine.edit(key, |edit, _| edit.delete(tag, &field));
+            let was = machine.edit(key, &field, |edit, _| edit.delete(tag, &field));
             assert_eq!(hash.fields.remove(&field).is_some(), was);
         }
         6 | 7 => {
             let at = random_deadline(dice, now);
-            let was = machine.edit(key, |edit, _| edit.set_deadline(tag, &field, at));
+            let was = machine.edit(key, &field, |edit, _| edit.set_deadline(tag, &field, at));
             assert_eq!(hash.fields.get_mut(&field).map(|field| field.1 = at).is_some(), was);
         }
         8 => {
             let at = random_deadline(dice, now);
-            let was = machine.with(key, 64, |access| access.set_expiry(0, key, at).expect("read"));
+            let was = machine.with(key, 64, |access| access.set_expiry(0, key, at));
             assert_eq!(was, !hash.fields.is_empty());
             hash.own = at.filter(|_| was);
         }
@@ -188,12 +239,12 @@ fn step(machine: &mut Machine, dice: &mut Dice, key: &[u8], hash: &mut Hash) {
         _ => {
             // it goes elsewhere and comes back
             machine.with(key, 8 << 10, |access| {
-                let found =
-                    access.get(0, key).expect("read").map(|found| (found.value.to_vec(), found.expiry));
+                let found = access.get(0, key)?.map(|found| (found.value.to_vec(), found.expiry));
                 if let Some((value, expiry)) = found {
-                    access.remove(0, key).expect("read");
+                    access.remove(0, key)?;
                     access.put(0, key, Value::Collection(ValueKind::Hash, &value), expiry);
                 }
+                Ok(())
             });
         }
     }
@@ -201,8 +252,10 @@ fn step(machine: &mut Machine, dice: &mut Dice, key: &[u8], hash: &mut Hash) {
 
 #[test]
 fn fields_end_as_in_a_model_over_restarts_and_changes_of_their_key() {
-    for seed in 0..12 {
-        let (mut machine, mut dice) = (Machine::new(), Dice(seed));
+    let mut has_leaves = false;
+    for seed in 0..24 {
+        let leaf_bytes = if seed % 2 == 0 { 4096 } else { 150 };
+        let (mut machine, mut dice) = (Machine::with_leaves_of(leaf_bytes), Dice(seed));
         let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
         let mut model = [const { Hash { fields: BTreeMap::new(), own: None } }; 3];
         for number in 0..400 {
@@ -221,7 +274,10 @@ fn fields_end_as_in_a_model_over_restarts_and_changes_of_their_key() {
             }
             machine.store.check_state();
         }
+        has_leaves |= machine.store.leaf_report().leaves > 0;
+        machine.check(&format!("seed {seed}"));
     }
+    assert!(has_leaves);
 }
 
 #[test]
@@ -261,6 +317,62 @@ fn fields_and_the_hash_of_the_last_one_go_in_the_background() {
     }
 }
 
+/// Who finds a leaf whose time has come must find the key, wherever that is by then.
+#[test]
+fn fields_in_leaves_and_the_hash_of_the_last_one_go_in_the_background() {
+    for (restarts, renames) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut machine = Machine::with_leaves_of(300);
+        let (soon, value) = (machine.now().after(50), [b'v'; 70]);
+        for number in 0..100_u32 {
+            let (field, at) = (format!("{number:04}"), Some(soon).filter(|_| number % 2 == 0));
+            machine.put(b"some", field.as_bytes(), &value, at);
+            machine.put(b"all", field.as_bytes(), &value, Some(soon));
+        }
+        let (mut some, mut all): (&[u8], &[u8]) = (b"some", b"all");
+        if renames {
+            for (from, to) in [(some, &b"other"[..]), (all, b"another")] {
+                machine.rename(from, to);
+            }
+            (some, all) = (b"other", b"another");
+        }
+        if restarts {
+            machine.restart(true);
+        }
+        let leaves = machine.store.leaf_report().leaves;
+        assert!(leaves > 40, "{leaves}");
+        assert_eq!(machine.store.key_counts()[0].0, 2);
+        machine.clock.advance(Duration::from_millis(60));
+        assert_eq!(machine.count(some), 100, "as long as nobody has looked");
+        let tends = (0..400).take_while(|_| {
+            machine.store.tend(100);
+            while machine.store.drive() {}
+            machine.store.leaf_report().leaves > leaves / 2
+        });
+        assert!(tends.count() < 400, "leaves of the key that is gone go, too");
+        assert_eq!(machine.store.key_counts()[0].0, 1, "{restarts} {renames}");
+        assert_eq!((machine.count(some), machine.count(all)), (50, 0));
+        assert_eq!(machine.store.tend(100), None, "nothing else is due");
+        machine.store.check_state();
+        machine.check("purged in the background");
+        assert_eq!((machine.read(some).len(), machine.read(all).len()), (50, 0));
+    }
+}
+
+#[test]
+fn reading_all_of_a_hash_in_leaves_that_has_ended_removes_its_key() {
+    let mut machine = Machine::with_leaves_of(300);
+    let soon = machine.now().after(50);
+    for number in 0..40_u32 {
+        machine.put(b"h", format!("{number:04}").as_bytes(), &[b'v'; 70], Some(soon));
+    }
+    machine.clock.advance(Duration::from_millis(60));
+    assert_eq!(machine.read(b"h").len(), 0);
+    assert_eq!(machine.store.key_counts()[0].0, 0);
+    machine.put(b"h", b"new", b"v", None);
+    assert_eq!(machine.names(b"h"), ["new"]);
+    machine.check("read");
+}
+
 /// A read purges first: what it answers depends on the purge, which is in the log before the reply leaves.
 #[test]
 fn field_that_was_seen_as_ended_stays_so_when_the_wall_clock_is_set_back() {
@@ -290,7 +402,7 @@ fn field_that_was_seen_as_ended_stays_so_when_the_wall_clock_is_set_back() {
 #[test]
 fn watch_sees_a_field_end_as_it_sees_a_key_end() {
     let machine = Machine::new();
-    let changed = |watch: &store::Watch| machine.with(b"h", 0, |access| access.changed(watch).expect("hot"));
+    let changed = |watch: &store::Watch| machine.with(b"h", 0, |access| access.changed(watch));
     machine.put(b"h", b"ends", b"v", Some(machine.now().after(50)));
     machine.put(b"h", b"ends too", b"v", Some(machine.now().after(90)));
     machine.put(b"h", b"stays", b"v", None);
@@ -331,9 +443,7 @@ fn scan_shows_a_hash_until_its_last_field_has_ended() {
             }
             let wanted = access.into_wanted();
             prepared.want(wanted);
-            let (sender, receiver) = std::sync::mpsc::channel();
-            machine.store.fetch(prepared, Box::new(move |fetched| sender.send(fetched).expect("waits")));
-            prepared = receiver.recv().expect("fetched at once");
+            prepared = machine.fetch(prepared);
         }
         assert_eq!(found, [b"some"], "restart: {restart}");
     }

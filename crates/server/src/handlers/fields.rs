@@ -5,12 +5,12 @@
 
 use clock::UnixMs;
 use resp::{ArgsView, Writer};
-use store::{Deadline, Edit, Moment, Packed, ValueKind};
+use store::{Deadline, Edit, Moment, ValueKind};
 
 use super::args::{Unit, integer, is};
-use super::elements::{read, read_to_change};
+use super::elements::{tags, values};
 use super::expiry::Conditions;
-use super::hashes::{fields_at, value_of};
+use super::hashes::fields_at;
 use crate::call::{Data, Failure, Outcome, text};
 
 /// When fields are to end.
@@ -58,10 +58,6 @@ impl Retime {
     }
 }
 
-fn tags<'a>(data: &Data<'_, '_>, fields: impl Iterator<Item = &'a [u8]>) -> Vec<u16> {
-    fields.map(|field| data.access.tag(field)).collect()
-}
-
 fn write_integers(answers: &[i64], out: &mut Writer<'_>) {
     out.array(answers.len());
     answers.iter().for_each(|answer| out.integer(*answer));
@@ -84,18 +80,19 @@ fn expire_by(
     let conditions = Conditions::of_word(args.get(3));
     let fields = fields_at(args, if conditions.is_some() { 4 } else { 3 })?;
     let (conditions, now) = (conditions.unwrap_or_default(), data.now);
-    let each = fields.clone().zip(tags(data, fields));
-    let answers: Vec<i64> = data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| {
-        each.map(|(field, tag)| {
-            let Some(current) = hash.deadline(tag, field) else { return NO_FIELD };
-            if !conditions.allow(current.map(|at| now.unix_of(at)), time.unix_ms) {
-                return NOT_ALLOWED;
-            }
-            Retime::At(time).apply(hash, (tag, field), now);
-            if now.has_passed(time.deadline) { DELETED } else { SET }
-        })
-        .collect()
-    })??;
+    let each = fields.clone().zip(tags(data, fields.clone()));
+    let answers: Vec<i64> =
+        data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
+            each.map(|(field, tag)| {
+                let Some(current) = hash.deadline(tag, field) else { return NO_FIELD };
+                if !conditions.allow(current.map(|at| now.unix_of(at)), time.unix_ms) {
+                    return NOT_ALLOWED;
+                }
+                Retime::At(time).apply(hash, (tag, field), now);
+                if now.has_passed(time.deadline) { DELETED } else { SET }
+            })
+            .collect()
+        })??;
     write_integers(&answers, out);
     Ok(())
 }
@@ -124,12 +121,14 @@ fn tell(
     out: &mut Writer<'_>,
 ) -> Outcome {
     let fields = fields_at(args, 2)?;
-    let hash = read(data, args.get(1), ValueKind::Hash)?;
-    let answer = |field: &[u8]| match hash.find(data.access.tag(field), field) {
+    let deadlines = data.access.deadlines(data.db, args.get(1), fields.clone())??;
+    data.count_lookup(deadlines.is_some());
+    let deadlines = deadlines.unwrap_or_else(|| vec![None; fields.count()]);
+    let answer = |deadline: Option<Option<Deadline>>| match deadline {
         None => NO_FIELD,
-        Some(at) => hash.deadline(at).map_or(NEVER, |at| show(at, data.now).cast_signed()),
+        Some(deadline) => deadline.map_or(NEVER, |at| show(at, data.now).cast_signed()),
     };
-    write_integers(&fields.map(answer).collect::<Vec<_>>(), out);
+    write_integers(&deadlines.into_iter().map(answer).collect::<Vec<_>>(), out);
     Ok(())
 }
 
@@ -156,18 +155,19 @@ pub(crate) fn hpexpiretime(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
 
 pub(crate) fn hpersist(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let fields = fields_at(args, 2)?;
-    let each = fields.clone().zip(tags(data, fields));
-    let answers: Vec<i64> = data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| {
-        each.map(|(field, tag)| match hash.deadline(tag, field) {
-            None => NO_FIELD,
-            Some(None) => NEVER,
-            Some(Some(_)) => {
-                hash.set_deadline(tag, field, None);
-                SET
-            }
-        })
-        .collect()
-    })??;
+    let each = fields.clone().zip(tags(data, fields.clone()));
+    let answers: Vec<i64> =
+        data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
+            each.map(|(field, tag)| match hash.deadline(tag, field) {
+                None => NO_FIELD,
+                Some(None) => NEVER,
+                Some(Some(_)) => {
+                    hash.set_deadline(tag, field, None);
+                    SET
+                }
+            })
+            .collect()
+        })??;
     write_integers(&answers, out);
     Ok(())
 }
@@ -226,16 +226,15 @@ impl Options {
 pub(crate) fn hgetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let options = Options::parse(args, data.now, false)?;
     let fields = fields_at(args, options.fields)?;
-    let hash = read(data, args.get(1), ValueKind::Hash)?;
-    let values: Vec<_> = fields.clone().map(|field| value_of(data, hash, field)).collect();
+    let values = values(data, args.get(1), ValueKind::Hash, fields.clone())?;
     data.admit_reply(values.iter().flatten().map(|value| value.len()).sum())?;
     out.array(values.len());
     values.into_iter().for_each(|value| out.bulk_or_null(value));
     if matches!(options.retime, Retime::Keep) {
         return Ok(());
     }
-    let (each, now) = (fields.clone().zip(tags(data, fields)), data.now);
-    data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| {
+    let (each, now) = (fields.clone().zip(tags(data, fields.clone())), data.now);
+    data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
         each.for_each(|(field, tag)| options.retime.apply(hash, (tag, field), now));
     })??;
     Ok(())
@@ -260,22 +259,20 @@ fn pairs_at(args: ArgsView<'_>, at: usize) -> Result<Vec<Pair<'_>>, Failure> {
     Ok((at + 2..args.len()).step_by(2).map(|at| (args.get(at), args.get(at + 1))).collect())
 }
 
-fn is_there(data: &Data<'_, '_>, hash: Packed<'_>, field: &[u8]) -> bool {
-    hash.find(data.access.tag(field), field).is_some()
-}
-
 pub(crate) fn hsetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let options = Options::parse(args, data.now, true)?;
     let pairs = pairs_at(args, options.fields)?;
-    let hash = read_to_change(data, args.get(1), ValueKind::Hash)?;
-    let fits =
-        |only: Only| pairs.iter().all(|(field, _)| is_there(data, hash, field) == (only == Only::There));
-    if !options.only.is_none_or(fits) {
-        out.integer(0);
-        return Ok(());
+    let fields = pairs.iter().map(|(field, _)| *field);
+    if let Some(only) = options.only {
+        let there = data.access.values(data.db, args.get(1), ValueKind::Hash, fields.clone())??;
+        let there = there.unwrap_or_else(|| vec![None; pairs.len()]);
+        if there.iter().any(|value| value.is_some() != (only == Only::There)) {
+            out.integer(0);
+            return Ok(());
+        }
     }
-    let (tags, now) = (tags(data, pairs.iter().map(|(field, _)| *field)), data.now);
-    data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| {
+    let (tags, now) = (tags(data, fields.clone()), data.now);
+    data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
         for ((field, value), tag) in pairs.iter().zip(tags) {
             match options.retime {
                 Retime::Keep => _ = hash.put_kept(tag, field, value),

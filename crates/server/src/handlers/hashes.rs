@@ -1,7 +1,7 @@
 //! Hashes: fields with values, each hash one value of the store (`store::Packed`).
 
 use resp::{ArgsView, Writer};
-use store::{Edit, Element, Packed, ValueKind, Whole};
+use store::{Edit, Element, ValueKind, Whole};
 
 use super::args::{integer, is};
 use super::elements::{Chosen, Scan, count, read, read_all, sample, tags, value, values, walk_reply};
@@ -57,11 +57,6 @@ pub(crate) fn hmget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     out.array(values.len());
     values.into_iter().for_each(|value| out.bulk_or_null(value));
     Ok(())
-}
-
-pub(super) fn value_of<'a>(data: &Data<'_, '_>, hash: Packed<'a>, field: &[u8]) -> Option<&'a [u8]> {
-    let at = hash.find(data.access.tag(field), field)?;
-    Some(hash.element(at).1)
 }
 
 pub(crate) fn hgetall(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -130,7 +125,7 @@ pub(crate) fn hdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 pub(super) fn fields_at(
     args: ArgsView<'_>,
     at: usize,
-) -> Result<impl Iterator<Item = &[u8]> + Clone, Failure> {
+) -> Result<impl ExactSizeIterator<Item = &[u8]> + Clone, Failure> {
     if !args.try_get(at).is_some_and(|word| is(word, "fields")) {
         return Err("ERR Mandatory argument FIELDS is missing or not at the right position".into());
     }

@@ -242,11 +242,11 @@ impl Access<'_> {
             Some(state) => {
                 self.check_value(state)?;
                 if !self.keeps_to_workspace
-                    && let Some(paged) = self.paged_in(state, db)
+                    && let Some(paged) = self.paged_in(state, (db, key))
                 {
                     return Ok(Tried::Paged(paged, change));
                 }
-                let value = self.gathered(state, db)?.unwrap_or(state.value.slice());
+                let value = self.gathered(state, (db, key))?.unwrap_or(state.value.slice());
                 (Packed::new(shape, value), Deadline::of(state.expiry_ms))
             }
         };

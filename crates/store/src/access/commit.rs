@@ -13,7 +13,7 @@ use crate::hash::{KeyHash, STRIPES};
 use crate::index::delta::Delta;
 use crate::index::stripe::{Current, Seek, Space, Stripe};
 use crate::index::table::Spot;
-use crate::keyspaces::{PREPARED_KEYSPACE, SWEPT_KEYSPACE, is_own, keys_of, leaves_of};
+use crate::keyspaces::{PREPARED_KEYSPACE, SWEPT_KEYSPACE, is_leaves, is_own, keys_of, leaves_of};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
 use crate::packed;
 use crate::record::{self, Draft};
@@ -436,7 +436,10 @@ impl Access<'_> {
         if (self.expired.get_mut().is_empty() && purged.is_empty()) || !self.store.engine_keeps() {
             return;
         }
-        for staged in self.expired.take().into_iter().chain(purged) {
+        let (leaves, keys): (Vec<_>, Vec<_>) =
+            purged.into_iter().partition(|purge| is_leaves(purge.staged.keyspace));
+        let keys = keys.into_iter().map(|purge| purge.staged);
+        for staged in self.expired.take().into_iter().chain(keys) {
             let key = staged.object().view().key();
             // Whoever holds the key ends first; until then it reads as absent, and nothing says so in the log.
             self.turn_to_stripe(staged.hash.stripe());
@@ -448,6 +451,7 @@ impl Access<'_> {
                 self.stage(staged);
             }
         }
+        self.adopt_purged_leaves(leaves);
     }
 
     /// A read has no credits; if the journal has none to spare a removal can wait, the answer is the same. Large hashes that are written
@@ -477,7 +481,7 @@ impl Access<'_> {
     }
 
     /// Of a key that cannot be removed now, the log says that its time had come: the reply waits for that. Not on a full disk.
-    fn record_passed(&self, staged: &Staged) {
+    pub(super) fn record_passed(&self, staged: &Staged) {
         let Ok(stripe) = self.guards.stripe(staged.hash.stripe()) else { return };
         let key = staged.object().view().key();
         let Seek::At { current, .. } = stripe.seek(staged.keyspace, staged.hash, key, self.prepared) else {

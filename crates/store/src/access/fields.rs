@@ -9,6 +9,7 @@ use super::purged::{Purge, next_deadline};
 use super::{Access, State};
 use crate::hash::KeyHash;
 use crate::index::stripe::Current;
+use crate::keyspaces::is_leaves;
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::{Edit, Packed, Shape, Times};
@@ -59,8 +60,9 @@ impl Access<'_> {
         }
         let packed = Packed::new(Shape::Map, state.value.slice());
         let mut edit = Edit::of_key(packed, Deadline::of(state.expiry_ms));
-        let count = edit.purge(self.passed_for(current.seq()));
-        if edit.is_empty() {
+        let fields = edit.purge(self.passed_for(current.seq()));
+        // a leaf may be empty
+        if edit.is_empty() && !is_leaves(keyspace) {
             self.note_expired(Staged {
                 db,
                 keyspace,
@@ -72,8 +74,9 @@ impl Access<'_> {
         }
         let (value, operations) = (edit.encode(), edit.into_operations());
         let change = self.hash_change(key, (&value, state.expiry_ms), Some(&state), Some(operations.clone()));
-        let staged = Staged { db, keyspace, hash, change, cause: Cause::Purged(count) };
-        Some(state.of_purged(self.purged.push(Purge { staged, operations })))
+        let staged = Staged { db, keyspace, hash, change, cause: Cause::Purged(fields) };
+        let bytes = (packed.encoded_len() - value.len()) as u64;
+        Some(state.of_purged(self.purged.push(Purge { staged, operations, fields, bytes })))
     }
 
     /// The change that stores the packed hash `value` of a key that expires at `own`: by `operations` on what is there, if that may be.

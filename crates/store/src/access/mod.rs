@@ -38,6 +38,7 @@ mod snapshots;
 mod staging;
 #[cfg(test)]
 mod tests;
+mod timed;
 mod tree_edit;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -71,10 +72,11 @@ pub(crate) use claim_waits::Claims;
 pub use collection::{KeyedChange, ListChanged, WrongType};
 use gathered::Gathered;
 use overlay::{Cause, Change, Overlay, Small, Staged};
-use purged::{Purged, next_deadline};
+use purged::Purged;
 pub use sequence::Sequence;
 pub use snapshot::{Snapshot, Whole};
 pub(crate) use snapshots::Snapshots;
+use timed::TimedKey;
 
 /// What an access may touch; it locks the stripes of all of it, but of what is claimed.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +128,8 @@ pub struct Access<'s> {
     expired: RefCell<Vec<Staged>>,
     /// Hashes without fields whose time has come, as lookups met them.
     purged: Purged,
+    /// Where the large ones are whose fields have deadlines.
+    timed: RefCell<Vec<TimedKey>>,
     /// What lookups missed.
     wanted: RefCell<Wanted>,
     /// The newest effect that some answer depends on.
@@ -201,6 +205,7 @@ impl<'s> Access<'s> {
             overlay: Overlay::default(),
             expired: RefCell::default(),
             purged: Purged::default(),
+            timed: RefCell::default(),
             wanted: RefCell::default(),
             looked: Cell::default(),
             touches: Cell::new(true),
@@ -259,17 +264,12 @@ impl<'s> Access<'s> {
             return;
         }
         let own = expiry.map_or(0, Deadline::raw);
-        // a hash whose fields have deadlines says itself when its key expires
-        let retimed = (value.kind() == record::HASH && packed::times_of(value.bytes()).is_some())
-            .then(|| packed::with_own(value.bytes(), own));
-        let value = retimed.as_deref().map_or(value, |bytes| Value::Collection(ValueKind::Hash, bytes));
-        let expiry_ms = next_deadline(self.now, value.kind(), value.bytes(), own);
+        let (bytes, expiry_ms) = self.with_deadlines(value.kind(), value.bytes(), own);
         let made = match value {
-            Value::String(bytes) => self.store.memory.large(bytes).ok(),
             Value::Large(large) => Some(Arc::clone(large)),
-            Value::Collection(_, bytes) => self.store.memory.large(bytes).ok(),
+            Value::String(_) | Value::Collection(..) => self.store.memory.large(&*bytes).ok(),
         };
-        let bytes = Bytes::of(value.bytes(), made.as_ref());
+        let bytes = Bytes::of(&bytes, made.as_ref());
         let object = Object::new(value.kind(), key, bytes, expiry_ms);
         let (KeyPlace { keyspace, hash, .. }, change) = (place, Change::of(object, delta));
         self.forget_leaves(&place);
@@ -325,11 +325,12 @@ impl<'s> Access<'s> {
         self.overlay.stage(staged);
     }
 
-    /// Stages a whole value at a place where this access may have staged leaves.
-    fn stage_value(&mut self, place: KeyPlace<'_>, kind: u8, value: &[u8], expiry_ms: u64) {
+    /// Stages a whole value of a key that expires at `own` at a place where this access may have staged leaves.
+    fn stage_value(&mut self, place: KeyPlace<'_>, kind: u8, value: &[u8], own: u64) {
         let KeyPlace { db, keyspace, hash, key } = place;
         self.forget_leaves(&place);
-        let object = Object::new(kind, key, Bytes::Plain(value), expiry_ms);
+        let (value, expiry_ms) = self.with_deadlines(kind, value, own);
+        let object = Object::new(kind, key, Bytes::Plain(&value), expiry_ms);
         self.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
     }
 
@@ -354,12 +355,12 @@ impl<'s> Access<'s> {
         }
         let expiry_ms = expiry.map_or(0, Deadline::raw);
         if self.keeps_to_workspace
-            && let Some(value) = self.gathered(&state, db)?
+            && let Some(value) = self.gathered(&state, (db, key))?
         {
             // leaves change and go while a transaction is open
-            let object =
-                Object::new(record::kind_of(ValueKind::of(state.kind)), key, Bytes::Plain(value), expiry_ms);
-            let change = Change::Put(object);
+            let kind = record::kind_of(ValueKind::of(state.kind));
+            let (value, first_ms) = self.with_deadlines(kind, value, expiry_ms);
+            let change = Change::Put(Object::new(kind, key, Bytes::Plain(&value), first_ms));
             self.stage(Staged { db, keyspace, hash, change, cause: Cause::Retime });
             return Ok(true);
         }
@@ -426,7 +427,7 @@ impl<'s> Access<'s> {
     pub fn get(&self, db: u16, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
         let Some(state) = self.find(db, key)? else { return Ok(None) };
         self.check_value(&state)?;
-        let gathered = self.gathered(&state, db)?;
+        let gathered = self.gathered(&state, (db, key))?;
         Ok(Some(Found {
             value: gathered.unwrap_or(state.value.slice()),
             large: if gathered.is_some() { None } else { state.value.large() },

@@ -12,6 +12,7 @@ use std::ops::Range;
 use journal::Keyspace;
 
 use crate::hash::{KeyHash, WordHasher};
+use crate::keyspaces::is_leaves;
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::DELTA_BYTES_MIN;
@@ -105,10 +106,11 @@ impl Change {
 }
 
 impl Staged {
-    /// Whether it writes a large hash whole, without what has ended.
+    /// Whether it writes a large hash whole, without what has ended. A leaf is short, and goes with its root.
     pub(super) fn is_whole_purge(&self) -> bool {
         let is_large = || self.object().view().value().len() as u64 > DELTA_BYTES_MIN;
-        matches!((self.cause, &self.change), (Cause::Purged(_), Change::Put(_))) && is_large()
+        let is_purge = matches!((self.cause, &self.change), (Cause::Purged(_), Change::Put(_)));
+        is_purge && is_large() && !is_leaves(self.keyspace)
     }
 
     /// About how long its record is, at most.

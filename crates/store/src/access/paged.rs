@@ -25,7 +25,9 @@ use crate::keyspaces::{HIDDEN_DB, SWEPT_KEYSPACE, is_leaves, is_own, leaves_of};
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::{self, Edit, Element, Form, Packed, Shape};
-use crate::paged::{LEAVES_MAX, PLACES, ROOT_BYTES_MAX, Root, bits_of, leaf_key, leaf_of, object_of};
+use crate::paged::{
+    KEY_NODE, LEAF_KEY_BYTES, LEAVES_MAX, PLACES, ROOT_BYTES_MAX, Root, bits_of, leaf_key, leaf_of, object_of,
+};
 use crate::prepared::WantedLeaf;
 use crate::record;
 use crate::sweep::waiting::{note_key, note_value};
@@ -41,6 +43,9 @@ use super::{Access, KeyPlace, State, WrongType};
 
 /// The value of each element that was asked for.
 type Values<'a> = Vec<Option<&'a [u8]>>;
+
+/// Of each field that was asked for and is there: when it ends, if it does.
+type Deadlines = Vec<Option<Option<Deadline>>>;
 
 /// What a change makes of leaves.
 struct Changed {
@@ -64,25 +69,47 @@ impl Access<'_> {
         kind: ValueKind,
         elements: impl Iterator<Item = &'e [u8]>,
     ) -> Result<Result<Option<Values<'_>>, WrongType>, Stop> {
-        let (Some(state), Some(keyspace)) = (self.find(db, key)?, self.keyspace(db)) else {
-            return Ok(Ok(None));
-        };
+        self.each_of(db, key, kind, (elements, |packed, at| packed.element(at).1))
+    }
+
+    /// When each of these fields of the hash at `key` ends, of those that are there; inside, `None`: never. `None`: the key is not there.
+    ///
+    /// # Errors
+    /// As [`Access::get`]; inside, [`WrongType`].
+    pub fn deadlines<'e>(
+        &self,
+        db: u16,
+        key: &[u8],
+        fields: impl Iterator<Item = &'e [u8]>,
+    ) -> Result<Result<Option<Deadlines>, WrongType>, Stop> {
+        self.each_of(db, key, ValueKind::Hash, (fields, |packed, at| packed.deadline(at)))
+    }
+
+    /// What `tell` makes of each of these elements that is there.
+    fn each_of<'a, 'e, T>(
+        &'a self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+        (elements, tell): (impl Iterator<Item = &'e [u8]>, impl Fn(Packed<'a>, usize) -> T),
+    ) -> Result<Result<Option<Vec<Option<T>>>, WrongType>, Stop> {
+        let Some(state) = self.find(db, key)? else { return Ok(Ok(None)) };
         if ValueKind::of(state.kind) != kind {
             return Ok(Err(WrongType));
         }
         self.check_value(&state)?;
         let (hasher, shape) = (&self.store.hasher, kind.shape().expect("a type of collections"));
-        let Some(paged) = paged_of(&state, keyspace) else {
-            let all = Packed::new(shape, state.value.slice());
-            return Ok(Ok(Some(
-                elements.map(|element| value_in(all, hasher.hash(element), element)).collect(),
-            )));
+        let tell = |packed: Packed<'a>, (hash, element): (KeyHash, &[u8])| {
+            packed.find(hash.low_bits(), element).map(|at| tell(packed, at))
         };
-        let named: Vec<_> = elements.map(|element| (hasher.hash(element), element)).collect();
+        let named = elements.map(|element| (hasher.hash(element), element));
+        let Some(paged) = self.paged_in(&state, (db, key)) else {
+            let all = Packed::new(shape, state.value.slice());
+            return Ok(Ok(Some(named.map(|named| tell(all, named)).collect())));
+        };
+        let named: Vec<_> = named.collect();
         let leaves = self.leaves(&paged, named.iter().map(|(hash, _)| paged.root.leaf_of(*hash)))?;
-        let found =
-            leaves.into_iter().zip(named).map(|(leaf, (hash, element))| value_in(leaf, hash, element));
-        Ok(Ok(Some(found.collect())))
+        Ok(Ok(Some(leaves.into_iter().zip(named).map(|(leaf, named)| tell(leaf, named)).collect())))
     }
 
     /// Some elements of the hash or set at `key`, chosen by `dice`: all of one that is not paged, those of one leaf otherwise.
@@ -178,7 +205,7 @@ impl Access<'_> {
         Ok(self.without_use(|| self.paged(db, key))?.map_or(0, |paged| paged.root.nodes()))
     }
 
-    /// Number of elements of the collection of type `kind` at `key`.
+    /// Number of elements of the collection of type `kind` at `key`. Of a large hash some may have passed their deadlines.
     ///
     /// # Errors
     /// As [`Access::get`]; inside, [`WrongType`].
@@ -187,7 +214,9 @@ impl Access<'_> {
     /// If `kind` is no collection.
     pub fn count(&self, db: u16, key: &[u8], kind: ValueKind) -> Result<Result<u64, WrongType>, Stop> {
         match self.paged(db, key)? {
-            Some(paged) if paged.kind == kind => Ok(Ok(paged.root.count)),
+            Some(paged) if paged.kind == kind => {
+                Ok(Ok(paged.root.count.saturating_sub(self.fields_purged(&paged.root))))
+            }
             Some(_) => Ok(Err(WrongType)),
             None => Ok(self.collection(db, key, kind)?.map(|all| all.len() as u64)),
         }
@@ -394,21 +423,12 @@ impl Access<'_> {
 
     /// What is paged at `key`.
     pub(super) fn paged(&self, db: u16, key: &[u8]) -> Result<Option<Paged>, Stop> {
-        match (self.find(db, key)?, self.keyspace(db)) {
-            (Some(state), Some(keyspace)) => Ok(paged_of(&state, keyspace)),
-            _ => Ok(None),
-        }
+        Ok(self.find(db, key)?.and_then(|state| self.paged_in(&state, (db, key))))
     }
 
-    /// The collection in `state`, if it is paged.
-    pub(super) fn paged_in(&self, state: &State<'_>, db: u16) -> Option<Paged> {
-        paged_of(state, self.keyspace(db)?)
-    }
-
-    /// The collection in `state`, put together; `None` if it is not paged.
-    pub(super) fn gathered(&self, state: &State<'_>, db: u16) -> Result<Option<&[u8]>, Stop> {
-        let Some(keyspace) = self.keyspace(db) else { return Ok(None) };
-        let Some(paged) = paged_of(state, keyspace) else { return Ok(None) };
+    /// The collection in the state of `key`, put together; `None` if it is not paged.
+    pub(super) fn gathered(&self, state: &State<'_>, at: (u16, &[u8])) -> Result<Option<&[u8]>, Stop> {
+        let Some(paged) = self.paged_in(state, at) else { return Ok(None) };
         let gather = || {
             self.check_gathered(&paged)?;
             let parts = match paged.root.tree {
@@ -434,16 +454,7 @@ impl Access<'_> {
 
     /// The value of the leaf or other node that has this number, which is of type `kind`.
     pub(super) fn node(&self, paged: &Paged, number: u32, kind: ValueKind) -> Result<&[u8], Stop> {
-        let key = leaf_key(paged.root.object, number);
-        let hash = self.store.hasher.hash_in(paged.leaves, &key);
-        let miss = |is_beside| {
-            let leaf = WantedLeaf { keyspace: paged.leaves, hash, key, is_beside };
-            self.wanted.borrow_mut().add_leaf(leaf);
-            Err(Stop::Cold)
-        };
-        if !self.guards.reach(self.store, hash.stripe()) {
-            return miss(true);
-        }
+        let (key, hash) = self.reach_node(paged, number)?;
         match self.lookup(paged.leaves, hash, &key, HIDDEN_DB) {
             Ok(Some(state)) if state.kind == record::kind_of(kind) => {
                 self.check_value(&state)?;
@@ -453,9 +464,27 @@ impl Access<'_> {
                 }
             }
             Ok(_) => Err(damaged(paged, &format!("leaf {number} is not there"))),
-            Err(Stop::Cold) => miss(self.guards.is_beside(hash.stripe())),
+            Err(Stop::Cold) => Err(self.miss_node(paged, (key, hash), self.guards.is_beside(hash.stripe()))),
             Err(stop) => Err(stop),
         }
+    }
+
+    /// Key and hash of the leaf or other node that has this number; locks its stripe, if that needs no waiting.
+    fn reach_node(&self, paged: &Paged, number: u32) -> Result<([u8; LEAF_KEY_BYTES], KeyHash), Stop> {
+        let key = leaf_key(paged.root.object, number);
+        let hash = self.store.hasher.hash_in(paged.leaves, &key);
+        let is_reached = self.guards.reach(self.store, hash.stripe());
+        if is_reached { Ok((key, hash)) } else { Err(self.miss_node(paged, (key, hash), true)) }
+    }
+
+    fn miss_node(
+        &self,
+        paged: &Paged,
+        (key, hash): ([u8; LEAF_KEY_BYTES], KeyHash),
+        is_beside: bool,
+    ) -> Stop {
+        self.wanted.borrow_mut().add_leaf(WantedLeaf { keyspace: paged.leaves, hash, key, is_beside });
+        Stop::Cold
     }
 
     /// These leaves; all that are cold are missed together.
@@ -490,13 +519,7 @@ impl Access<'_> {
         };
         let mut edit = Edit::of_key(packed, paged.expiry);
         let done = change(&mut edit);
-        if edit.is_timed() {
-            assert_eq!(numbers.len(), paged.root.leaves as usize, "who gives deadlines changes the whole");
-            let (value, place) = (edit.encode(), self.place(db, key));
-            let Some(place) = place else { return Ok(done) };
-            self.forget_leaves(&place);
-            self.stage_changed(place, ((paged.kind, Cause::Command), &value, paged.expiry), None)?;
-        } else if edit.is_changed() {
+        if edit.is_changed() {
             let operations = edit.into_operations();
             let changed = self.changed_leaves(paged, &operations)?;
             self.stage_leaves((db, key), paged, changed)?;
@@ -601,12 +624,12 @@ impl Access<'_> {
 
     /// Stages what has become of leaves and root.
     fn stage_leaves(&mut self, (db, key): (u16, &[u8]), paged: &Paged, changed: Changed) -> Result<(), Stop> {
-        let Changed { root, mut leaves } = changed;
-        if root.count == 0 {
+        let Changed { mut root, mut leaves } = changed;
+        if root.count == self.fields_purged(&root) {
             return self.remove(db, key).map(drop);
         }
         let Some(place) = self.place(db, key) else { return Ok(()) };
-        let expiry_ms = paged.expiry.map_or(0, Deadline::raw);
+        let expiry_ms = paged.expiry_ms();
         if root.has_one_leaf() && root.all_bytes() < self.store.options.leaf_bytes / 2 {
             let number = root.tree.map_or(0, |tree| tree.top | NODE);
             let value = match leaves.remove(&number) {
@@ -615,6 +638,11 @@ impl Access<'_> {
             };
             self.stage_value(place, record::kind_of(paged.kind), &value, expiry_ms);
             return Ok(());
+        }
+        let is_timed = |leaf: &Leaf| matches!(leaf, Leaf::Is { value, .. } if paged.is_timed_leaf(value));
+        if !root.is_timed && leaves.values().any(is_timed) {
+            root.is_timed = true;
+            self.stage_key_node(paged.leaves, root.object, key);
         }
         for (number, leaf) in leaves {
             let key = leaf_key(root.object, number);
@@ -656,18 +684,17 @@ impl Access<'_> {
         let (Some(shape), Some(_)) = (kind.shape(), record::paged_kind_of(kind)) else { return false };
         let leaf_bytes = self.store.options.leaf_bytes;
         let packed = Packed::new(shape, value);
-        // fields that end are told by the value of their key alone
-        let is_timed = kind == ValueKind::Hash && packed::times_of(value).is_some();
         let is_large = match kind {
             // by default when it is no longer a listpack
             ValueKind::List => packed.listpack_bytes() > 4 * leaf_bytes,
             _ => packed.form() == Form::Table && value.len() as u64 > 2 * leaf_bytes,
         };
-        if is_timed || self.keeps_to_workspace || !is_large {
+        if self.keeps_to_workspace || !is_large {
             return false;
         }
         let object = self.store.objects.next(place.hash.stripe());
-        let root = Root { object, count: packed.len() as u64, bytes: 0, leaves: 0, tree: None };
+        let (count, is_timed) = (packed.len() as u64, packed.is_timed());
+        let root = Root { object, count, bytes: 0, leaves: 0, tree: None, is_timed };
         let mut paged = Paged { leaves: leaves_of(place.keyspace), kind, root, expiry };
         let mut leaves = BTreeMap::new();
         if matches!(kind, ValueKind::Hash | ValueKind::Set | ValueKind::SortedSet) {
@@ -684,9 +711,13 @@ impl Access<'_> {
             let Leaf::Is { kind, value, .. } = leaf else { unreachable!("leaves are made here") };
             let key = leaf_key(object, number);
             let hash = self.store.hasher.hash_in(paged.leaves, &key);
-            let object = Object::new(record::kind_of(kind), &key, Bytes::Plain(&value), 0);
+            let (value, expiry_ms) = self.with_deadlines(record::kind_of(kind), &value, 0);
+            let object = Object::new(record::kind_of(kind), &key, Bytes::Plain(&value), expiry_ms);
             let (keyspace, change) = (paged.leaves, Change::Put(object));
             self.stage(Staged { db: HIDDEN_DB, keyspace, hash, change, cause: Cause::Command });
+        }
+        if is_timed {
+            self.stage_key_node(paged.leaves, object, place.key);
         }
         self.stage_root(place, kind, &paged.root, expiry.map_or(0, Deadline::raw));
         true
@@ -724,9 +755,13 @@ impl Access<'_> {
         if from == to || self.refuses_size(to, ROOT_BYTES_MAX) {
             return Ok(true);
         }
+        if paged.root.is_timed {
+            self.reach_node(&paged, KEY_NODE)?;
+            self.stage_key_node(paged.leaves, paged.root.object, to);
+        }
         self.stage_removal(source);
         self.forget_leaves(&target);
-        self.stage_root(target, paged.kind, &paged.root, paged.expiry.map_or(0, Deadline::raw));
+        self.stage_root(target, paged.kind, &paged.root, paged.expiry_ms());
         Ok(true)
     }
 
@@ -834,7 +869,7 @@ fn root_of(current: Current<'_>) -> Option<Root> {
 }
 
 /// The root that a change puts at its key.
-fn root_in(staged: &Staged) -> Option<Root> {
+pub(super) fn root_in(staged: &Staged) -> Option<Root> {
     let object = staged.object().view();
     record::root_of(object.kind(), object.value())
 }

@@ -28,10 +28,13 @@ pub(super) struct Purge {
     pub(super) staged: Staged,
     /// What was done.
     pub(super) operations: Vec<u8>,
+    /// Fields that are gone, and by how much the hash is shorter.
+    pub(super) fields: u32,
+    pub(super) bytes: u64,
 }
 
 impl Purged {
-    fn iter(&self) -> impl Iterator<Item = &Purge> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Purge> {
         let mut at = self;
         std::iter::from_fn(move || {
             let node = at.0.get()?;
@@ -60,11 +63,11 @@ impl Purged {
     }
 
     /// Takes them out.
-    pub(super) fn take(&mut self) -> Vec<Staged> {
+    pub(super) fn take(&mut self) -> Vec<Purge> {
         let (mut all, mut next) = (Vec::new(), self.0.take());
         while let Some(node) = next {
             let Node { purge, next: Self(mut rest) } = *node;
-            all.push(purge.staged);
+            all.push(purge);
             next = rest.take();
         }
         all

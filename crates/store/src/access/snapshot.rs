@@ -27,7 +27,6 @@ use crate::tree::NODE;
 use crate::value::ValueKind;
 
 use super::nodes::Paged;
-use super::paged::paged_of;
 use super::sequence::{Nodes, leaves_in};
 use super::snapshots::{Kept, Snapshots};
 use super::{Access, WrongType};
@@ -85,24 +84,23 @@ impl Access<'_> {
         bytes_max: u64,
     ) -> Result<Result<Whole<'_>, WrongType>, Stop> {
         let shape = kind.shape().expect("a type of collections");
-        let (Some(state), Some(keyspace)) = (self.find(db, key)?, self.keyspace(db)) else {
-            return Ok(Ok(Whole::Here(Packed::empty(shape))));
-        };
+        let Some(state) = self.find(db, key)? else { return Ok(Ok(Whole::Here(Packed::empty(shape)))) };
         if ValueKind::of(state.kind) != kind {
             return Ok(Err(WrongType));
         }
         self.check_value(&state)?;
-        let large = paged_of(&state, keyspace).filter(|paged| paged.root.all_bytes() > bytes_max);
+        let large = self.paged_in(&state, (db, key)).filter(|paged| paged.root.all_bytes() > bytes_max);
         if let Some(snapshot) = large.and_then(|paged| self.snapshot_of(paged)) {
             return Ok(Ok(Whole::Large(snapshot)));
         }
-        let value = self.gathered(&state, db)?.unwrap_or(state.value.slice());
+        let value = self.gathered(&state, (db, key))?.unwrap_or(state.value.slice());
         Ok(Ok(Whole::Here(Packed::new(shape, value))))
     }
 
-    /// A snapshot of what is paged; `None` if this access changes anything.
+    /// A snapshot of what is paged; `None` if this access changes anything, or some of it has a deadline: then nobody knows beforehand how
+    /// many elements there are.
     fn snapshot_of(&self, paged: Paged) -> Option<Snapshot> {
-        if self.overlay.len() > 0 || self.keeps_to_workspace {
+        if self.overlay.len() > 0 || self.keeps_to_workspace || paged.root.is_timed {
             return None;
         }
         let snapshots = Arc::clone(&self.store.snapshots);

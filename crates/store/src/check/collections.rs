@@ -88,6 +88,9 @@ fn judge_root(
         judge.fault(address, &format!("its root is cut short: {why}"));
     }
     let hashed = judge.hashed();
+    if root.is_timed {
+        judge.key_node(state.key());
+    }
     if let Some(tree) = judge.root.tree {
         let walked = judge.tree(&tree);
         judge.compare_orders(&hashed, &walked);
@@ -156,6 +159,22 @@ impl Judge<'_, '_> {
             Err(why) => {
                 self.fault(address, &format!("{what} cannot be read: {why}"));
                 None
+            }
+        }
+    }
+
+    /// Judges the node that says at which key a hash is whose fields have deadlines.
+    fn key_node(&mut self, key: &[u8]) {
+        let (_, nodes) = self.found.collected.nodes.of(self.at.leaves, self.root.object);
+        match nodes.first().copied() {
+            None => self.root_fault("the node that names its key is missing"),
+            Some(node) => {
+                if let Some(told) = self.state(&node, ValueKind::String)
+                    && told.value() != key
+                {
+                    let told = told.value().escape_ascii().to_string();
+                    self.fault(node.record.address, &format!("a node names \"{told}\" as its key"));
+                }
             }
         }
     }

@@ -56,7 +56,7 @@ struct Newest {
 pub(crate) struct Root {
     pub(crate) object: u64,
     leaves: u32,
-    /// Of its tree.
+    /// Beside them ([`crate::paged::Root::numbered`]).
     nodes: u32,
 }
 
@@ -225,7 +225,7 @@ impl Leaves {
 
 impl From<crate::paged::Root> for Root {
     fn from(root: crate::paged::Root) -> Self {
-        Self { object: root.object, leaves: root.leaves, nodes: root.tree.map_or(0, |tree| tree.nodes) }
+        Self { object: root.object, leaves: root.leaves, nodes: root.numbered() }
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Out of scope: what is copied (`cleaner`, `folding`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use journal::{Class, Draft, JournalError, LogAddress, Refusal, Seq};
 
@@ -39,7 +39,8 @@ pub(crate) enum Progress {
 /// Copies that wait to be durable.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
-    waiting: Vec<Copy>,
+    /// In the order of the log.
+    waiting: VecDeque<Copy>,
     /// Segments that the index was turned into.
     turned: BTreeSet<u32>,
 }
@@ -115,7 +116,7 @@ impl Copies {
 
     /// Waits for `copy`.
     pub(crate) fn push(&mut self, copy: Copy) {
-        self.waiting.push(copy);
+        self.waiting.push_back(copy);
     }
 
     /// Whether none waits.
@@ -138,8 +139,7 @@ impl Copies {
     pub(crate) fn settle(&mut self, context: Context<'_>, mut end: impl FnMut(Survivor, bool)) {
         let durable = context.engine.journal.durable_lsn().0;
         let liveness = &context.engine.liveness;
-        let ready: Vec<Copy> = self.waiting.extract_if(.., |copy| copy.lsn <= durable).collect();
-        for copy in ready {
+        while let Some(copy) = self.waiting.pop_front_if(|copy| copy.lsn <= durable) {
             let Survivor { keyspace, hash, address } = copy.source;
             let turned = context.index.turn(keyspace, hash, address, (copy.to, copy.bytes), copy.seq);
             let has_turned = turned.is_some();

@@ -194,11 +194,6 @@ impl<'a> Edit<'a> {
         put_operation(&mut self.operations, OWN, 0, (&[], &own.to_le_bytes()));
     }
 
-    /// Whether fields end.
-    pub(crate) fn is_timed(&self) -> bool {
-        self.base.shape == Shape::Map && self.times().is_some()
-    }
-
     /// Deadlines of the map as it is now; `None`: no field has one.
     fn times(&self) -> Option<Times> {
         let there = self.entries.iter().zip(&self.deadlines).filter(|(entry, _)| !entry.is_gone);
@@ -541,6 +536,13 @@ pub(super) struct Operation<'a> {
     tag: u16,
     pub(super) key: &'a [u8],
     value: &'a [u8],
+}
+
+impl Operation<'_> {
+    /// Whether it changes one element.
+    pub(super) fn has_element(&self) -> bool {
+        !matches!(self.kind, PURGE | OWN)
+    }
 }
 
 /// The deadline in a TIME or an OWN.

@@ -416,27 +416,25 @@ pub(super) fn tag_bytes(shape: Shape) -> usize {
     if matches!(shape, Shape::List | Shape::Ordered) { 0 } else { TAG_BYTES }
 }
 
-/// What a collection begins with, a map with `times` if its fields have deadlines; returns whether its offsets are wide.
+/// What a map begins with whose fields end at `times`; returns whether its offsets are wide.
 ///
 /// # Panics
 /// If it has more than 4 GiB: `value.max` is below that.
 pub(super) fn put_timed_header(
     out: &mut Vec<u8>,
-    (shape, form, times): (Shape, Form, Option<Times>),
+    (form, times): (Form, Times),
     count: usize,
     entries_bytes: usize,
 ) -> bool {
     let is_wide = entries_bytes > usize::from(u16::MAX);
     u32::try_from(entries_bytes).expect("value.max is below 4 GiB");
-    let times_bytes = if times.is_some() { TIMES_BYTES } else { 0 };
-    out.reserve_exact(
-        HEADER_BYTES + times_bytes + count * (tag_bytes(shape) + offset_bytes(is_wide)) + entries_bytes,
-    );
+    let places_bytes = tag_bytes(Shape::Map) + offset_bytes(is_wide);
+    out.reserve_exact(HEADER_BYTES + TIMES_BYTES + count * places_bytes + entries_bytes);
     let count = u32::try_from(count).expect("value.max bounds the number of elements");
     out.extend_from_slice(&count.to_le_bytes());
-    let flags = if is_wide { WIDE } else { 0 } | if times.is_some() { TIMED } else { 0 };
+    let flags = if is_wide { WIDE } else { 0 } | TIMED;
     out.extend_from_slice(&[form as u8, flags, 0, 0]);
-    times.iter().for_each(|times| out.extend_from_slice(&times.bytes()));
+    out.extend_from_slice(&times.bytes());
     is_wide
 }
 

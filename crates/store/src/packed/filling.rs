@@ -4,7 +4,10 @@
 
 use std::ops::Range;
 
-use super::entries::{Form, HEADER_BYTES, Packed, Shape, TAG_BYTES, WIDE, offset_bytes, tag_bytes};
+use super::entries::{
+    Form, HEADER_BYTES, Packed, Shape, TAG_BYTES, WIDE, offset_bytes, put_timed_header, tag_bytes,
+};
+use super::times::Times;
 
 /// What a collection begins with, and how large it is. Fields of it have no deadlines.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +62,61 @@ impl Frame {
     }
 }
 
-/// The elements of `packed` that have these numbers.
+/// An entry of a map, without its deadline, which stands beside it (0: none).
+pub(super) struct TimedEntry<'a> {
+    pub(super) tag: u16,
+    pub(super) deadline: u64,
+    pub(super) entry: &'a [u8],
+}
+
+impl<'a> TimedEntry<'a> {
+    fn of(packed: &Packed<'a>, at: usize) -> Self {
+        let (tag, whole) = packed.raw(at);
+        let deadline = packed.parse(whole).expect("entries were checked").0;
+        let mark_bytes = if packed.is_timed() { mark_bytes(deadline) } else { 0 };
+        Self { tag, deadline, entry: &whole[mark_bytes..] }
+    }
+}
+
+/// Bytes before an entry of a map whose fields have deadlines.
+fn mark_bytes(deadline: u64) -> usize {
+    if deadline == 0 { 1 } else { 9 }
+}
+
+/// A map of these entries, of a key that ends at `own`.
+pub(super) fn encode_map(form: Form, own: u64, entries: &[TimedEntry<'_>]) -> Vec<u8> {
+    let times =
+        entries.iter().fold(Times { own, ..Times::default() }, |times, entry| times.with(entry.deadline));
+    if (times.wall, times.server) == (0, 0) {
+        let entries_bytes = entries.iter().map(|it| it.entry.len()).sum();
+        let frame = Frame { shape: Shape::Map, form, count: entries.len(), entries_bytes };
+        return frame.encode(|out| entries.iter().for_each(|it| out.put(it.tag, it.entry)));
+    }
+    let sizes = entries.iter().map(|it| mark_bytes(it.deadline) + it.entry.len());
+    let mut out = Vec::new();
+    let is_wide = put_timed_header(&mut out, (form, times), entries.len(), sizes.clone().sum());
+    entries.iter().for_each(|it| out.extend_from_slice(&it.tag.to_le_bytes()));
+    let mut offset = 0_u32;
+    for size in sizes {
+        out.extend_from_slice(&offset.to_le_bytes()[..offset_bytes(is_wide)]);
+        offset += size as u32;
+    }
+    for it in entries {
+        out.push(u8::from(it.deadline != 0));
+        if it.deadline != 0 {
+            out.extend_from_slice(&it.deadline.to_le_bytes());
+        }
+        out.extend_from_slice(it.entry);
+    }
+    out
+}
+
+/// The elements of `packed` that have these numbers. The key's own deadline is left out.
 pub(crate) fn select(packed: Packed<'_>, form: Form, numbers: &[usize]) -> Vec<u8> {
+    if packed.is_timed() {
+        let entries: Vec<_> = numbers.iter().map(|at| TimedEntry::of(&packed, *at)).collect();
+        return encode_map(form, 0, &entries);
+    }
     let entries_bytes = numbers.iter().map(|at| packed.raw(*at).1.len()).sum();
     Frame { shape: packed.shape, form, count: numbers.len(), entries_bytes }.encode(|out| {
         for at in numbers {
@@ -70,14 +126,19 @@ pub(crate) fn select(packed: Packed<'_>, form: Form, numbers: &[usize]) -> Vec<u
     })
 }
 
-/// Elements number `at` of `packed`.
+/// Elements number `at` of `packed`, whose fields have no deadlines.
 pub(crate) fn range(packed: Packed<'_>, form: Form, at: Range<usize>) -> Vec<u8> {
+    debug_assert!(!packed.is_timed(), "its entries are longer");
     let entries_bytes = packed.end(at.end) - packed.end(at.start);
     Frame { shape: packed.shape, form, count: at.len(), entries_bytes }.encode(|out| out.put_run(&packed, at))
 }
 
-/// The elements of all of `parts`, which have no element twice, and are in the shape's order.
+/// The elements of all of `parts`, which have no element twice, and are in the shape's order. The key's own deadline is left out.
 pub(crate) fn concat(shape: Shape, form: Form, parts: &[Packed<'_>]) -> Vec<u8> {
+    if parts.iter().any(Packed::is_timed) {
+        let each = parts.iter().flat_map(|part| (0..part.len()).map(move |at| TimedEntry::of(part, at)));
+        return encode_map(form, 0, &each.collect::<Vec<_>>());
+    }
     let count = parts.iter().map(Packed::len).sum();
     let entries_bytes = parts.iter().map(Packed::bytes).sum();
     Frame { shape, form, count, entries_bytes }

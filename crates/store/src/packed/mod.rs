@@ -97,15 +97,16 @@ pub(crate) fn fold(shape: Shape, value: &[u8], changes: &[&[u8]]) -> Option<Vec<
     }
 }
 
-/// The operations of an [`Edit`] one by one, each with the key of its element.
+/// The operations of an [`Edit`] one by one, each with the key of its element; without those that are about the key itself.
 pub(crate) fn elements_of(operations: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = operations;
-    std::iter::from_fn(move || {
+    let each = std::iter::from_fn(move || {
         let (operation, behind) = edit::split_operation(rest)?;
         let bytes = &rest[..rest.len() - behind.len()];
         rest = behind;
-        Some((operation.key, bytes))
-    })
+        Some((operation, bytes))
+    });
+    each.filter(|(operation, _)| operation.has_element()).map(|(operation, bytes)| (operation.key, bytes))
 }
 
 /// Whether `bytes` are operations, one or more.

@@ -158,7 +158,7 @@ impl Rebuilder<'_> {
         let (name, keys, object) = (name_of(state, was), keys_of(leaves), self.object(state.key()));
         let kind = ValueKind::of(state.kind);
         let mut remains = Remains::gather(&mut self.found, &self.hasher, leaves, (kind, *was));
-        let made = remains.write(&mut self.writer, object)?;
+        let made = remains.write(&mut self.writer, (state.key(), object))?;
         let unplaced = remains.unplaced;
         if let Some(made) = made {
             let order = match unplaced {

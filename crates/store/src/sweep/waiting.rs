@@ -19,7 +19,7 @@ pub(crate) struct Sweeps {
 pub(super) struct Sweep {
     pub(super) object: u64,
     pub(super) leaves: Keyspace,
-    /// How many there are by hash; behind them come the nodes of the tree.
+    /// How many there are by hash; behind them come nodes of a tree, or [`KEY_NODE`](crate::paged::KEY_NODE).
     pub(super) hashed: u32,
     /// The next of them to go, and how many there were.
     pub(super) next: u32,
@@ -82,10 +82,12 @@ impl Sweeps {
     }
 }
 
-/// What a note says of the leaves that are to go: how many there are by hash, and nodes of a tree if there is one.
+/// What a note says of the leaves that are to go: how many there are by hash, and of what else the collection has.
 pub(crate) fn note_value(root: &Root) -> Vec<u8> {
     let mut value = root.leaves.to_le_bytes().to_vec();
-    root.tree.iter().for_each(|tree| value.extend_from_slice(&tree.nodes.to_le_bytes()));
+    if root.numbered() > 0 {
+        value.extend_from_slice(&root.numbered().to_le_bytes());
+    }
     value
 }
 

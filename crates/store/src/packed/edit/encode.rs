@@ -1,9 +1,8 @@
 //! What an edit of a hash, a set or a sorted set has become, as bytes.
 
 use super::{Edit, Entry};
-use crate::packed::entries::{Shape, by_score, offset_bytes, put_timed_header};
-use crate::packed::filling::{Filling, Frame};
-use crate::packed::times::Times;
+use crate::packed::entries::{Shape, by_score};
+use crate::packed::filling::{Filling, Frame, TimedEntry, encode_map};
 
 impl Edit<'_> {
     /// The collection as it is now. Time grows with its size.
@@ -33,7 +32,7 @@ impl Edit<'_> {
     pub(super) fn encode_as(&self, is_ordered: bool) -> Vec<u8> {
         match self.times() {
             None => self.frame().encode(|out| self.fill(out, is_ordered)),
-            Some(times) => self.encode_timed(times),
+            Some(_) => self.encode_timed(),
         }
     }
 
@@ -127,26 +126,13 @@ impl Edit<'_> {
     }
 
     /// A map as it is now, some of whose fields have deadlines.
-    fn encode_timed(&self, times: Times) -> Vec<u8> {
-        let pairs = self.entries.iter().zip(&self.deadlines).filter(|(entry, _)| !entry.is_gone);
-        let mark_bytes = |deadline: &u64| if *deadline == 0 { 1 } else { 9 };
-        let sizes = pairs.clone().map(|(entry, deadline)| mark_bytes(deadline) + self.entry_bytes(entry));
-        let mut out = Vec::new();
-        let head = (self.base.shape, self.form, Some(times));
-        let is_wide = put_timed_header(&mut out, head, self.count, sizes.clone().sum());
-        pairs.clone().for_each(|(entry, _)| out.extend_from_slice(&entry.tag.to_le_bytes()));
-        let mut offset = 0_u32;
-        for size in sizes {
-            out.extend_from_slice(&offset.to_le_bytes()[..offset_bytes(is_wide)]);
-            offset += size as u32;
-        }
-        for (entry, deadline) in pairs {
-            out.push(u8::from(*deadline != 0));
-            if *deadline != 0 {
-                out.extend_from_slice(&deadline.to_le_bytes());
-            }
-            out.extend_from_slice(self.raw(entry));
-        }
-        out
+    fn encode_timed(&self) -> Vec<u8> {
+        let there = self.entries.iter().zip(&self.deadlines).filter(|(entry, _)| !entry.is_gone);
+        let entries = there.map(|(entry, deadline)| TimedEntry {
+            tag: entry.tag,
+            deadline: *deadline,
+            entry: self.raw(entry),
+        });
+        encode_map(self.form, self.own, &entries.collect::<Vec<_>>())
     }
 }

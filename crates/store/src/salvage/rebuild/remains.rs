@@ -1,6 +1,6 @@
 //! What is left of a large collection, and which elements the new one has.
 //!
-//! - Hashes and sets: the elements of all leaves. One that is not in the leaf of its hash comes from a leaf that was split since; it counts if
+//! - Hashes and sets: the elements of all leaves, with their deadlines. One that is not in the leaf of its hash comes from a leaf that was split since; it counts if
 //!   its own leaf does not have it.
 //! - Streams: the elements of all leaves, by key. Of a key that is there twice the newest leaf counts.
 //! - Sorted sets: members are there twice. The leaves by hash say which score a member has; members that only the tree has are added to them,
@@ -20,10 +20,11 @@ use crate::check::collections::comes_before;
 use crate::check::nodes::{Found, Node, State};
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
-use crate::packed::{Edit, Element, Packed, Shape, by_score};
+use crate::packed::{self, Edit, Element, Form, Packed, Shape, by_score};
 use crate::paged::{Root, leaf_of};
 use crate::record;
-use crate::tree::{NODE, Tree, part};
+use crate::time::Deadline;
+use crate::tree::{NODE, Tree};
 use crate::value::ValueKind;
 
 /// What is left of a collection.
@@ -36,8 +37,8 @@ pub(super) struct Remains<'r, 'a> {
     /// By number, as those that follow.
     hashed: Vec<Node>,
     pub(super) nodes: Vec<Node>,
-    /// Elements for leaves that they are not in, by leaf.
-    strays: BTreeMap<u32, Vec<Owned>>,
+    /// Elements for leaves that they are not in, and when they end, by leaf.
+    strays: BTreeMap<u32, Vec<(Owned, Option<Deadline>)>>,
     /// Of a sorted set: each member's score.
     scores: HashMap<u128, Score>,
     /// Leaves of a list that no node names.
@@ -76,9 +77,14 @@ impl<'r, 'a> Remains<'r, 'a> {
         remains
     }
 
-    /// Writes the new collection as `object`; returns its root, `None` if no element is left.
-    pub(super) fn write(&mut self, writer: &mut Writer, object: u64) -> Result<Option<Root>, StoreError> {
-        let mut root = Root { object, count: 0, bytes: 0, leaves: self.root.leaves, tree: None };
+    /// Writes the new collection of `key` as `object`; returns its root, `None` if no element is left.
+    pub(super) fn write(
+        &mut self,
+        writer: &mut Writer,
+        (key, object): (&[u8], u64),
+    ) -> Result<Option<Root>, StoreError> {
+        let (leaves, is_timed) = (self.root.leaves, self.root.is_timed);
+        let mut root = Root { object, count: 0, bytes: 0, leaves, tree: None, is_timed };
         if self.root.tree.is_some() {
             let Some((tree, count)) = self.write_tree(writer, object)? else { return Ok(None) };
             (root.tree, root.count) = (Some(tree), count);
@@ -86,6 +92,9 @@ impl<'r, 'a> Remains<'r, 'a> {
         let is_hashed = !self.hashed.is_empty() || !self.strays.is_empty();
         if self.root.leaves > 0 && is_hashed {
             (root.count, root.bytes) = self.write_hashed(writer, object)?;
+        }
+        if is_timed && root.count > 0 {
+            writer.put_key_node(self.leaves, object, key)?;
         }
         Ok(Some(root).filter(|root| root.count > 0))
     }
@@ -95,27 +104,32 @@ impl<'r, 'a> Remains<'r, 'a> {
         self.found.state(&node.record).ok().filter(|state| state.kind == record::kind_of(kind))
     }
 
-    /// Hands out the elements of a leaf that is found by hash, and whether each is where its hash says.
-    fn each_hashed(&mut self, leaf: &Node, mut each: impl FnMut(&mut Self, Element<'_>, KeyHash, bool)) {
+    /// Hands out the elements of a leaf that is found by hash, with their deadlines, and whether each is where its hash says.
+    fn each_hashed(
+        &mut self,
+        leaf: &Node,
+        mut each: impl FnMut(&mut Self, (Element<'_>, Option<Deadline>), KeyHash, bool),
+    ) {
         let kind = self.kind.hashed();
         let Some(state) = self.state(leaf, kind) else { return };
         let packed = Packed::new(kind.shape().expect("a type of collections"), state.value());
-        for (key, value) in packed.iter() {
+        for at in 0..packed.len() {
+            let (key, value) = packed.element(at);
             if self.kind == ValueKind::SortedSet && !is_score(value) {
                 continue;
             }
             let hash = self.hasher.hash(key);
             let is_own = leaf_of(hash, self.root.leaves) == leaf.number;
-            each(self, (key, value), hash, is_own);
+            each(self, ((key, value), packed.deadline(at)), hash, is_own);
         }
     }
 
     fn gather_hashed(&mut self) {
         for leaf in self.hashed.clone() {
-            self.each_hashed(&leaf, |this, element, hash, is_own| {
+            self.each_hashed(&leaf, |this, (element, deadline), hash, is_own| {
                 this.note_score(element, is_own);
                 if !is_own {
-                    this.add_stray(element, hash);
+                    this.add_stray((element, deadline), hash);
                 }
             });
         }
@@ -124,9 +138,9 @@ impl<'r, 'a> Remains<'r, 'a> {
         }
     }
 
-    fn add_stray(&mut self, (key, value): Element<'_>, hash: KeyHash) {
+    fn add_stray(&mut self, ((key, value), deadline): (Element<'_>, Option<Deadline>), hash: KeyHash) {
         let strays = self.strays.entry(leaf_of(hash, self.root.leaves)).or_default();
-        strays.push((key.to_vec(), value.to_vec()));
+        strays.push(((key.to_vec(), value.to_vec()), deadline));
     }
 
     fn note_score(&mut self, (member, value): Element<'_>, is_own: bool) {
@@ -151,7 +165,7 @@ impl<'r, 'a> Remains<'r, 'a> {
                     None => {
                         let print = self.hasher.uncut(member);
                         self.scores.insert(print, Score { score, is_in_tree: true });
-                        self.add_stray((member, value), self.hasher.hash(member));
+                        self.add_stray(((member, value), None), self.hasher.hash(member));
                     }
                 }
             }
@@ -162,7 +176,7 @@ impl<'r, 'a> Remains<'r, 'a> {
     fn left_over(&mut self) -> Vec<Owned> {
         let mut members = Vec::new();
         for leaf in self.hashed.clone() {
-            self.each_hashed(&leaf, |this, (member, _), _, _| {
+            self.each_hashed(&leaf, |this, ((member, _), _), _, _| {
                 if let Some(known) = this.scores.get_mut(&this.hasher.uncut(member))
                     && !known.is_in_tree
                 {
@@ -190,12 +204,12 @@ impl<'r, 'a> Remains<'r, 'a> {
                     }
                 });
             }
-            for (key, value) in self.strays.remove(&number).unwrap_or_default() {
-                put(&mut edit, shape, (&key, &value), self.hasher.hash(&key));
+            for ((key, value), deadline) in self.strays.remove(&number).unwrap_or_default() {
+                put(&mut edit, shape, ((&key, &value), deadline), self.hasher.hash(&key));
             }
             let value = edit.encode();
             let packed = Packed::new(shape, &value);
-            let value = part(packed, 0..packed.len());
+            let value = packed::concat(shape, Form::Table, &[packed]);
             writer.put_node(self.leaves, (object, number), (kind, &value))?;
             count += packed.len() as u64;
             bytes += value.len() as u64;
@@ -254,11 +268,19 @@ impl<'r, 'a> Remains<'r, 'a> {
 }
 
 /// Adds an element to a leaf, unless it has it.
-fn put(edit: &mut Edit<'_>, shape: Shape, (key, value): Element<'_>, hash: KeyHash) {
+fn put(
+    edit: &mut Edit<'_>,
+    shape: Shape,
+    ((key, value), deadline): (Element<'_>, Option<Deadline>),
+    hash: KeyHash,
+) {
     let tag = hash.low_bits();
     match shape {
         Shape::Set => _ = edit.add(tag, key),
-        _ if edit.get(tag, key).is_none() => _ = edit.put(tag, key, value),
+        _ if edit.get(tag, key).is_none() => {
+            edit.put(tag, key, value);
+            edit.set_deadline(tag, key, deadline);
+        }
         _ => {}
     }
 }

@@ -8,7 +8,8 @@ use journal::{Class, Driver, Journal, Keyspace, Refusal, footprint};
 
 use crate::check::nodes::State;
 use crate::error::StoreError;
-use crate::paged::{Root, leaf_key};
+use crate::packed;
+use crate::paged::{KEY_NODE, Root, leaf_key};
 use crate::record::{self, Draft};
 use crate::value::ValueKind;
 
@@ -51,7 +52,20 @@ impl Writer {
         (kind, value): (ValueKind, &[u8]),
     ) -> Result<(), StoreError> {
         let key = leaf_key(object, number);
-        self.put(&Draft::whole(record::kind_of(kind), leaves, &key, value, 0))
+        // the first deadline by either clock: who looks at it then sees which have passed
+        let times = if kind == ValueKind::Hash { packed::times_of(value) } else { None };
+        let first = times.map_or(0, |times| if times.wall == 0 { times.server } else { times.wall });
+        self.put(&Draft::whole(record::kind_of(kind), leaves, &key, value, first))
+    }
+
+    /// Appends at which key the hash `object` is, whose fields have deadlines.
+    pub(super) fn put_key_node(
+        &mut self,
+        leaves: Keyspace,
+        object: u64,
+        key: &[u8],
+    ) -> Result<(), StoreError> {
+        self.put(&Draft::whole(record::STRING, leaves, &leaf_key(object, KEY_NODE), key, 0))
     }
 
     /// Appends a root in place of the one in `state`.

@@ -1,0 +1,199 @@
+//! Fields with deadlines in the leaves of a large hash.
+//!
+//! ```text
+//! key -> root, timed          (object, 0) -> leaf { a: 1 ends at 5, ... }     its header: 5        (object, KEY_NODE) -> key
+//! at 5: a lookup, or the tender that finds leaf 0 in the index, by KEY_NODE the key, and by that the root
+//! one group: PURGE of leaf 0, and the root, which counts one less
+//! ```
+//!
+//! A leaf is a hash whose fields have deadlines, as a small one is (`fields`): who looks it up meets it without those that have passed.
+//!
+//! Invariants
+//!   1. A purge of a leaf and the root that counts it are one group, whatever else the group has.
+//!   2. A root that is timed has its [`KEY_NODE`], which is staged with each change of the key: that of the root's first deadline, and RENAME.
+//!
+//! Until a leaf is looked up its root counts fields that have passed, too; so a key may be there some milliseconds longer than its last field.
+
+use std::borrow::Cow;
+
+use journal::Keyspace;
+
+use super::nodes::Paged;
+use super::overlay::{Cause, Change, Staged};
+use super::paged::{paged_of, root_in};
+use super::purged::{Purge, next_deadline};
+use super::{Access, State};
+use crate::error::Stop;
+use crate::hash::KeyHash;
+use crate::keyspaces::{HIDDEN_DB, is_leaves};
+use crate::large::Bytes;
+use crate::object::Object;
+use crate::packed;
+use crate::paged::{KEY_NODE, Root, leaf_key, object_of};
+use crate::record;
+use crate::time::Deadline;
+
+/// A key that has a timed root.
+#[derive(Clone, Debug)]
+pub(super) struct TimedKey {
+    object: u64,
+    db: u16,
+    keyspace: Keyspace,
+    hash: KeyHash,
+    key: Box<[u8]>,
+}
+
+/// What a purge makes of a root.
+struct Purged {
+    key: TimedKey,
+    root: Root,
+    expiry_ms: u64,
+    cause: Cause,
+}
+
+impl Access<'_> {
+    /// The collection in the state of `key`, if it is paged.
+    pub(super) fn paged_in(&self, state: &State<'_>, (db, key): (u16, &[u8])) -> Option<Paged> {
+        let keyspace = self.keyspace(db)?;
+        let paged = paged_of(state, keyspace)?;
+        let object = paged.root.object;
+        if paged.root.is_timed && !self.timed.borrow().iter().any(|known| known.object == object) {
+            let timed = TimedKey { object, db, keyspace, hash: self.hash(key), key: key.into() };
+            self.timed.borrow_mut().push(timed);
+        }
+        Some(paged)
+    }
+
+    /// How many fields of the hash with this root are gone that it counts.
+    pub(super) fn fields_purged(&self, root: &Root) -> u64 {
+        let leaves = self.purged.iter().filter(|purge| is_leaf_of(&purge.staged, root.object));
+        leaves.map(|purge| u64::from(purge.fields)).sum()
+    }
+
+    /// Looks up leaf `number` of the hash at `key`, if that is `object`, so that what has passed is noted; returns whether it is.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    pub(crate) fn meet_leaf(&self, db: u16, key: &[u8], (object, number): (u64, u32)) -> Result<bool, Stop> {
+        let paged = self.paged(db, key)?.filter(|paged| paged.root.object == object);
+        match paged.filter(|paged| number < paged.root.leaves) {
+            Some(paged) => self.node(&paged, number, paged.hashed_kind()).map(|_| true),
+            None => Ok(false),
+        }
+    }
+
+    /// The key that has the hash `object` whose fields have deadlines; `None` if there is no such hash.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    pub(crate) fn key_of_object(&self, leaves: Keyspace, object: u64) -> Result<Option<&[u8]>, Stop> {
+        let node = leaf_key(object, KEY_NODE);
+        let hash = self.store.hasher.hash_in(leaves, &node);
+        Ok(self.lookup(leaves, hash, &node, HIDDEN_DB)?.map(|state| state.value.slice()))
+    }
+
+    /// Stages at which key the timed hash `object` is.
+    pub(super) fn stage_key_node(&mut self, leaves: Keyspace, object: u64, key: &[u8]) {
+        let node = leaf_key(object, KEY_NODE);
+        let hash = self.store.hasher.hash_in(leaves, &node);
+        let change = Change::Put(Object::new(record::STRING, &node, Bytes::Plain(key), 0));
+        self.stage(Staged { db: HIDDEN_DB, keyspace: leaves, hash, change, cause: Cause::Command });
+    }
+
+    /// `value` of a key that expires at `own`, which it says itself if its fields have deadlines; and when the first of all these is.
+    pub(super) fn with_deadlines<'v>(&self, kind: u8, value: &'v [u8], own: u64) -> (Cow<'v, [u8]>, u64) {
+        let is_timed = kind == record::HASH && packed::times_of(value).is_some();
+        let value = if is_timed { packed::with_own(value, own).into() } else { Cow::Borrowed(value) };
+        let first = next_deadline(self.now, kind, &value, own);
+        (value, first)
+    }
+
+    /// Stages the purges of leaves, and the roots that count them.
+    pub(super) fn adopt_purged_leaves(&mut self, mut purges: Vec<Purge>) {
+        let object = |purge: &Purge| object_of(purge.staged.object().view().key());
+        purges.sort_by_key(object);
+        while let Some(first) = purges.first() {
+            let of = object(first);
+            let end = purges.partition_point(|purge| object(purge) <= of);
+            let rest = purges.split_off(end);
+            if let Some(purged) = self.purged_root(&purges) {
+                self.stage_purged(purged, purges);
+            }
+            purges = rest;
+        }
+    }
+
+    /// What these purges of leaves of one hash make of its root; `None` if it goes or is another's, or they are to wait.
+    fn purged_root(&mut self, purges: &[Purge]) -> Option<Purged> {
+        let object = object_of(purges[0].staged.object().view().key())?;
+        let staged = self.overlay.iter().find(|it| root_in(it).is_some_and(|root| root.object == object));
+        let (key, mut root, expiry_ms, cause) = match staged {
+            Some(staged) => {
+                let Staged { db, keyspace, hash, cause, .. } = *staged;
+                let view = staged.object().view();
+                let key = TimedKey { object, db, keyspace, hash, key: view.key().into() };
+                (key, root_in(staged)?, view.expiry_ms(), cause)
+            }
+            None => {
+                let key = self.timed.borrow().iter().find(|known| known.object == object)?.clone();
+                if self.overlay.find(key.keyspace, key.hash, &key.key).is_some() {
+                    return None;
+                }
+                self.turn_to_stripe(key.hash.stripe());
+                let state = self.lookup_there(key.keyspace, key.hash, &key.key, key.db).ok()??;
+                let root = record::root_of(state.kind, state.value.slice())?;
+                let expiry_ms = state.expiry_ms;
+                (key, root, expiry_ms, Cause::Purged(0))
+            }
+        };
+        if root.object != object {
+            return None;
+        }
+        // whoever holds the key ends first, as with a small hash
+        self.turn_to_stripe(key.hash.stripe());
+        if self.is_held(key.keyspace, key.hash, &key.key) {
+            self.turn_to_stripe(purges[0].staged.hash.stripe());
+            self.record_passed(&purges[0].staged);
+            return None;
+        }
+        let fields: u64 = purges.iter().map(|purge| u64::from(purge.fields)).sum();
+        let bytes: u64 = purges.iter().map(|purge| purge.bytes).sum();
+        (root.count, root.bytes) = (root.count.saturating_sub(fields), root.bytes.saturating_sub(bytes));
+        Some(Purged { key, root, expiry_ms, cause })
+    }
+
+    fn stage_purged(&mut self, purged: Purged, purges: Vec<Purge>) {
+        let Purged { key: TimedKey { object, db, keyspace, hash, key }, root, expiry_ms, cause } = purged;
+        if root.count == 0 {
+            self.overlay.retain(|staged| !is_leaf_of(staged, object));
+            let cause = if cause == Cause::Command { cause } else { Cause::Expired };
+            return self.stage(Staged { db, keyspace, hash, change: Change::removal(&key), cause });
+        }
+        for purge in purges {
+            let staged = &purge.staged;
+            // what was made of the leaf has the purge
+            if self.overlay.find(staged.keyspace, staged.hash, staged.object().view().key()).is_none() {
+                self.stage(purge.staged);
+            }
+        }
+        let object = Object::new(record::PAGED_HASH, &key, Bytes::Plain(&root.encode()), expiry_ms);
+        self.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause });
+    }
+}
+
+impl Paged {
+    /// Whether a leaf with this value has fields with deadlines.
+    pub(super) fn is_timed_leaf(&self, value: &[u8]) -> bool {
+        record::kind_of(self.kind) == record::HASH && packed::times_of(value).is_some()
+    }
+
+    /// When the key expires, as records have it.
+    pub(super) fn expiry_ms(&self) -> u64 {
+        self.expiry.map_or(0, Deadline::raw)
+    }
+}
+
+/// Whether it is a change of a leaf, or of another node, of this object.
+fn is_leaf_of(staged: &Staged, object: u64) -> bool {
+    is_leaves(staged.keyspace) && object_of(staged.object().view().key()) == Some(object)
+}
