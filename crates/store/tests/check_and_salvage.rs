@@ -195,7 +195,7 @@ fn folder_of_a_newer_store_is_refused_by_version_and_nothing_is_changed() {
     ];
     for error in errors {
         assert!(error.contains("MANIFEST was written by a newer version of evenkeel"), "{error}");
-        assert!(error.contains("version 8"), "{error}");
+        assert!(error.contains("version 9"), "{error}");
     }
     assert!(all_bytes(&disk) == before, "the folder was changed");
 }

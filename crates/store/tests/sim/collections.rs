@@ -287,7 +287,7 @@ impl Operation {
 
     fn element(&self) -> Option<&[u8]> {
         match self {
-            Self::Put(key, _) | Self::Delete(key) => Some(key),
+            Self::Put(key, _) | Self::Delete(key) | Self::Time(key, _) => Some(key),
             _ => None,
         }
     }
@@ -332,7 +332,6 @@ pub fn stage_change(
     let tags: Vec<u16> = operations.iter().map(|operation| operation.tag(access)).collect();
     let each = operations.iter().zip(tags);
     let change = |edit: &mut Edit<'_>| each.for_each(|(operation, tag)| operation.stage(edit, kind, tag));
-    // who lets fields end changes the whole
     let named: Option<Vec<&[u8]>> = operations.iter().map(Operation::element).collect();
     let changed = match named.filter(|named| named.len() <= NAMED_MAX) {
         Some(named) => access.edit_elements(db, key, kind, named.into_iter(), change)?,
