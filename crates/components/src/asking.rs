@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!   1. A tuple is acknowledged after the reply to its request, or it fails: with an error of the server's, or because the connection was lost.
-//!   2. At most `pipeline` requests are under way, and about [`WAITING_BYTES_MAX`] wait to be sent: beyond it no tuple is taken.
+//!   2. At most `pipeline` tuples are under way, and about [`WAITING_BYTES_MAX`] wait to be sent: beyond it no tuple is taken.
 //!
 //! A tuple whose connection is lost may have been done: it is asked for again. What must not count twice has a key of its own.
 
@@ -20,22 +20,60 @@ use topology::values::Values;
 use crate::arguments::{Arguments, Kind, Opt};
 use crate::row::URL;
 
-/// What is asked for a tuple, and what becomes of the answer.
+/// What is asked for a tuple, and what becomes of the answers.
 pub(crate) trait Ask: Send {
-    /// What is kept of a tuple until its reply.
+    /// What is kept of a tuple until its last reply.
     type Kept: Send;
 
-    /// Appends the request.
+    /// Appends the requests, at least one.
     ///
     /// # Errors
     /// There is none for this tuple, which fails.
-    fn request(&mut self, tuple: &Tuple<'_>, out: &mut Vec<u8>) -> Result<Self::Kept, Fault>;
+    fn request(&mut self, tuple: &Tuple<'_>, out: &mut Requests) -> Result<Self::Kept, Fault>;
 
-    /// What is emitted for a reply, which is no error.
+    /// What is emitted for the reply to the request at `place`, which is no error.
     ///
     /// # Errors
     /// The reply is not what was asked for: the tuple fails.
-    fn reply(&mut self, kept: Self::Kept, reply: Reply) -> Result<Option<Values>, Fault>;
+    fn reply(&mut self, kept: &mut Self::Kept, place: usize, reply: Reply) -> Result<Option<Values>, Fault>;
+}
+
+/// Requests of one tuple.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requests {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Requests {
+    /// Appends a request of these words.
+    pub(crate) fn push<A: AsRef<[u8]>>(&mut self, words: &[A]) {
+        resp::encode_command(&mut self.bytes, words);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A tuple whose requests are under way.
+#[derive(Debug)]
+struct Open<K> {
+    tuple: TupleId,
+    kept: K,
+    /// Requests, and how many have a reply.
+    requests: usize,
+    replies: usize,
+    /// What went wrong first.
+    fault: Option<Fault>,
 }
 
 /// Which server, and how much at a time.
@@ -54,8 +92,8 @@ pub(crate) struct Asking<A: Ask> {
     /// The connection that can be asked.
     life: Option<u64>,
     /// What is under way, in the order of its replies.
-    open: VecDeque<(TupleId, A::Kept)>,
-    request: Vec<u8>,
+    open: VecDeque<Open<A::Kept>>,
+    requests: Requests,
     events: VecDeque<Event>,
 }
 
@@ -91,29 +129,38 @@ impl<A: Ask> Asking<A> {
             link: None,
             life: None,
             open: VecDeque::new(),
-            request: Vec::new(),
+            requests: Requests::default(),
             events: VecDeque::new(),
         }
     }
 
     fn on_reply(&mut self, reply: Reply, out: &mut BoltOut<'_>) -> Result<(), Fault> {
-        let Some((tuple, kept)) = self.open.pop_front() else { return Ok(()) };
+        let Some(open) = self.open.front_mut() else { return Ok(()) };
+        let place = open.replies;
+        open.replies += 1;
         let result = match reply {
             Reply::Error(text) => Err(refusal(&text)),
-            reply => self.ask.reply(kept, reply),
+            reply => self.ask.reply(&mut open.kept, place, reply),
         };
-        let emitted = result.and_then(|values| match values {
+        let anchors = &[open.tuple];
+        let emitted = result.and_then(|values| match values.filter(|_| open.fault.is_none()) {
             None => Ok(()),
             Some(values) => {
-                let anchors = &[tuple];
-                out.send(Outgoing { stream: DEFAULT_STREAM, values, anchors, direct: None })
-                    .map_err(Fault::from)
+                let tuple = Outgoing { stream: DEFAULT_STREAM, values, anchors, direct: None };
+                out.send(tuple).map_err(Fault::from)
             }
         });
-        // The tuple may be gone: the runner fails all when a component panics.
-        match &emitted {
-            Ok(()) => out.ack(tuple).unwrap_or(()),
-            Err(fault) => out.fail(tuple, fault).unwrap_or(()),
+        if let Err(fault) = &emitted {
+            open.fault.get_or_insert_with(|| fault.clone());
+        }
+        if open.replies == open.requests
+            && let Some(Open { tuple, fault, .. }) = self.open.pop_front()
+        {
+            // The tuple may be gone: the runner fails all when a component panics.
+            match fault {
+                None => out.ack(tuple).unwrap_or(()),
+                Some(fault) => out.fail(tuple, &fault).unwrap_or(()),
+            }
         }
         emitted
     }
@@ -122,7 +169,7 @@ impl<A: Ask> Asking<A> {
     fn on_loss(&mut self, why: &str, out: &mut BoltOut<'_>) -> Fault {
         self.life = None;
         let fault = Fault::silent(why);
-        for (tuple, _) in self.open.drain(..) {
+        for Open { tuple, .. } in self.open.drain(..) {
             out.fail(tuple, &fault).unwrap_or(());
         }
         fault
@@ -144,15 +191,21 @@ impl<A: Ask> Bolt for Asking<A> {
     }
 
     fn execute(&mut self, tuple: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
-        self.request.clear();
-        let kept = self.ask.request(tuple, &mut self.request)?;
+        self.requests.clear();
+        let kept = self.ask.request(tuple, &mut self.requests)?;
         let (Some(link), Some(life)) = (&self.link, self.life) else {
             return Err(Fault::silent("there is no connection"));
         };
-        if !link.send(life, 0, |out| out.extend_from_slice(&self.request)) {
-            return Err(Fault::silent("the connection is lost"));
+        let Requests { bytes, ends } = &self.requests;
+        let mut start = 0;
+        for &end in ends {
+            if !link.send(life, 0, |out| out.extend_from_slice(&bytes[start..end])) {
+                return Err(Fault::silent("the connection is lost"));
+            }
+            start = end;
         }
-        self.open.push_back((tuple.id(), kept));
+        let requests = ends.len();
+        self.open.push_back(Open { tuple: tuple.id(), kept, requests, replies: 0, fault: None });
         Ok(Outcome::Keep)
     }
 
@@ -186,11 +239,6 @@ fn refusal(text: &[u8]) -> Fault {
     if PASSING.contains(&code) { Fault::silent(error).after(PASSING_PAUSE) } else { Fault::new(error) }
 }
 
-/// A request of these words.
-pub(crate) fn encode(words: &[Vec<u8>], out: &mut Vec<u8>) {
-    resp::encode_command(out, words);
-}
-
 /// Values that all fit into a tuple, or the fault that says why not.
 pub(crate) fn values(values: &[Value<'_>]) -> Result<Option<Values>, Fault> {
     Ok(Some(Values::encode(values)?))
@@ -207,7 +255,7 @@ pub(crate) const PIPELINE: Opt = Opt {
     name: "--pipeline",
     value: Kind::Number(1, 100_000),
     default: "1000",
-    what: "requests of one task that may be under way",
+    what: "tuples of one task that may be under way",
 };
 /// Bytes that may wait to be sent.
 const WAITING_BYTES_MAX: usize = 1 << 20;

@@ -6,7 +6,10 @@ use topology::nearest::nearest;
 
 use crate::arguments::{Arguments, hint};
 use crate::row::{Emits, Made, Row, URL};
-use crate::{counting, generator, key_sink, stream_spout};
+use crate::{
+    counting, dedupe, distinct, enrich, file_sink, file_spout, generator, key_sink, rate_limit, stream_sink,
+    stream_spout, top, window,
+};
 
 /// A command that names a component of the table.
 #[derive(Clone, Debug)]
@@ -95,21 +98,44 @@ impl Builtin {
                 ));
             }
         }
-        let Emits::Values(counts, what) = &self.made.emits else { return misfits };
-        for stream in shape.outputs {
-            let (id, count) = (&stream.id, stream.fields.len());
-            if id != DEFAULT_STREAM {
-                misfits.push(format!("`{name}` emits on the stream `default` alone, nothing on `{id}`"));
-            } else if !counts.contains(&count) {
-                misfits.push(format!("`{name}` emits {what}, and {count} fields are declared"));
-            }
-        }
+        misfits.extend(shape.outputs.iter().filter_map(|stream| self.misfit_of(stream, &shape.inputs)));
         misfits
+    }
+
+    fn misfit_of(&self, stream: &Stream, inputs: &[(&str, &Stream)]) -> Option<String> {
+        let (name, id, count) = (self.row.name, &stream.id, stream.fields.len());
+        let (fits, what) = match &self.made.emits {
+            Emits::Nothing => return None,
+            Emits::Values(counts, what) => (counts.contains(&count), *what),
+            Emits::InputAnd(more, what) => {
+                (inputs.iter().all(|(_, input)| input.fields.len() + more == count), *what)
+            }
+        };
+        if id != DEFAULT_STREAM {
+            return Some(format!("`{name}` emits on the stream `default` alone, nothing on `{id}`"));
+        }
+        (!fits).then(|| format!("`{name}` emits {what}, and {count} fields are declared"))
     }
 }
 
 /// All components, in the order of the manual.
-pub const ROWS: &[Row] = &[stream_spout::ROW, generator::ROW, counting::COUNT, counting::SUM, key_sink::ROW];
+pub const ROWS: &[Row] = &[
+    stream_spout::ROW,
+    file_spout::ROW,
+    generator::ROW,
+    counting::COUNT,
+    counting::SUM,
+    distinct::ROW,
+    window::ROW,
+    top::ROW,
+    dedupe::ROW,
+    rate_limit::ROW,
+    enrich::ROW,
+    key_sink::ROW,
+    stream_sink::ROW,
+    stream_sink::PUBLISH,
+    file_sink::ROW,
+];
 
 const PROGRAM: &str = "evenkeel";
 const WORD: &str = "component";
@@ -138,7 +164,7 @@ mod tests {
     fn unknown_component_is_refused_with_the_nearest() {
         let error = read("stream-spot orders").expect_err("refused");
         assert_eq!(error, "there is no component `stream-spot` (did you mean `stream-spout`?)");
-        assert!(read("").expect_err("refused").contains("there are stream-spout, generator"));
+        assert!(read("").expect_err("refused").contains("there are stream-spout, file-spout, generator"));
         assert_eq!(
             read("count --bye word").expect_err("refused"),
             "`count`: unknown option `--bye` (did you mean `--by`?)"

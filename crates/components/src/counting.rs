@@ -12,7 +12,7 @@ use topology::value::Value;
 use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
-use crate::asking::{self, Ask, Asking, PIPELINE, Server, URL_OPTION};
+use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::append_field;
 use crate::convert::{number, number_value, text_value};
 use crate::row::{Emits, Made, Row};
@@ -69,26 +69,30 @@ impl Bolt for Memory {
 impl Ask for Hash {
     type Kept = Vec<u8>;
 
-    fn request(&mut self, tuple: &Tuple<'_>, out: &mut Vec<u8>) -> Result<Vec<u8>, Fault> {
+    fn request(&mut self, tuple: &Tuple<'_>, out: &mut Requests) -> Result<Vec<u8>, Fault> {
         let (value, added) = self.adding.read(tuple)?;
         let (command, number) = match number_value(added) {
             Value::Int(added) if self.adding.field.is_none() => (&b"HINCRBY"[..], added.to_string()),
             _ => (&b"HINCRBYFLOAT"[..], added.to_string()),
         };
-        resp::encode_command(out, &[command, &self.key, &value, number.as_bytes()]);
+        out.push(&[command, &self.key, &value, number.as_bytes()]);
         Ok(value)
     }
 
-    fn reply(&mut self, value: Vec<u8>, reply: Reply) -> Result<Option<Values>, Fault> {
-        let total = match reply {
-            Reply::Integer(total) => Value::Int(total),
-            Reply::Bulk(text) => {
-                let total = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-                number_value(total.ok_or_else(|| Fault::new("the server answered no number"))?)
-            }
-            other => return Err(Fault::new(format!("the server answered {other:?}"))),
-        };
-        asking::values(&[text_value(&value), total])
+    fn reply(&mut self, value: &mut Vec<u8>, _: usize, reply: Reply) -> Result<Option<Values>, Fault> {
+        asking::values(&[text_value(value), total(reply)?])
+    }
+}
+
+/// The number that INCRBY and its like answer.
+pub(crate) fn total(reply: Reply) -> Result<Value<'static>, Fault> {
+    match reply {
+        Reply::Integer(total) => Ok(Value::Int(total)),
+        Reply::Bulk(text) => {
+            let total = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+            total.map(number_value).ok_or_else(|| Fault::new("the server answered no number"))
+        }
+        other => Err(Fault::new(format!("the server answered {other:?}"))),
     }
 }
 
@@ -114,7 +118,7 @@ fn make(arguments: &Arguments, name: &str, field: Option<&str>) -> Result<Made, 
     Ok(Made { factory, reads, emits: Emits::Values(2..=2, what) })
 }
 
-const BY: Opt =
+pub(crate) const BY: Opt =
     Opt { name: "--by", value: Kind::Text, default: "", what: "field whose values are told apart; needed" };
 const PREFIX: Opt = Opt {
     name: "--prefix",
@@ -122,7 +126,7 @@ const PREFIX: Opt = Opt {
     default: "",
     what: "numbers are in the hash of this prefix and the component's name, `count` or `sum`; without it in memory",
 };
-const KEYS_MAX: Opt = Opt {
+pub(crate) const KEYS_MAX: Opt = Opt {
     name: "--keys-max",
     value: Kind::Number(1, 100_000_000),
     default: "1000000",
@@ -189,13 +193,13 @@ mod tests {
     #[test]
     fn hash_is_asked_and_its_answer_is_emitted() {
         let mut hash = Hash { adding: adding(None), key: b"w:count".to_vec() };
-        let mut out = Vec::new();
-        let kept =
+        let mut out = Requests::default();
+        let mut kept =
             tuple(&["word"], &[Value::from("a")], |tuple| hash.request(tuple, &mut out)).expect("it fits");
-        assert_eq!(out, b"*4\r\n$7\r\nHINCRBY\r\n$7\r\nw:count\r\n$1\r\na\r\n$1\r\n1\r\n");
-        let emitted = hash.reply(kept, Reply::Integer(5)).expect("a number").expect("a tuple");
+        assert_eq!(out.bytes(), b"*4\r\n$7\r\nHINCRBY\r\n$7\r\nw:count\r\n$1\r\na\r\n$1\r\n1\r\n");
+        let emitted = hash.reply(&mut kept, 0, Reply::Integer(5)).expect("a number").expect("a tuple");
         assert_eq!(emitted, Values::encode(&[Value::from("a"), Value::from(5)]).expect("they fit"));
-        assert!(hash.reply(Vec::new(), Reply::Null).is_err());
+        assert!(hash.reply(&mut Vec::new(), 0, Reply::Null).is_err());
     }
 
     #[test]

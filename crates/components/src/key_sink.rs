@@ -7,7 +7,7 @@ use topology::nearest::nearest;
 use topology::values::Values;
 
 use crate::arguments::{Arguments, Signature, hint};
-use crate::asking::{self, Ask, Asking, PIPELINE, Server, URL_OPTION};
+use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::row::{Emits, Made, Row};
 use crate::template::Template;
 
@@ -20,18 +20,18 @@ struct KeySink {
 impl Ask for KeySink {
     type Kept = ();
 
-    fn request(&mut self, tuple: &Tuple<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn request(&mut self, tuple: &Tuple<'_>, out: &mut Requests) -> Result<(), Fault> {
         let mut words = Vec::with_capacity(self.words.len());
         for template in &self.words {
             let mut word = Vec::new();
             template.append(tuple, &mut word)?;
             words.push(word);
         }
-        asking::encode(&words, out);
+        out.push(&words);
         Ok(())
     }
 
-    fn reply(&mut self, (): (), _: Reply) -> Result<Option<Values>, Fault> {
+    fn reply(&mut self, (): &mut (), _: usize, _: Reply) -> Result<Option<Values>, Fault> {
         Ok(None)
     }
 }
@@ -99,10 +99,10 @@ mod tests {
     fn command_is_made_of_fields() {
         let words = ["HINCRBY", "words:{lang}", "{word}", "1"];
         let words = words.map(|word| Template::read(word).expect("it is right")).to_vec();
-        let (mut sink, mut out) = (KeySink { words }, Vec::new());
+        let (mut sink, mut out) = (KeySink { words }, Requests::default());
         let values = [Value::from("a b"), Value::from("en")];
         tuple(&["word", "lang"], &values, |tuple| sink.request(tuple, &mut out)).expect("it has all");
-        assert_eq!(out, b"*4\r\n$7\r\nHINCRBY\r\n$8\r\nwords:en\r\n$3\r\na b\r\n$1\r\n1\r\n");
+        assert_eq!(out.bytes(), b"*4\r\n$7\r\nHINCRBY\r\n$8\r\nwords:en\r\n$3\r\na b\r\n$1\r\n1\r\n");
     }
 
     #[test]

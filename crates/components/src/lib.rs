@@ -12,7 +12,10 @@
 //! | `generator` | tuples out of nothing, for tests and measurements |
 //! | `asking` | what all bolts do that ask a server for each tuple: pipelines, replies, lost connections |
 //! | `key_sink`, `template`, `convert` | commands on keys, made from fields; values as text and numbers |
-//! | `counting` | counts and sums, in memory or in keys |
+//! | `stream_sink` | entries of streams, messages of channels |
+//! | `counting`, `distinct`, `window`, `top` | counts and sums, of values, of time, the largest ones; in memory or in keys |
+//! | `dedupe`, `rate_limit`, `enrich` | which tuples go on, when, and with what |
+//! | `file_spout`, `file_sink` | lines of files |
 //!
 //! Invariants
 //!   1. A tuple is acknowledged when the server has said that it did what the tuple asks for, and an entry of a stream when its tuple is.
@@ -26,13 +29,22 @@ mod asking;
 pub mod catalog;
 mod convert;
 mod counting;
+mod dedupe;
+mod distinct;
+mod enrich;
+mod file_sink;
+mod file_spout;
 mod generator;
 mod key_sink;
+mod rate_limit;
 mod row;
+mod stream_sink;
 mod stream_spout;
 mod template;
 #[cfg(test)]
 mod testing;
+mod top;
+mod window;
 
 pub use catalog::{Builtin, Shape};
 pub use row::Row;

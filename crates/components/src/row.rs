@@ -34,6 +34,8 @@ pub(crate) enum Emits {
     Nothing,
     /// So many values, and what they are.
     Values(RangeInclusive<usize>, &'static str),
+    /// The values that it reads, and so many more.
+    InputAnd(usize, &'static str),
 }
 
 /// The option that names a server.

@@ -54,6 +54,16 @@ impl Template {
         })
     }
 
+    /// The text with the values of `tuple`.
+    ///
+    /// # Errors
+    /// As [`Template::append`].
+    pub(crate) fn filled(&self, tuple: &Tuple<'_>) -> Result<Vec<u8>, Fault> {
+        let mut out = Vec::new();
+        self.append(tuple, &mut out)?;
+        Ok(out)
+    }
+
     /// Appends it with the values of `tuple`.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! What tests run components on: a definition of a component with a neighbour, and what it has said.
 
 use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use topology::Plan;
 use topology::anchor::Nack;
@@ -26,6 +28,7 @@ pub(crate) struct Stand<C> {
     pub(crate) emitted: Vec<(u128, Vec<String>)>,
     pub(crate) record: Record,
     waker: Waker,
+    woken: Receiver<()>,
     count: u64,
 }
 
@@ -101,10 +104,24 @@ impl<B: Bolt> Stand<B> {
     }
 }
 
+impl<B: Bolt> Stand<B> {
+    /// Waits until its waker is called.
+    pub(crate) fn rest(&self) {
+        self.woken.recv_timeout(PATIENCE).expect("it is woken");
+    }
+
+    /// Has it look at what has happened.
+    pub(crate) fn wake(&mut self) {
+        let mut out = BoltOut::new(&self.plan, ComponentId(1), &mut self.record, None);
+        self.component.wake(&mut out).expect("nothing is wrong");
+    }
+}
+
 impl<C> Stand<C> {
     fn new(component: C, plan: Plan) -> Self {
-        let (emitted, record, waker) = (Vec::new(), Record::default(), Waker::new(|| {}));
-        Self { component, plan, emitted, record, waker, count: 0 }
+        let (sender, woken) = channel();
+        let waker = Waker::new(move || sender.send(()).unwrap_or(()));
+        Self { component, plan, emitted: Vec::new(), record: Record::default(), waker, woken, count: 0 }
     }
 }
 
@@ -162,3 +179,5 @@ fn plan(fields: &[&str], outputs: &[&str]) -> Plan {
     let topology = Topology { name: "test".to_owned(), settings: Settings::default(), components };
     Plan::new(topology).expect("it is right").0
 }
+
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -210,15 +210,90 @@ fn components_of_this_program_change_keys_of_a_server() {
         resp::Value::Array(counts) => counts,
         other => panic!("{other:?}"),
     };
-    let total = || -> u64 {
-        let number = |count| match count {
-            resp::Value::Bulk(text) => String::from_utf8(text).expect("text").parse().expect("a number"),
-            other => panic!("{other:?}"),
-        };
-        counts().into_iter().map(number).collect::<Vec<u64>>().iter().sum()
-    };
+    let total = || counts().iter().map(number).sum::<u64>();
     eventually("all are counted", || total() == 1_000);
     assert_eq!(counts().len(), 7);
     let (is_finished, figures) = interrupted(run);
     assert!(is_finished, "{figures}");
+}
+
+/// A bolt of this program that reads `from`.
+fn bolt(id: &str, command: &str, fields: &str, from: &str) -> (String, String) {
+    let class = "org.apache.storm.flux.wrappers.bolts.FluxShellBolt";
+    (
+        format!(
+            "- {{id: {id}, className: {class}, constructorArgs: [[evenkeel, component, {command}], [{fields}]]}}\n"
+        ),
+        format!("- {{from: {from}, to: {id}, grouping: {{type: SHUFFLE}}}}\n"),
+    )
+}
+
+#[test]
+fn ready_bolts_and_sinks_do_what_they_say_with_a_server() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = common::Server::start(&dir.path().join("data"), &[]);
+    server.call(&["SET", "greeting", "hello"]);
+    let bolts = [
+        bolt("distinct", "distinct, --by, text, --of, number, --prefix, \"d:\"", "text, count", "source"),
+        bolt(
+            "window",
+            "window, --by, text, --time, number, --size-ms, \"100\", --slide-ms, \"50\", --prefix, \"w:\"",
+            "start, text, count",
+            "source",
+        ),
+        bolt("top", "top-k, \"3\", --by, text, --prefix, \"t:\"", "place, text, count", "source"),
+        bolt("first", "dedupe, --by, text, --id, number, --prefix, \"f:\"", "number, text", "source"),
+        bolt("greeted", "enrich, greeting", "number, text, greeting", "first"),
+        bolt("out", "stream-sink, out, --maxlen, \"100\"", "nothing", "greeted"),
+        bolt("told", "pubsub-sink, news, \"{text}\"", "nothing", "greeted"),
+        bolt("file", "file-sink, lines, --line, \"{number} {greeting}\"", "nothing", "greeted"),
+        bolt("slow", "rate-limit, \"100000\", --burst, \"1000\"", "number, text", "source"),
+        bolt("total", "sum, --by, text, --field, number, --prefix, \"s:\"", "text, sum", "slow"),
+    ];
+    let (bolts, streams): (Vec<String>, Vec<String>) = bolts.into_iter().unzip();
+    let spout = "- {id: source, className: org.apache.storm.flux.wrappers.spouts.FluxShellSpout, constructorArgs: [[evenkeel, component, generator, --count, \"700\", --distinct, \"7\"], [number, text]]}\n";
+    let text =
+        format!("name: ready\nspouts:\n{spout}bolts:\n{}streams:\n{}", bolts.concat(), streams.concat());
+    std::fs::write(dir.path().join("x.yaml"), text).expect("it is written");
+    let mut command = evenkeel();
+    command.args(["topology", "run", "x.yaml", "--local"]).current_dir(dir.path());
+    command.env("EVENKEEL_URL", format!("redis://127.0.0.1:{}", server.port));
+    let errors = std::fs::File::create(dir.path().join("log")).expect("it is made");
+    let run = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("it starts");
+    let sums = || -> Vec<u64> {
+        let resp::Value::Array(sums) = server.call(&["HVALS", "s:sum"]) else { panic!("a hash") };
+        sums.iter().map(number).collect()
+    };
+    eventually("all are added up", || sums().iter().sum::<u64>() == 699 * 700 / 2);
+    eventually("all are told", || server.call(&["XLEN", "out"]) == resp::Value::Integer(7));
+    eventually("all are ranked", || {
+        let resp::Value::Array(top) = server.call(&["ZRANGE", "t:top", "0", "-1", "WITHSCORES"]) else {
+            panic!("a set")
+        };
+        top.chunks(2).map(|pair| number(&pair[1])).eq([100; 7])
+    });
+    eventually("all windows are full", || {
+        let resp::Value::Array(counts) = server.call(&["HVALS", "w:50"]) else { panic!("a hash") };
+        counts.iter().map(number).sum::<u64>() == 100
+    });
+    let (is_finished, figures) = interrupted(run);
+    assert!(is_finished, "{figures}");
+    let lines = std::fs::read_to_string(dir.path().join("lines")).expect("it is there");
+    let mut lines: Vec<&str> = lines.lines().collect();
+    lines.sort_unstable();
+    let expected = ["0 hello", "1 hello", "2 hello", "3 hello", "4 hello", "5 hello", "6 hello"];
+    assert_eq!(lines, expected, "the first of each text");
+    let resp::Value::Array(keys) = server.call(&["KEYS", "d:*"]) else { panic!("keys") };
+    let resp::Value::Bulk(key) = &keys[0] else { panic!("a key") };
+    let resp::Value::Integer(count) = server.call(&["PFCOUNT", &String::from_utf8_lossy(key)]) else {
+        panic!("a number")
+    };
+    assert!(keys.len() == 7 && (95..=105).contains(&count), "{count}");
+}
+
+fn number(value: &resp::Value) -> u64 {
+    match value {
+        resp::Value::Bulk(text) => String::from_utf8_lossy(text).parse().expect("a number"),
+        other => panic!("{other:?}"),
+    }
 }

@@ -1,0 +1,146 @@
+//! `rate-limit`: so many tuples a second of each task go on; others come again when it is their time.
+//!
+//! A tuple beyond the rate fails without blame: its spout emits it again after the time that it would have to wait, and the attempt does not count. So nothing
+//! waits here, and nobody who shares the thread does.
+//!
+//! Source: the generic cell rate algorithm; one time for each value is all that is kept.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::{Clock, Nanos, SystemClock};
+use topology::builder::Factory;
+use topology::component::{Bolt, BoltOut, Fault, Outcome, Outgoing, Tuple};
+use topology::definition::DEFAULT_STREAM;
+
+use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::convert::append_field;
+use crate::counting::KEYS_MAX;
+use crate::row::{Emits, Made, Row};
+
+/// The rate, and for which values.
+#[derive(Clone, Debug)]
+struct Settings {
+    /// Time between two tuples.
+    interval: Duration,
+    /// How far ahead of its time a tuple may go on.
+    ahead: Duration,
+    by: Option<String>,
+    keys_max: usize,
+}
+
+#[derive(Debug)]
+struct RateLimit {
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    /// When the next tuple of each value is due. One that is past is as if it was not there.
+    due: HashMap<Vec<u8>, Nanos>,
+}
+
+impl Bolt for RateLimit {
+    fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        let Settings { interval, ahead, by, keys_max } = &self.settings;
+        let (mut value, now) = (Vec::new(), self.clock.now());
+        by.iter().try_for_each(|by| append_field(tuple, by, &mut value))?;
+        if self.due.len() >= *keys_max && !self.due.contains_key(&value) {
+            self.due.retain(|_, due| *due > now);
+            if self.due.len() >= *keys_max {
+                let text = format!("{keys_max} values are at their rate: --keys-max allows no more");
+                return Err(Fault::silent(text).after(Duration::from_secs(1)));
+            }
+        }
+        let due = self.due.get(&value).map_or(now, |due| (*due).max(now));
+        let wait = due.since(now);
+        if wait > *ahead {
+            return Err(Fault::silent("beyond the rate").after(wait - *ahead));
+        }
+        let (values, anchors) = (tuple.values().clone(), &[tuple.id()]);
+        out.send(Outgoing { stream: DEFAULT_STREAM, values, anchors, direct: None })?;
+        self.due.insert(value, due + *interval);
+        Ok(Outcome::Ack)
+    }
+}
+
+fn make(arguments: &Arguments) -> Result<Made, String> {
+    let word = &arguments.words()[0];
+    let rate = word.parse::<u32>().ok().filter(|rate| (1..=RATE_MAX).contains(rate));
+    let rate = rate.ok_or_else(|| format!("RATE must be an integer of 1 to {RATE_MAX}, not `{word}`"))?;
+    let interval = Duration::from_secs(1) / rate;
+    let burst = arguments.number("--burst").unwrap_or(1) as u32;
+    let by = arguments.text("--by").map(str::to_owned);
+    let keys_max = arguments.number(KEYS_MAX.name).unwrap_or_default() as usize;
+    let reads = by.iter().cloned().collect();
+    let settings = Settings { interval, ahead: interval * (burst - 1), by, keys_max };
+    let factory = Factory::bolt(move || RateLimit {
+        settings: settings.clone(),
+        clock: Arc::new(SystemClock),
+        due: HashMap::new(),
+    });
+    Ok(Made { factory, reads, emits: Emits::InputAnd(0, "what it reads") })
+}
+
+const RATE_MAX: u32 = 1_000_000;
+
+/// Its row of the table.
+pub(crate) const ROW: Row = Row {
+    name: "rate-limit",
+    what: "lets so many tuples a second of each task go on; others are emitted again when it is their time",
+    signature: Signature {
+        words: "RATE",
+        words_count: (1, 1),
+        options: &[
+            Opt {
+                name: "--by",
+                value: Kind::Text,
+                default: "",
+                what: "field whose values have the rate each; without it all tuples together",
+            },
+            Opt {
+                name: "--burst",
+                value: Kind::Number(1, 1_000_000),
+                default: "1",
+                what: "tuples that may go on at a time after a rest",
+            },
+            KEYS_MAX,
+        ],
+    },
+    make,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Stand, made};
+    use clock::{SimClock, UnixMs};
+    use topology::value::Value;
+
+    #[test]
+    fn tuples_beyond_the_rate_come_again_and_each_value_has_its_own() {
+        let clock = Arc::new(SimClock::new(UnixMs(0)));
+        let settings = Settings {
+            interval: Duration::from_millis(100),
+            ahead: Duration::from_millis(100),
+            by: Some("word".to_owned()),
+            keys_max: 2,
+        };
+        let limit = RateLimit { settings, clock: Arc::clone(&clock) as Arc<dyn Clock>, due: HashMap::new() };
+        let mut stand = Stand::bolt(limit, &["word"], &["word"]);
+        for word in ["a", "a", "a", "b", "c"] {
+            stand.execute(&[Value::from(word)]);
+        }
+        assert_eq!(stand.record.acked, [1, 2, 4], "two at a time, then no more");
+        let errors: Vec<&str> = stand.record.failed.iter().map(|(_, error)| error.as_str()).collect();
+        assert_eq!(errors, ["beyond the rate", "2 values are at their rate: --keys-max allows no more"]);
+        clock.advance(Duration::from_millis(100));
+        stand.execute(&[Value::from("a")]);
+        stand.execute(&[Value::from("c")]);
+        assert_eq!(stand.record.acked, [1, 2, 4, 6, 7]);
+    }
+
+    #[test]
+    fn rate_that_is_none_is_refused() {
+        assert!(made(&ROW, "0").expect_err("refused").contains("RATE must be an integer of 1 to"));
+        assert_eq!(made(&ROW, "5 --by w").expect("right").reads, ["w"]);
+    }
+}
