@@ -15,6 +15,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -61,6 +62,10 @@ struct Attachments(Option<Box<VecDeque<Attached>>>);
 impl Attachments {
     fn push_back(&mut self, attached: Attached) {
         self.0.get_or_insert_default().push_back(attached);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|list| list.is_empty())
     }
 
     fn pop_front(&mut self) {
@@ -257,6 +262,26 @@ impl Output {
         &self.bytes[self.sent..(until - self.base) as usize]
     }
 
+    /// The first pieces of what may leave now that `released` is released; how many they are, and whether there are more.
+    pub(crate) fn pieces<'a>(&'a mut self, released: Ticket, into: &mut [IoSlice<'a>]) -> (usize, bool) {
+        let (end, mut at, mut count) = (self.free_end(released), self.base + self.sent as u64, 0);
+        let mut put = |bytes: &'a [u8]| {
+            let place = if bytes.is_empty() { return true } else { into.get_mut(count) };
+            count += usize::from(place.is_some());
+            place.map(|place| *place = IoSlice::new(bytes)).is_some()
+        };
+        let own = |from: u64, to: u64| &self.bytes[(from - self.base) as usize..(to - self.base) as usize];
+        for attached in self.attached.iter().take_while(|attached| attached.at < end) {
+            let shared = &(*attached.bytes).as_ref()[attached.rest.clone()];
+            if !(put(own(at, attached.at)) && put(shared)) {
+                return (count, true);
+            }
+            at = attached.at;
+        }
+        let is_all = put(own(at, end));
+        (count, !is_all)
+    }
+
     /// Whether more may leave than [`Output::sendable`] shows.
     pub(crate) fn continues(&mut self, released: Ticket) -> bool {
         let end = self.free_end(released);
@@ -297,8 +322,29 @@ impl Output {
         true
     }
 
-    /// Takes note that `count` bytes were sent.
-    pub(crate) fn advance(&mut self, count: usize) {
+    /// Takes note that `count` bytes were sent, of as many pieces as that are.
+    pub(crate) fn advance(&mut self, mut count: usize) {
+        while count > 0 && !self.attached.is_empty() {
+            let piece = count.min(self.first_piece_bytes());
+            self.advance_piece(piece);
+            count -= piece;
+        }
+        if count > 0 {
+            self.advance_piece(count);
+        }
+    }
+
+    /// How much lies before the next place where something is attached, or is attached here.
+    fn first_piece_bytes(&self) -> usize {
+        let sent = self.base + self.sent as u64;
+        match self.attached.front() {
+            Some(first) if first.at == sent => first.rest.len(),
+            Some(first) => (first.at - sent) as usize,
+            None => self.bytes.len() - self.sent,
+        }
+    }
+
+    fn advance_piece(&mut self, count: usize) {
         let sent = self.base + self.sent as u64;
         if let Some(first) = self.attached.front_mut().filter(|first| first.at == sent) {
             first.rest.start += count;
@@ -526,6 +572,21 @@ mod tests {
                     }
                     2 => released = released.max(ticket),
                     3 => output.settle(&mut pool),
+                    _ if ticket % 3 == 0 => {
+                        let mut pieces = [IoSlice::new(&[]); 3];
+                        let (found, continues) = output.pieces(Ticket::of(released), &mut pieces);
+                        prop_assert!(found == 3 || !continues);
+                        let all: Vec<u8> = pieces[..found].iter().flat_map(|piece| piece.to_vec()).collect();
+                        let all = &all[..all.len().min(2 * count)];
+                        for (index, byte) in all.iter().enumerate() {
+                            prop_assert_eq!(*byte, appended[sent + index].0);
+                            prop_assert!(appended[sent + index].1 <= released);
+                        }
+                        sent += all.len();
+                        output.advance(all.len());
+                        prop_assert!(all.len() == 2 * count || continues
+                            || output.sendable(Ticket::of(released)).is_empty());
+                    }
                     _ => {
                         let chunk = output.sendable(Ticket::of(released));
                         let chunk = &chunk[..chunk.len().min(count)];

@@ -17,12 +17,13 @@
 //! same without its read and its send.
 
 use std::collections::VecDeque;
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use clock::Nanos;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sendmsg};
 use ticket::Ticket;
 
 use crate::budget::requests::Answer;
@@ -46,6 +47,9 @@ const PORTIONS_PER_TURN_MAX: usize = 8;
 const DRAINS_PER_TURN_MAX: usize = 16;
 /// Bytes that are dropped of a request for which there is no room.
 const DRAINED_BYTES_MAX: usize = 1 << 30;
+
+/// Pieces of an output that leave with one call.
+const PIECES_MAX: usize = 16;
 
 /// Most of an output that stays because the protocol asked for it.
 const KEPT_BYTES_MAX: usize = 16 << 10;
@@ -745,15 +749,12 @@ impl<P: Protocol> Peer<P> {
             return self.check_unsent(context);
         }
         loop {
-            let mut flags = SendFlags::NOSIGNAL;
-            flags.set(SendFlags::MORE, self.output.continues(released));
-            let chunk = self.output.sendable(released);
-            let offered = chunk.len();
+            let (offered, sent) = self.send_some(released);
             if offered == 0 {
                 self.blocked = false;
                 return Ok(());
             }
-            match rustix::net::send(&self.socket, chunk, flags) {
+            match sent {
                 Ok(count) => {
                     self.output.advance(count);
                     self.count_write(count, context.tally, context.now);
@@ -767,6 +768,27 @@ impl<P: Protocol> Peer<P> {
                 return self.check_unsent(context);
             }
         }
+    }
+
+    /// Offers what may leave to the socket, with one call; how much that was, and how much it took.
+    fn send_some(&mut self, released: Ticket) -> (usize, rustix::io::Result<usize>) {
+        if !self.output.continues(released) {
+            let piece = self.output.sendable(released);
+            let offered = piece.len();
+            let sent = if offered == 0 {
+                Ok(0)
+            } else {
+                rustix::net::send(&self.socket, piece, SendFlags::NOSIGNAL)
+            };
+            return (offered, sent);
+        }
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        let (count, continues) = self.output.pieces(released, &mut pieces);
+        let pieces = &pieces[..count];
+        let mut flags = SendFlags::NOSIGNAL;
+        flags.set(SendFlags::MORE, continues);
+        let offered = pieces.iter().map(|piece| piece.len()).sum();
+        (offered, sendmsg(&self.socket, pieces, &mut SendAncillaryBuffer::default(), flags))
     }
 
     /// Cuts who does not read what it asked for.
