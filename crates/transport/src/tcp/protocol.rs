@@ -19,8 +19,8 @@ use crate::session::Session;
 use crate::wire::WireError;
 use crate::{LinkError, NodeId, Refusal};
 
-/// About what one portion has, beside its last chunk.
-const PORTION_BYTES: usize = 256 << 10;
+/// About what one portion has, beside its last chunk: what fits into the caches several times over, for TLS copies it thrice.
+const PORTION_BYTES: usize = 64 << 10;
 /// A read that brought so much is followed by a larger one.
 const READ_BYTES_MANY: usize = 16 << 10;
 /// How large.
