@@ -17,12 +17,19 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, LocalSet};
 
-/// Makes the page.
-pub(crate) type Page = Box<dyn Fn() -> String + Send>;
+use crate::Api;
+
+/// Makes what is served.
+pub(crate) struct Pages {
+    /// For Prometheus.
+    pub(crate) page: Box<dyn Fn() -> String + Send>,
+    /// JSON by path.
+    pub(crate) api: Api,
+}
 
 /// What all connections share.
 struct Site {
-    page: Page,
+    pages: Pages,
     hosts: Vec<String>,
     /// Counts what connections did: the one with the least did nothing for longest.
     moves: Cell<u64>,
@@ -35,13 +42,13 @@ struct Served {
     task: AbortHandle,
 }
 
-/// Serves `page` at `/metrics` until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, page: Page, hosts: Vec<String>) {
+/// Serves `pages` until it is dropped.
+pub(crate) async fn serve(listener: TcpListener, pages: Pages, hosts: Vec<String>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "metrics.listen: nothing is served"),
     };
-    let site = Rc::new(Site { page, hosts, moves: Cell::default() });
+    let site = Rc::new(Site { pages, hosts, moves: Cell::default() });
     let mut connections: Vec<Served> = Vec::new();
     let accept = async {
         loop {
@@ -72,7 +79,7 @@ async fn connection(stream: TcpStream, site: Rc<Site>, moved: Rc<Cell<u64>>) {
     let answer = service_fn(move |request: Request<Incoming>| {
         moved.set(site.moved());
         let response = if is_known(&request, &site.hosts) {
-            answer(request.method(), request.uri().path(), &site.page)
+            answer(request.method(), request.uri().path(), &site.pages)
         } else {
             text(StatusCode::MISDIRECTED_REQUEST, UNKNOWN_HOST.to_owned())
         };
@@ -111,13 +118,22 @@ fn is_known_host(host: &str, hosts: &[String]) -> bool {
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-fn answer(method: &Method, path: &str, page: &Page) -> Response<Full<Bytes>> {
+fn answer(method: &Method, path: &str, pages: &Pages) -> Response<Full<Bytes>> {
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    if let Some(json) = Some(path).filter(|path| reads && path.starts_with("/api/")).and_then(&pages.api) {
+        let mut response = text(StatusCode::OK, json);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        return response;
+    }
     let (status, body) = match (method, path) {
-        (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, page()),
-        (&Method::GET | &Method::HEAD, "/") => {
-            (StatusCode::OK, "Figures for Prometheus: /metrics\n".to_owned())
+        (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, (pages.page)()),
+        (&Method::GET | &Method::HEAD, "/") => (
+            StatusCode::OK,
+            "Figures for Prometheus: /metrics\nTopologies as JSON: /api/v1/topology/summary\n".to_owned(),
+        ),
+        (&Method::GET | &Method::HEAD, _) => {
+            (StatusCode::NOT_FOUND, "there is no such page: see /\n".to_owned())
         }
-        (&Method::GET | &Method::HEAD, _) => (StatusCode::NOT_FOUND, "there is only /metrics\n".to_owned()),
         _ => (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned()),
     };
     let mut response = text(status, body);

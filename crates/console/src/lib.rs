@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  thread "control" (tokio, one thread)
-//!    accept -> at most 16 connections -> a host that is known -> GET /metrics -> the page that it was given
+//!    accept -> at most 16 connections -> a host that is known -> GET /metrics, /api/... -> the page that it was given
 //!    every interval                   -> a line that it was given -> file, rotated
 //! ```
 //!
@@ -30,6 +30,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use file::MetricsFile;
+use http::Pages;
 
 /// Where figures are shown.
 #[derive(Debug, Default)]
@@ -55,10 +56,15 @@ pub struct FileOptions {
     pub former_max: usize,
 }
 
+/// Makes an answer for a path, if there is one.
+pub type Api = Box<dyn Fn(&str) -> Option<String> + Send>;
+
 /// What is shown, made anew each time on the thread of the control plane.
 pub struct Sources {
     /// The page for Prometheus, in its text format.
     pub page: Box<dyn Fn() -> String + Send>,
+    /// JSON for a request under `/api/`, by its path; `None` if there is no such thing.
+    pub api: Api,
     /// A line for the file, without its end.
     pub line: Box<dyn FnMut() -> String + Send>,
 }
@@ -121,10 +127,10 @@ impl Console {
 }
 
 async fn run(options: Options, sources: Sources, stopped: watch::Receiver<bool>) {
-    let Sources { page, mut line } = sources;
+    let Sources { page, api, mut line } = sources;
     let serving = async {
         if let Some(listener) = options.listener {
-            http::serve(listener, page, options.hosts).await;
+            http::serve(listener, Pages { page, api }, options.hosts).await;
         }
         std::future::pending::<()>().await;
     };

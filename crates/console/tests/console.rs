@@ -17,7 +17,8 @@ fn start(file: Option<FileOptions>) -> (Console, SocketAddr) {
     let count = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed) + 1;
     let page = move || format!("pages_total {}\n", count(&pages));
     let line = move || format!("{{\"line\":{}}}", count(&lines));
-    let sources = Sources { page: Box::new(page), line: Box::new(line) };
+    let api = |path: &str| (path == "/api/x").then(|| "{}".to_owned());
+    let sources = Sources { page: Box::new(page), api: Box::new(api), line: Box::new(line) };
     let console =
         Console::start(Options { listener: Some(listener), hosts: vec!["x".to_owned()], file }, sources)
             .expect("it starts");
@@ -51,6 +52,18 @@ fn exchange(address: SocketAddr, request: &str) -> String {
 
 fn request(method: &str, path: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+}
+
+#[test]
+fn json_is_served_where_there_is_some() {
+    let (console, address) = start(None);
+    let reply = exchange(address, &request("GET", "/api/x"));
+    assert!(reply.contains("content-type: application/json") && reply.ends_with("\r\n\r\n{}"), "{reply}");
+    for (method, path, status) in [("GET", "/api/y", 404), ("GET", "/x", 404), ("POST", "/api/x", 405)] {
+        let reply = exchange(address, &request(method, path));
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
+    }
+    console.stop();
 }
 
 #[test]

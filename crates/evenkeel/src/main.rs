@@ -19,8 +19,10 @@ mod notify;
 mod output;
 mod peer;
 mod reload;
+mod reply;
 mod running;
 mod serve;
+mod small;
 #[cfg(debug_assertions)]
 mod steps;
 mod supervising;

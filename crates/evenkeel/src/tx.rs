@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use crate::client;
 use crate::failure::Failure;
+use crate::reply::{field, items, to_json, told};
 
 /// The arguments of `evenkeel tx`.
 #[derive(Debug, Args)]
@@ -216,44 +217,6 @@ impl End {
 
     fn verb(self) -> &'static str {
         if self == Self::Commit { "commit" } else { "roll back" }
-    }
-}
-
-/// What the server told of a transaction, or of a branch: a map, whose names are text.
-fn to_json(map: &Value) -> Json {
-    let pairs = items(map).chunks_exact(2).map(|pair| {
-        let name = if let Value::Bulk(name) = &pair[0] {
-            String::from_utf8_lossy(name).into_owned()
-        } else {
-            String::new()
-        };
-        let value = match &pair[1] {
-            Value::Integer(number) => Json::from(*number),
-            Value::Bulk(text) | Value::Simple(text) => Json::from(String::from_utf8_lossy(text)),
-            Value::Array(branches) => Json::Array(branches.iter().map(to_json).collect()),
-            _ => Json::Null,
-        };
-        (name, value)
-    });
-    Json::Object(pairs.collect())
-}
-
-fn items(value: &Value) -> &[Value] {
-    if let Value::Array(items) = value { items } else { &[] }
-}
-
-/// The value of a field of a map, which version 2 of the protocol writes as an array.
-fn field<'a>(map: &'a Value, name: &str) -> &'a Value {
-    let pairs = items(map).chunks_exact(2);
-    let mut found = pairs.filter(|pair| matches!(&pair[0], Value::Bulk(key) if key == name.as_bytes()));
-    found.next().map_or(&Value::Null, |pair| &pair[1])
-}
-
-fn told(map: &Value, name: &str) -> String {
-    match field(map, name) {
-        Value::Bulk(text) | Value::Simple(text) => String::from_utf8_lossy(text).into_owned(),
-        Value::Integer(number) => number.to_string(),
-        _ => String::new(),
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn start(
         return Ok(None);
     }
     let hosts = settings.metrics_hosts.iter().map(|name| name.0.clone()).collect();
-    let (for_page, for_line) = (Arc::clone(protocol), Arc::clone(protocol));
+    let [for_page, for_line, for_api] = [(); 3].map(|()| Arc::clone(protocol));
     let mut former = None;
     let line = move || {
         let snapshot = for_line.snapshot();
@@ -46,7 +46,11 @@ pub(crate) fn start(
         former = Some(snapshot);
         line
     };
-    let sources = Sources { page: Box::new(move || for_page.snapshot().prometheus()), line: Box::new(line) };
+    let sources = Sources {
+        page: Box::new(move || for_page.snapshot().prometheus()),
+        api: Box::new(move |path| for_api.storm(path)),
+        line: Box::new(line),
+    };
     let console = Console::start(Options { listener, hosts, file }, sources)
         .map_err(|error| Failure::System(format!("cannot start the thread for metrics: {error}")))?;
     if let Some(address) = console.address() {

@@ -3,10 +3,12 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use common::{Server, bulk, eventually, ok};
+use common::{Server, bulk, evenkeel, eventually, finished, ok};
 use resp::Value;
 
 /// A folder of data and one of components: a spout that emits `x` whenever it is asked, and a bolt that acknowledges it and has started a daemon.
@@ -46,7 +48,7 @@ fn field(map: &Value, name: &str) -> Value {
 fn number(value: Value) -> i64 {
     match value {
         Value::Integer(number) => number,
-        Value::Bulk(text) => String::from_utf8(text).expect("text").parse().unwrap_or(0),
+        Value::Null => 0,
         other => panic!("no number: {other:?}"),
     }
 }
@@ -185,4 +187,64 @@ fn component_that_crashes_at_once_is_named_and_harms_nobody() {
     assert_eq!(server.call(&["TOPOLOGY", "KILL", "words", "WAIT", "0"]), ok());
     eventually("it is gone", || server.call(&["TOPOLOGY", "LIST"]) == Value::Array(Vec::new()));
     assert_eq!(processes(data.path()), []);
+}
+
+/// Runs `evenkeel topology` with `arguments` for `server`; status and what it printed.
+fn topology(server: &Server, dir: &Path, arguments: &[&str]) -> (i32, String) {
+    let mut command = evenkeel();
+    command.arg("topology").args(arguments).args(["--url", &format!("redis://127.0.0.1:{}", server.port)]);
+    finished(command.current_dir(dir).env("BOLT", "bolt.sh"))
+}
+
+#[test]
+fn command_line_submits_shows_and_ends_topologies() {
+    let (data, place) = folders();
+    let listen = format!("127.0.0.1:{}", common::free_port());
+    let server = Server::start(
+        data.path(),
+        &["--topologies-dir", place.path().to_str().expect("text"), "--metrics-listen", &listen],
+    );
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join("x.yaml"), definition("${ENV-BOLT}")).expect("written");
+    let run = |arguments: &[&str]| topology(&server, dir.path(), arguments);
+    assert_eq!(run(&["list"]), (0, "no topology\n".to_owned()));
+    let (status, text) = run(&["run", "x.yaml", "--name", "words"]);
+    assert!(status == 0 && text.starts_with("words runs on "), "{text}");
+    let (status, text) = run(&["run", "x.yaml", "--name", "words"]);
+    assert!(status == 1 && text.contains("there is a topology 'words'"), "{text}");
+    eventually("tuples are acknowledged", || acked(&server, 1) > 20);
+    let (_, text) = run(&["list"]);
+    assert!(text.lines().nth(1).is_some_and(|line| line.trim_start().starts_with("words  active")), "{text}");
+    let (_, text) = run(&["show", "words"]);
+    assert!(text.starts_with("words: active\nworker: process ") && text.contains("  sink "), "{text}");
+    let (_, text) = run(&["show", "words", "--json"]);
+    assert!(text.contains("\"components\": [") && text.contains("\"id\": \"sink\""), "{text}");
+    let info = server.call(&["INFO", "topologies"]);
+    assert!(format!("{info:?}").len() > 100);
+    for (path, part) in [
+        ("/metrics", "evenkeel_topology_acked_total{topology=\"words\",component=\"sink\"}"),
+        ("/api/v1/topology/summary", "\"status\":\"ACTIVE\""),
+        ("/api/v1/topology/words", "\"boltId\":\"sink\""),
+    ] {
+        let page = page(&listen, path);
+        assert!(page.contains(part), "{path}: {page}");
+    }
+    assert_eq!(run(&["drain", "words", "--wait", "15"]).0, 0);
+    assert_eq!(run(&["activate", "words"]), (0, "words is active\n".to_owned()));
+    assert_eq!(run(&["deactivate", "words"]), (0, "words is inactive\n".to_owned()));
+    assert_eq!(run(&["restart", "words", "--wait", "5"]), (0, "words is started anew\n".to_owned()));
+    assert_eq!(run(&["kill", "words", "--wait", "5"]), (0, "words is ended and forgotten\n".to_owned()));
+    assert_eq!(processes(data.path()), []);
+    let (status, text) = run(&["show", "words"]);
+    assert!(status == 1 && text.contains("there is no topology 'words'"), "{text}");
+}
+
+/// What the server answers to GET `path`.
+fn page(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(common::PATIENCE)).expect("set");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("text");
+    page
 }

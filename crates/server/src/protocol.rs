@@ -19,7 +19,7 @@ use crate::clients::Client;
 use crate::errors;
 use crate::handlers::{function, topology};
 use crate::message::Message;
-use crate::metrics::Snapshot;
+use crate::metrics::{Snapshot, storm};
 use crate::peers::{Accepts, Peers};
 use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
@@ -72,6 +72,12 @@ impl EvenkeelProtocol {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.server)
+    }
+
+    /// The answer to a request for `path` that Storm's REST API would answer; `None` if there is no such thing.
+    #[must_use]
+    pub fn storm(&self, path: &str) -> Option<String> {
+        storm::answer(path, &self.server.topologies.as_ref()?.supervisor.reports())
     }
 
     /// Begins no more long commands, and waits for those that run: before the store is closed.

@@ -8,7 +8,7 @@ use flux::Definition;
 use topology::definition::Kind;
 use worker::{Ended, Options, Running};
 
-use super::{counted, row, table};
+use super::text::{counted, row, table};
 use crate::failure::Failure;
 
 /// Runs `definition`, which was read from `file`.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
 use store::Census;
+use supervisor::ComponentStatus;
 
 use super::args::is;
 use super::connection::COMPATIBLE_VERSION;
@@ -50,7 +51,7 @@ impl Deref for View<'_> {
 }
 
 /// Sections, in the order in which INFO shows them; with `false` only ALL and their own name show them.
-const SECTIONS: [(&str, Section, bool); 16] = [
+const SECTIONS: [(&str, Section, bool); 17] = [
     ("Server", server_section, true),
     ("Clients", clients, true),
     ("Memory", memory, true),
@@ -67,6 +68,7 @@ const SECTIONS: [(&str, Section, bool); 16] = [
     ("Cluster", |_, text| line(text, "cluster_enabled", 0), true),
     ("Loops", super::loops::section, true),
     ("Capture", capture, true),
+    ("Topologies", topologies, true),
 ];
 
 pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -101,6 +103,29 @@ fn capture(server: &View<'_>, text: &mut String) {
     line(text, "capture_bytes", bytes);
     line(text, "capture_records", records);
     line(text, "capture_dropped", dropped);
+}
+
+fn topologies(server: &View<'_>, text: &mut String) {
+    let Some(topologies) = &server.topologies else { return line(text, "topologies_enabled", 0) };
+    let reports = topologies.supervisor.reports();
+    line(text, "topologies_enabled", 1);
+    line(text, "topologies", reports.len());
+    for it in &reports {
+        let sum = |figure: fn(&ComponentStatus) -> u64| it.status.components.iter().map(figure).sum::<u64>();
+        let figures = format!(
+            "status={},pid={},uptime_ms={},restarts={},emitted={},executed={},acked={},failed={},pending={}",
+            super::topology::status(it),
+            it.pid.unwrap_or(0),
+            it.uptime.as_millis(),
+            it.restarts,
+            sum(|it| it.emitted),
+            sum(|it| it.executed),
+            sum(|it| it.acked),
+            sum(|it| it.failed),
+            sum(|it| it.pending),
+        );
+        line(text, &format!("topology_{}", it.name), figures);
+    }
 }
 
 fn transactions(server: &View<'_>, text: &mut String) {

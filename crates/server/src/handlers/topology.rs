@@ -155,7 +155,7 @@ pub(crate) fn list(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wri
         out.map(5);
         pair(out, "name", &report.name);
         pair(out, "status", status(&report));
-        pair(out, "pid", &report.pid.map(|pid| pid.to_string()).unwrap_or_default());
+        pid(out, &report);
         number(out, "uptime_ms", report.uptime.as_millis() as u64);
         number(out, "restarts", report.restarts);
     }
@@ -175,7 +175,7 @@ pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     out.bulk(b"workers");
     out.array(1);
     out.map(3);
-    pair(out, "pid", &report.pid.map(|pid| pid.to_string()).unwrap_or_default());
+    pid(out, &report);
     number(out, "uptime_ms", report.uptime.as_millis() as u64);
     number(out, "restarts", report.restarts);
     out.bulk(b"components");
@@ -307,6 +307,16 @@ fn wait(args: ArgsView<'_>) -> Result<Duration, Failure> {
 fn pair(out: &mut Writer<'_>, name: &str, value: &str) {
     out.bulk(name.as_bytes());
     out.bulk(value.as_bytes());
+}
+
+fn pid(out: &mut Writer<'_>, report: &Report) {
+    match report.pid {
+        Some(pid) => number(out, "pid", pid.into()),
+        None => {
+            out.bulk(b"pid");
+            out.null();
+        }
+    }
 }
 
 fn number(out: &mut Writer<'_>, name: &str, value: u64) {

@@ -1,11 +1,13 @@
 //! A snapshot for the tests of what writes it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use reactor::Longest;
 use sql::Sessions;
 use store::LogReport;
+use supervisor::{ComponentStatus, Report, State, Status};
 use txn::coordinator::Counters;
 use txn::decision_log::LogCounters;
 use txn::phases::{Phases, Times};
@@ -57,6 +59,7 @@ pub(super) fn example() -> Snapshot {
         }),
         log: Some(LogReport { log_bytes: 1_000, live_bytes: 600, cold_reads: 4, ..Default::default() }),
         transactions: Some(transactions()),
+        topologies: Some(vec![topology()]),
         memory: MemoryFigures {
             limit: 1 << 30,
             index: 1_000,
@@ -92,6 +95,42 @@ fn keys() -> KeyFigures {
         evicted: 8,
         databases: vec![(10, 2), (0, 0)],
         leaves: store::LeafReport { leaves: 21, hot_bytes: 22, swept: 23, changes: 24 },
+    }
+}
+
+fn topology() -> Report {
+    let lines = ComponentStatus {
+        id: "lines".to_owned(),
+        is_spout: true,
+        tasks: 2,
+        emitted: 201,
+        transferred: 202,
+        acked: 203,
+        failed: 204,
+        pending: 205,
+        complete_us: 1_500,
+        ..ComponentStatus::default()
+    };
+    let split = ComponentStatus {
+        id: "split".to_owned(),
+        tasks: 3,
+        executed: 211,
+        queued_bytes: 212,
+        faults: 213,
+        restarts: 214,
+        execute_us: 70,
+        last_error: Some("it crashed".to_owned()),
+        ..ComponentStatus::default()
+    };
+    Report {
+        name: "words".to_owned(),
+        state: State::Active,
+        pid: Some(4_711),
+        uptime: Duration::from_secs(90),
+        restarts: 7,
+        last_error: None,
+        status: Arc::new(Status { is_idle: false, components: vec![lines, split] }),
+        is_drained: false,
     }
 }
 

@@ -6,6 +6,7 @@
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
+use supervisor::{ComponentStatus, Report};
 
 use super::{CommandFigures, JournalFigures, LoopFigures, Snapshot, TransactionFigures};
 
@@ -65,6 +66,9 @@ pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
     }
     if let Some(figures) = &snapshot.transactions {
         all["transactions"] = transactions(figures);
+    }
+    if let Some(topologies) = &snapshot.topologies {
+        all["topologies"] = topologies.iter().map(topology).collect();
     }
     if let Some(log) = &snapshot.log {
         all["log"] = json!({
@@ -143,6 +147,16 @@ fn transactions(figures: &TransactionFigures) -> Value {
         "decisions": figures.decisions.records, "prepared_branches": figures.prepared, "locked_keys": figures.locked_keys,
         "locked_databases": figures.locked_databases,
         "resources": resources.collect::<Vec<_>>(),
+    })
+}
+
+/// All components together: a line has a size that clients cannot move.
+fn topology(it: &Report) -> Value {
+    let sum = |figure: fn(&ComponentStatus) -> u64| it.status.components.iter().map(figure).sum::<u64>();
+    json!({
+        "name": it.name, "up": it.pid.is_some(), "restarts": it.restarts, "emitted": sum(|it| it.emitted),
+        "executed": sum(|it| it.executed), "acked": sum(|it| it.acked), "failed": sum(|it| it.failed),
+        "pending": sum(|it| it.pending),
     })
 }
 

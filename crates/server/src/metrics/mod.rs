@@ -3,6 +3,7 @@
 //! ```text
 //!  counters of loops, commands, journal, store, process -> Snapshot -> prometheus (text for a scrape)
 //!                                                                  \-> json (a line of the metrics file)
+//!  supervisor -> storm (JSON of topologies for tools that know Storm's)
 //! ```
 //!
 //! A snapshot (`snapshot`) is plain values: what renders it asks nobody.
@@ -15,6 +16,7 @@ mod json;
 pub(crate) mod process;
 mod prometheus;
 mod snapshot;
+pub(crate) mod storm;
 
 pub use crate::tx::{ResourceFigures, TransactionFigures};
 pub use process::{ProcessFigures, resident_bytes};

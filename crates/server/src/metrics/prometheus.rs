@@ -10,6 +10,7 @@ use hdrhistogram::Histogram;
 use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
+mod topologies;
 mod transactions;
 
 use super::{JournalFigures, LoopFigures, Snapshot};
@@ -29,6 +30,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     if let Some(figures) = &snapshot.transactions {
         transactions::write(figures, &mut page);
     }
+    topologies::write(snapshot.topologies.as_deref().unwrap_or_default(), &mut page);
     memory(snapshot, &mut page);
     clients(snapshot, &mut page);
     process(snapshot, &mut page);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use reactor::{Longest, LoopStats};
 use store::{Census, LogReport, MemoryReport};
+use supervisor::Report;
 
 use super::process::ProcessFigures;
 use crate::calls::Summary;
@@ -44,6 +45,8 @@ pub struct Snapshot {
     pub log: Option<LogReport>,
     /// Transactions over keys and databases, unless the server was started without.
     pub transactions: Option<TransactionFigures>,
+    /// Topologies, if the server runs any.
+    pub topologies: Option<Vec<Report>>,
     /// Memory by budget.
     pub memory: MemoryFigures,
     /// What clients make the server hold.
@@ -227,6 +230,7 @@ impl Snapshot {
             journal: journal(server),
             log: server.store.log_report(),
             transactions: server.transactions.as_ref().map(|it| it.figures()),
+            topologies: server.topologies.as_ref().map(|it| it.supervisor.reports()),
             process: ProcessFigures::read(),
         }
     }

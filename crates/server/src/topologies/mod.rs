@@ -198,6 +198,12 @@ impl Topologies {
                 "it has {tasks} tasks, each a process, more than topologies.tasks_max ({most})"
             ));
         }
+        if let Some((_, long)) = plan.components().find(|(_, it)| it.id.len() > ID_BYTES_MAX) {
+            let bytes = long.id.len();
+            return Err(format!(
+                "the id of a component has {bytes} B, more than the limit of {ID_BYTES_MAX} B"
+            ));
+        }
         let place = self.supervisor.place();
         let folder = place.folder(definition.folder.as_deref()).map_err(|error| error.to_string())?;
         for ((_, component), program) in plan.components().zip(&read.programs) {
@@ -238,3 +244,5 @@ const LIST: &[u8] = b"topologies";
 const BYTES_MAX: usize = 64 << 20;
 /// Components of a topology: each is a line of its worker's status.
 const COMPONENTS_MAX: usize = 1_000;
+/// Of the id of a component: it is a label of metrics.
+const ID_BYTES_MAX: usize = 128;

@@ -1,0 +1,97 @@
+//! The arguments of `evenkeel topology`.
+
+use std::time::Duration;
+
+use bench::drive::Target;
+use clap::{Args, Subcommand};
+
+use super::source::Source;
+
+/// The arguments of `evenkeel topology`.
+#[derive(Debug, Args)]
+pub(crate) struct Topology {
+    #[command(subcommand)]
+    pub(super) what: What,
+    /// The server.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        default_value = "redis://127.0.0.1:6379",
+        help = "Server: redis://[user:password@]host[:port]; the password may be in REDISCLI_AUTH"
+    )]
+    pub(super) url: Target,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum What {
+    /// Check a definition, and print what would run: components, tasks, streams
+    Check(Source),
+    /// Run a definition on a server; or with --local in this process, until Ctrl-C
+    Run(Run),
+    /// List the topologies of a server
+    List {
+        /// Print JSON: an array of objects
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what a topology and its components have done
+    Show {
+        /// Its name
+        name: String,
+        /// Print JSON: an object
+        #[arg(long)]
+        json: bool,
+    },
+    /// End a topology and forget it; wait until nothing is left of it
+    Kill(Ending),
+    /// Let spouts emit again
+    Activate {
+        /// Name of the topology
+        name: String,
+    },
+    /// Let spouts emit nothing new
+    Deactivate {
+        /// Name of the topology
+        name: String,
+    },
+    /// Start the worker of a topology anew
+    Restart(Ending),
+    /// Deactivate a topology, and wait until nothing is under way
+    Drain(Ending),
+}
+
+/// What is to be run, and where.
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// Name on the server, if not that in the file
+    #[arg(long, value_name = "NAME", conflicts_with = "local")]
+    pub(super) name: Option<String>,
+    /// Folder of the components, below the server's topologies.dir
+    #[arg(long, value_name = "FOLDER", conflicts_with = "local")]
+    pub(super) folder: Option<String>,
+    /// Replace the topology that has this name
+    #[arg(long, conflicts_with = "local")]
+    pub(super) replace: bool,
+    /// Run it in this process, without a server
+    #[arg(long)]
+    pub(super) local: bool,
+    /// Threads of --local; 0: one for each processor
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "local", value_parser = clap::value_parser!(u16).range(0..=1_000))]
+    pub(super) threads: u16,
+    /// Duration of --local; without it, until Ctrl-C
+    #[arg(long = "for", value_name = "TIME", requires = "local", value_parser = bench::experiment::some_time)]
+    pub(super) length: Option<Duration>,
+}
+
+/// A topology whose worker is to end.
+#[derive(Debug, Args)]
+pub(super) struct Ending {
+    /// Name of the topology
+    pub(super) name: String,
+    /// Longest time for what is under way
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    pub(super) wait: u32,
+}

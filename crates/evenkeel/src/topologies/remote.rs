@@ -1,0 +1,164 @@
+//! `evenkeel topology` on a server: submits a definition, and asks about what runs.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use bench::drive::Target;
+use clock::{Clock, SystemClock};
+use resp::Value;
+use serde_json::Value as Json;
+
+use super::arguments::{Ending, Run, What};
+use super::source::Submission;
+use super::text::{row, table};
+use crate::client;
+use crate::failure::Failure;
+use crate::reply::{field, items, to_json, told};
+
+/// Asks the server, and prints the answer.
+///
+/// # Errors
+/// One line: no server, or what it says.
+pub(super) fn run(url: &Target, what: &What) -> Result<(), Failure> {
+    let submission = if let What::Run(run) = what { Some(run.source.read()?) } else { None };
+    let mut stream = client::connect(url)?;
+    let text = match (what, submission) {
+        (What::Run(run), Some(submission)) => {
+            let (name, words) = request(run, submission);
+            call(&mut stream, &words)?;
+            format!("{name} runs on {url}; `evenkeel topology show {name}` shows what it does\n")
+        }
+        (What::List { json }, _) => {
+            let list = call(&mut stream, &["TOPOLOGY", "LIST"])?;
+            let all = items(&list).iter().map(to_json).collect();
+            if *json { format!("{:#}\n", Json::Array(all)) } else { listed(&list) }
+        }
+        (What::Show { name, json }, _) => {
+            let one = call(&mut stream, &["TOPOLOGY", "SHOW", name])?;
+            if *json { format!("{:#}\n", to_json(&one)) } else { shown(&one) }
+        }
+        (What::Kill(ending), _) => {
+            end(&mut stream, "KILL", ending)?;
+            await_end(&mut stream, ending)?;
+            format!("{} is ended and forgotten\n", ending.name)
+        }
+        (What::Restart(ending), _) => {
+            end(&mut stream, "RESTART", ending)?;
+            format!("{} is started anew\n", ending.name)
+        }
+        (What::Drain(ending), _) => {
+            end(&mut stream, "DRAIN", ending)?;
+            format!("{} is drained; `evenkeel topology activate {0}` lets it go on\n", ending.name)
+        }
+        (What::Activate { name }, _) => {
+            call(&mut stream, &["TOPOLOGY", "ACTIVATE", name])?;
+            format!("{name} is active\n")
+        }
+        (What::Deactivate { name }, _) => {
+            call(&mut stream, &["TOPOLOGY", "DEACTIVATE", name])?;
+            format!("{name} is inactive\n")
+        }
+        (What::Check(_) | What::Run(_), _) => {
+            unreachable!("a check asks no server, and what is to run was read")
+        }
+    };
+    crate::output::say(std::io::stdout(), &text);
+    Ok(())
+}
+
+/// The name of what is submitted, and the command.
+fn request(run: &Run, submission: Submission) -> (String, Vec<String>) {
+    let name = run.name.clone().unwrap_or_else(|| submission.definition.plan.topology().name.clone());
+    let mut words = ["TOPOLOGY", "SUBMIT", &name, &submission.text].map(str::to_owned).to_vec();
+    for (name, value) in submission.properties {
+        words.extend(["PROPERTY".to_owned(), name, value]);
+    }
+    words.extend(run.folder.iter().flat_map(|folder| ["FOLDER".to_owned(), folder.clone()]));
+    words.extend(run.replace.then(|| "REPLACE".to_owned()));
+    (name, words)
+}
+
+fn call(stream: &mut TcpStream, words: &[impl AsRef<str>]) -> Result<Value, Failure> {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_ref().as_bytes()).collect();
+    client::call(stream, &words)
+}
+
+fn end(stream: &mut TcpStream, verb: &str, ending: &Ending) -> Result<Value, Failure> {
+    call(stream, &["TOPOLOGY", verb, &ending.name, "WAIT", &ending.wait.to_string()])
+}
+
+/// Waits until the server does not list it any more.
+fn await_end(stream: &mut TcpStream, ending: &Ending) -> Result<(), Failure> {
+    let until = SystemClock.now() + Duration::from_secs(ending.wait.into()) + KILL_GRACE;
+    loop {
+        let list = call(stream, &["TOPOLOGY", "LIST"])?;
+        if !items(&list).iter().any(|it| told(it, "name") == ending.name) {
+            return Ok(());
+        }
+        if SystemClock.now() > until {
+            return Err(Failure::Refused(format!(
+                "the worker of {} has not ended; see the server's log",
+                ending.name
+            )));
+        }
+        std::thread::park_timeout(LOOK_AGAIN);
+    }
+}
+
+/// One topology a line.
+fn listed(list: &Value) -> String {
+    if items(list).is_empty() {
+        return "no topology\n".to_owned();
+    }
+    let mut rows = vec![row(["name", "status", "process", "uptime", "restarts"])];
+    for it in items(list) {
+        let uptime = uptime(it);
+        rows.push(row([
+            &told(it, "name"),
+            &told(it, "status"),
+            &told(it, "pid"),
+            &uptime,
+            &told(it, "restarts"),
+        ]));
+    }
+    table(&rows)
+}
+
+/// One topology, with its components.
+fn shown(one: &Value) -> String {
+    let mut text = format!("{}: {}\n", told(one, "name"), told(one, "status"));
+    for worker in items(field(one, "workers")) {
+        let (pid, restarts) = (told(worker, "pid"), told(worker, "restarts"));
+        text += &match pid.as_str() {
+            "" => format!("no worker; {restarts} restarts\n"),
+            pid => format!("worker: process {pid} for {}; {restarts} restarts\n", uptime(worker)),
+        };
+    }
+    let error = told(one, "last_error");
+    if !error.is_empty() {
+        text += &format!("the last worker that failed: {error}\n");
+    }
+    let fields = ["emitted", "executed", "acked", "failed", "pending", "faults"];
+    let mut rows =
+        vec![["component"].iter().chain(&fields).chain(&["last error"]).map(ToString::to_string).collect()];
+    for it in items(field(one, "components")) {
+        let mut cells = vec![told(it, "id")];
+        cells.extend(fields.iter().map(|name| told(it, name)));
+        cells.push(told(it, "last_error").lines().next().unwrap_or("").to_owned());
+        rows.push(cells);
+    }
+    format!("{text}\n{}", table(&rows))
+}
+
+fn uptime(it: &Value) -> String {
+    let Value::Integer(ms) = field(it, "uptime_ms") else { return String::new() };
+    match ms / 1_000 {
+        s @ ..120 => format!("{s}s"),
+        s @ 120..7_200 => format!("{}m", s / 60),
+        s => format!("{}h", s / 3_600),
+    }
+}
+
+/// More than the server gives a worker after its time.
+const KILL_GRACE: Duration = Duration::from_secs(15);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);

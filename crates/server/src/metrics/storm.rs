@@ -1,0 +1,72 @@
+//! Topologies as JSON under the names of Storm's REST API, for tools that know it: summary and details, as far as there is something to tell. Errors are not: they
+//! may have data in them, and nobody is asked for a password here.
+//!
+//! ```text
+//!  /api/v1/topology/summary     {"topologies": [...]}
+//!  /api/v1/topology/NAME        {"id": ..., "spouts": [...], "bolts": [...]}
+//! ```
+
+use serde_json::{Value, json};
+use supervisor::{ComponentStatus, Report};
+
+use crate::handlers::topology::status;
+
+/// The answer to a request for `path`; `None` if there is no such thing.
+pub(crate) fn answer(path: &str, topologies: &[Report]) -> Option<String> {
+    let name = path.strip_prefix("/api/v1/topology/")?;
+    let answer = match topologies.iter().find(|it| it.name == name) {
+        _ if name == "summary" => json!({ "topologies": topologies.iter().map(summary).collect::<Vec<_>>() }),
+        Some(topology) => details(topology),
+        None => return None,
+    };
+    Some(answer.to_string())
+}
+
+fn summary(it: &Report) -> Value {
+    let tasks: u64 = it.status.components.iter().map(|component| component.tasks).sum();
+    json!({
+        "id": it.name, "name": it.name, "status": status(it).to_uppercase(), "uptimeSeconds": it.uptime.as_secs(),
+        "workersTotal": u8::from(it.pid.is_some()), "tasksTotal": tasks,
+    })
+}
+
+fn details(it: &Report) -> Value {
+    let mut all = summary(it);
+    let of_kind =
+        |is_spout| it.status.components.iter().filter(move |component| component.is_spout == is_spout);
+    all["spouts"] = of_kind(true).map(|component| of_component(component, "spoutId")).collect();
+    all["bolts"] = of_kind(false).map(|component| of_component(component, "boltId")).collect();
+    all
+}
+
+fn of_component(it: &ComponentStatus, id: &str) -> Value {
+    // Latencies are text there.
+    let ms = |us: u64| format!("{}.{:03}", us / 1_000, us % 1_000);
+    json!({
+        id: it.id, "tasks": it.tasks, "emitted": it.emitted, "transferred": it.transferred, "executed": it.executed,
+        "acked": it.acked, "failed": it.failed, "pending": it.pending, "completeLatency": ms(it.complete_us),
+        "executeLatency": ms(it.execute_us),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_and_details_have_the_names_of_storm() {
+        let topologies = crate::metrics::example::example().topologies.expect("it runs topologies");
+        let summary = answer("/api/v1/topology/summary", &topologies).expect("there");
+        let expected = r#"{"topologies":[{"id":"words","name":"words","status":"ACTIVE","tasksTotal":5,"uptimeSeconds":90,"workersTotal":1}]}"#;
+        assert_eq!(summary, expected);
+        let details = answer("/api/v1/topology/words", &topologies).expect("there");
+        let details: Value = serde_json::from_str(&details).expect("JSON");
+        assert_eq!(
+            (&details["spouts"][0]["spoutId"], &details["bolts"][0]["boltId"]),
+            (&json!("lines"), &json!("split"))
+        );
+        assert_eq!(details["spouts"][0]["completeLatency"], "1.500");
+        assert_eq!(answer("/api/v1/topology/no", &topologies), None);
+        assert_eq!(answer("/api/v2", &topologies), None);
+    }
+}
