@@ -30,7 +30,7 @@ pub enum Event {
     },
     /// A channel that had no credit for a message has it now.
     Credit(Channel),
-    /// No attempt to connect succeeded, `transport.retries_max` times. They go on.
+    /// No attempt to connect succeeded, `transport.retries_max` times: nobody is there, or one of both refuses the other. They go on.
     Unreachable,
 }
 

@@ -20,7 +20,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use transport::tcp::Tcp;
-use transport::{Incarnation, NodeId, Refusal, Secret, Security, Settings, Transport};
+use transport::{Event, Incarnation, NodeId, Refusal, Secret, Security, Settings, Transport};
 
 const SECRET: &str = "a secret that nobody guesses";
 
@@ -137,6 +137,37 @@ fn another_secret_or_cluster_is_refused_and_nothing_comes() {
     for other in [secret("another secret, which is wrong", "east"), secret(SECRET, "west")] {
         never_meet(&other, &right(), &at_one, Refusal::WrongSecret);
     }
+}
+
+#[test]
+fn peer_that_refuses_this_node_is_called_unreachable_while_attempts_go_on() {
+    let settings = Settings { retries_max: 2, ..settings() };
+    let one = Node::start_secured(1, 1, settings, &secret("another secret, which is wrong", "east"));
+    let two = node(2, &right());
+    one.tcp.connect(NodeId(2), &two.address).unwrap();
+    eventually("it is called so", || one.collector.has(NodeId(2), Event::Unreachable));
+    eventually("attempts go on", || refused(&one, Refusal::PeerRefusesSecret) > 5);
+    assert_eq!(one.collector.times(NodeId(2), Event::Unreachable), 1);
+}
+
+#[test]
+fn links_by_tls_move_between_loops_under_load() {
+    const COUNT: u64 = 20_000;
+    let (one, two) = good_pair(&right(), &Settings { threads: 2, ..settings() });
+    std::thread::scope(|scope| {
+        let sender = one.sender(2);
+        scope.spawn(move || send_on(&sender, 1, COUNT, 200));
+        for node in [&one, &two] {
+            let connection = node.tcp.connections()[0].clone();
+            for _ in 0..10 {
+                let to = 1 - connection.loop_index();
+                node.tcp.move_connection(connection.id(), to).unwrap();
+                eventually("it moved", || connection.loop_index() == to);
+            }
+        }
+    });
+    all_came(&two, 1, COUNT);
+    assert_eq!(one.tcp.status(NodeId(2)).unwrap().connections, 1);
 }
 
 #[test]

@@ -158,6 +158,17 @@ mod tests {
         assert_eq!((at_one.peer, at_one.answer), (TWO, None));
     }
 
+    /// The codes of the file were computed by another implementation of HMAC, after the table of this module.
+    #[test]
+    fn bytes_are_those_of_the_golden_file() {
+        let (one, two) = (dialer(key(SECRET), 7), acceptor(key(SECRET), 7));
+        let opening = one.opening().unwrap();
+        let answer = two.on_record(&opening).unwrap().answer.unwrap();
+        let hex = |bytes: [u8; PROOF_BYTES]| bytes.map(|byte| format!("{byte:02x}")).concat() + "\n";
+        let text = [opening, answer, ProofRecord::REFUSED.encode()].map(hex).concat();
+        assert_eq!(text, include_str!("../../tests/golden/proof-v1.hex"));
+    }
+
     #[test]
     fn another_secret_cluster_or_session_is_refused() {
         let others = [

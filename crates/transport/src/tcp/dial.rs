@@ -87,7 +87,13 @@ impl Dialer {
                 return None;
             }
             let now = clock.now();
-            dials.note_ends(&self.node, now);
+            let unreachable = dials.note_ends(&self.node, now);
+            if !unreachable.is_empty() {
+                drop(dials);
+                unreachable.into_iter().for_each(|peer| self.tell(peer, true));
+                dials = self.lock();
+                continue;
+            }
             let due = dials.take_due(now);
             if !due.is_empty() {
                 return Some(due);
@@ -126,7 +132,7 @@ impl Dialer {
 
     fn tell(&self, peer: NodeId, is_unreachable: bool) {
         if is_unreachable {
-            tracing::warn!(%peer, "a peer cannot be reached; attempts go on");
+            tracing::warn!(%peer, "a peer cannot be reached, or refuses this node; attempts go on");
             self.node.receiver().on_event(peer, Event::Unreachable);
         }
     }
@@ -136,18 +142,20 @@ impl Dialer {
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Dials {
-    /// Has peers whose connection is closed become due after a wait.
-    fn note_ends(&mut self, node: &Node, now: Nanos) {
-        for dial in self.peers.values_mut() {
+    /// Has peers whose connection is closed become due after a wait; those that are to be called unreachable.
+    fn note_ends(&mut self, node: &Node, now: Nanos) -> Vec<NodeId> {
+        let mut unreachable = Vec::new();
+        for (peer, dial) in &mut self.peers {
             if dial.connection.take_if(|connection| connection.is_closed()).is_none() {
                 continue;
             }
             if std::mem::take(&mut dial.worked) {
                 dial.due = Some(now + dial.backoff.on_end(&node.settings, self.rng.bits()));
-            } else {
-                dial.fail(node, now, &mut self.rng);
+            } else if dial.fail(node, now, &mut self.rng) {
+                unreachable.push(*peer);
             }
         }
+        unreachable
     }
 
     fn take_due(&mut self, now: Nanos) -> Vec<(NodeId, SocketAddr)> {

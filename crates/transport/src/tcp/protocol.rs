@@ -63,6 +63,20 @@ struct Secure {
     gathered: Gathered,
 }
 
+impl Secure {
+    /// Gives up memory that is not in use.
+    fn rest(&mut self) {
+        self.gathered.rest();
+        if let Some(plain) = self.channel.plain() {
+            plain.rest();
+        }
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.channel.kept_bytes() + self.gathered.kept_bytes()
+    }
+}
+
 /// One connection.
 pub(super) struct Wire {
     session: Session,
@@ -316,10 +330,8 @@ impl Protocol for Links {
     }
 
     fn on_timer(&self, wire: &mut Wire, io: &mut Io<'_, Self>) -> Step {
-        if let Guard::Tls(secure) = &mut wire.guard
-            && let Some(plain) = secure.channel.plain()
-        {
-            plain.rest();
+        if let Guard::Tls(secure) = &mut wire.guard {
+            secure.rest();
         }
         match wire.session.on_time(io.now) {
             Ok(()) => self.write(wire, io),
@@ -332,7 +344,7 @@ impl Protocol for Links {
     }
 
     fn keeps(&self, wire: &Wire) -> Keeps {
-        let bytes = if let Guard::Tls(secure) = &wire.guard { secure.channel.kept_bytes() } else { 0 };
+        let bytes = if let Guard::Tls(secure) = &wire.guard { secure.kept_bytes() } else { 0 };
         Keeps { bytes, is_stranger: wire.session.is_stranger() }
     }
 

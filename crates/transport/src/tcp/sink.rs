@@ -86,6 +86,15 @@ impl Gathered {
         self.small.clear();
         self.large.clear();
     }
+
+    /// Gives up its memory.
+    pub(super) fn rest(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.small.capacity()
+    }
 }
 
 impl Sink for Gathered {
