@@ -37,6 +37,8 @@ pub(crate) enum Request {
     },
     /// Record what clients send to a server.
     Capture(Box<crate::capture::Capture>),
+    /// Run a built-in component for the process that started this one.
+    Component(Vec<String>),
     /// Look at a definition of a topology.
     Topology(Box<crate::topologies::Topology>),
     /// Run a topology for a server, which says which on standard input.
@@ -67,6 +69,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
             let capture = crate::capture::Capture::from_arg_matches(m);
             let request = capture.map(|capture| Request::Capture(Box::new(capture)));
             request.map_err(|error| one_line(&error, true))
+        }
+        Some(("component", m)) => {
+            Ok(Request::Component(m.get_many("WORD").into_iter().flatten().cloned().collect()))
         }
         Some(("topology", m)) => {
             let topology = crate::topologies::Topology::from_arg_matches(m);
@@ -220,6 +225,17 @@ fn command() -> Command {
         .subcommand(
             crate::capture::Capture::augment_args(Command::new("capture"))
                 .about("Record the requests to a running server, for `bench replay`"),
+        )
+        .subcommand(
+            Command::new("component")
+                .about("Run a built-in component of a topology: speaks Storm's multilang protocol on standard input and output")
+                .arg(
+                    Arg::new("WORD")
+                        .help("Its name and arguments, as in a definition; see the manual")
+                        .num_args(0..)
+                        .trailing_var_arg(true)
+                        .allow_hyphen_values(true),
+                ),
         )
         .subcommand(
             crate::topologies::Topology::augment_args(Command::new("topology"))

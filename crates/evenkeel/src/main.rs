@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         }
         cli::Request::Bench(bench) => return bench::experiment::run(&bench),
         cli::Request::Capture(options) => capture::run(&options),
+        cli::Request::Component(words) => topologies::component(&words),
         cli::Request::Topology(options) => topologies::run(&options),
         cli::Request::Worker => topologies::worker::run(),
         cli::Request::Tx(options) => tx::run(&options),

@@ -38,6 +38,14 @@ pub(crate) fn run(options: &Topology) -> Result<(), Failure> {
     }
 }
 
+/// Runs the built-in component that `words` name, for the process that started this one.
+///
+/// # Errors
+/// One line: what is wrong with the words, or with what the parent says.
+pub(crate) fn component(words: &[String]) -> Result<(), Failure> {
+    builtin::serve(words)
+}
+
 /// What would run.
 fn described(definition: &Definition) -> String {
     let plan = &definition.plan;

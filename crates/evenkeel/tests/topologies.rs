@@ -192,6 +192,17 @@ evenkeel: x.yaml has 2 errors
 
 #[test]
 fn components_of_this_program_change_keys_of_a_server() {
+    count_into_keys("evenkeel");
+}
+
+/// As Apache Storm runs them.
+#[test]
+fn components_of_this_program_run_as_processes_that_speak_multilang() {
+    count_into_keys(env!("CARGO_BIN_EXE_evenkeel"));
+}
+
+/// Counts with components of `program`: this one's by its name, or children by its path.
+fn count_into_keys(program: &str) {
     let dir = tempfile::tempdir().expect("a folder for the test");
     let server = common::Server::start(&dir.path().join("data"), &[]);
     let url = format!("redis://127.0.0.1:{}", server.port);
@@ -201,6 +212,7 @@ fn components_of_this_program_change_keys_of_a_server() {
             "evenkeel, component, key-sink, HSET, counts, \"{{text}}\", \"{{count}}\", --url, \"{url}\""
         ),
     );
+    let text = text.replace("[evenkeel, component", &format!("[{program}, component"));
     std::fs::write(dir.path().join("x.yaml"), text).expect("it is written");
     let mut command = evenkeel();
     command.args(["topology", "run", "x.yaml", "--local"]).current_dir(dir.path());

@@ -151,5 +151,5 @@ fn mark() -> String {
 }
 
 /// The variable that children are known by.
-const MARK: &str = "EVENKEEL_CHILD";
+pub(crate) const MARK: &str = "EVENKEEL_CHILD";
 const ROUNDS_MAX: usize = 10;

@@ -12,6 +12,7 @@
 //! | [`pulse`] | whether a child still answers |
 //! | [`supervisor`], `child`, `lines` | keeps a child running; one child, its pipes and its end; its standard error |
 //! | [`bolt`], [`spout`] | the components |
+//! | `serve` | the other side: a component of this program as the child of another one |
 //!
 //! The first four have no I/O, and take time as an argument.
 //!
@@ -30,11 +31,13 @@ mod json;
 mod lines;
 pub mod message;
 pub mod pulse;
+mod serve;
 pub mod speak;
 pub mod spout;
 pub mod supervisor;
 
 pub use bolt::ShellBolt;
 pub use message::{Emit, Garbage, Level, Message};
+pub use serve::serve;
 pub use spout::ShellSpout;
 pub use supervisor::{Limits, Spec, wait_for_children};

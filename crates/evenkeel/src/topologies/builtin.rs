@@ -6,10 +6,21 @@ use topology::Plan;
 use topology::builder::Factory;
 use topology::ids::ComponentId;
 
+use crate::failure::Failure;
+
 /// What makes the component of `program`, if that is one of this program's; its arguments were checked by [`faults`].
 pub(super) fn factory(program: &Program) -> Option<Factory> {
     let words = Builtin::words(&program.command)?;
     read(words).ok().map(|builtin| builtin.factory())
+}
+
+/// Runs the component that `words` name, as the child of whoever started this process.
+///
+/// # Errors
+/// One line: what is wrong with the words, or with what the parent says.
+pub(super) fn serve(words: &[String]) -> Result<(), Failure> {
+    let builtin = read(words).map_err(Failure::Usage)?;
+    shell::serve(&builtin.factory()).map_err(Failure::System)
 }
 
 /// What is wrong with the components of this program in `definition`.
