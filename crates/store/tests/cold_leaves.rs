@@ -155,17 +155,29 @@ fn list_is_trimmed_and_grows_again_in_a_few_rounds() {
 
 /// It drew another leaf each time it was run again, until it met one that was in memory: 21 reads.
 #[test]
-fn random_element_is_one_leaf() {
+fn random_elements_are_a_leaf_each() {
     let kind = ValueKind::Hash;
     let (_disk, store) = cold(|store| _ = change(store, kind, &members(0..20_000), Some(b"value")));
     for _ in 0..20 {
         let rounds = rounds(&store, |access| {
             let dice = store.random();
-            assert!(!access.sample(0, KEY, kind, dice)?.expect("a hash").is_empty());
+            assert_eq!(access.sample(0, KEY, kind, (1, dice))?.expect("a hash").len(), 1);
             Ok(())
         });
         // the root, and the leaf
         assert!(rounds <= 2, "{rounds} rounds");
+    }
+    let reads = || store.log_report().expect("it has a log").cold_reads;
+    for wanted in [3, 30] {
+        let before = reads();
+        let rounds = rounds(&store, |access| {
+            let dice = store.random();
+            assert_eq!(access.sample(0, KEY, kind, (wanted, dice))?.expect("a hash").len(), wanted);
+            Ok(())
+        });
+        // leaves that were in memory count, and others are drawn for them when it is run again
+        assert!(rounds <= ROUNDS_MAX, "{rounds} rounds");
+        assert!(reads() - before <= 2 * wanted as u64, "{wanted}: {} reads", reads() - before);
     }
 }
 

@@ -106,11 +106,27 @@ pub(crate) fn value<'a>(
     Ok(values(data, key, kind, std::iter::once(element))?[0])
 }
 
-/// Some elements of the hash or set at `key`, by chance: one of them is about as likely as any other.
-pub(crate) fn sample<'a>(data: &'a Data<'_, '_>, key: &[u8], kind: ValueKind) -> Result<Packed<'a>, Failure> {
-    let found = data.access.sample(data.db, key, kind, data.store.random())??;
+/// An element of the hash or set at `key` by chance, for a command that reads it: one is about as likely as any other.
+pub(crate) fn sample<'a>(
+    data: &'a Data<'_, '_>,
+    key: &[u8],
+    kind: ValueKind,
+) -> Result<Option<Element<'a>>, Failure> {
+    let found = Chosen::sampled(data, key, kind, 1)?;
     data.count_lookup(!found.is_empty());
-    Ok(found)
+    Ok(found.first().map(|(_, element)| *element))
+}
+
+/// The same of some, as [`Chosen::sampled`].
+pub(crate) fn samples<'a>(
+    data: &'a Data<'_, '_>,
+    key: &[u8],
+    kind: ValueKind,
+    count: i64,
+) -> Result<Vec<Element<'a>>, Failure> {
+    let found = Chosen::sampled(data, key, kind, count)?;
+    data.count_lookup(!found.is_empty());
+    Ok(found.into_iter().map(|(_, element)| element).collect())
 }
 
 /// How many elements the collection at `key` has, for a command that reads it.
@@ -153,28 +169,40 @@ impl Chosen {
         (len > 0).then(|| below(data, len))
     }
 
-    /// As many as `count` says, each once; with a negative one so many, and some perhaps several times.
+    /// As many elements of the hash or set at `key` as `count` says, each once, with their tags; with a negative one so many, and some
+    /// perhaps several times. Of one in leaves each comes of another leaf, if they are few beside it.
     ///
     /// # Errors
-    /// A reply that no connection could hold.
-    pub(crate) fn of(data: &Data<'_, '_>, packed: Packed<'_>, count: i64) -> Result<Vec<usize>, Failure> {
-        let len = packed.len();
-        if len == 0 || count == 0 {
+    /// As [`store::Access::sample`]; a reply that no connection could hold.
+    pub(crate) fn sampled<'a>(
+        data: &'a Data<'_, '_>,
+        key: &[u8],
+        kind: ValueKind,
+        count: i64,
+    ) -> Result<Vec<(u16, Element<'a>)>, Failure> {
+        let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+        // one, so that the type is looked at
+        let parts = data.access.sample(data.db, key, kind, (wanted.max(1), data.store.random()))??;
+        if wanted == 0 {
             return Ok(Vec::new());
         }
-        let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-        if count < 0 {
+        if count < 0 && !parts.is_empty() {
             data.admit_reply(wanted.saturating_mul(BULK_OVERHEAD_BYTES))?;
-            let chosen: Vec<usize> = (0..wanted).map(|_| below(data, len)).collect();
-            admit(data, packed, &chosen)?;
-            return Ok(chosen);
         }
-        let chosen = Self::distinct(data, len, wanted);
-        admit(data, packed, &chosen)?;
+        let element = |part: &Packed<'a>, at: usize| (part.tag(at), part.element(at));
+        let any = |part: &Packed<'a>| element(part, below(data, part.len()));
+        let chosen: Vec<_> = match &parts[..] {
+            [] => Vec::new(),
+            parts if count < 0 => (0..wanted).map(|_| any(&parts[below(data, parts.len())])).collect(),
+            [all] => Self::distinct(data, all.len(), wanted).into_iter().map(|at| element(all, at)).collect(),
+            leaves => leaves.iter().map(any).collect(),
+        };
+        let bytes = |(_, (key, value)): &(u16, Element<'_>)| key.len() + value.len() + BULK_OVERHEAD_BYTES;
+        data.admit_reply(chosen.iter().map(bytes).sum())?;
         Ok(chosen)
     }
 
-    /// As [`Chosen::of`], of a sequence: the elements.
+    /// As [`Chosen::sampled`], of a sequence.
     ///
     /// # Errors
     /// As there, and as [`Sequence::element`].
@@ -214,14 +242,6 @@ impl Chosen {
         }
         chosen
     }
-}
-
-fn admit(data: &Data<'_, '_>, packed: Packed<'_>, chosen: &[usize]) -> Outcome {
-    let bytes = |at: &usize| {
-        let (key, value) = packed.element(*at);
-        key.len() + value.len() + BULK_OVERHEAD_BYTES
-    };
-    data.admit_reply(chosen.iter().map(bytes).sum())
 }
 
 /// A number below `len`, which is not 0.

@@ -4,7 +4,7 @@ use resp::{ArgsView, Writer};
 use store::{Edit, Element, ValueKind, Whole};
 
 use super::args::{integer, is};
-use super::elements::{Chosen, Scan, count, read, read_all, sample, tags, value, values, walk_reply};
+use super::elements::{Scan, count, read_all, sample, samples, tags, value, values, walk_reply};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::{ChunkedReply, WriteElement};
 use crate::decimal;
@@ -201,9 +201,7 @@ fn put(data: &mut Data<'_, '_>, args: ArgsView<'_>, value: &[u8]) -> Outcome {
 
 pub(crate) fn hrandfield(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let Some(count) = args.try_get(2) else {
-        let hash = sample(data, args.get(1), ValueKind::Hash)?;
-        let chosen = Chosen::one(data, hash.len());
-        out.bulk_or_null(chosen.map(|at| hash.element(at).0));
+        out.bulk_or_null(sample(data, args.get(1), ValueKind::Hash)?.map(|(field, _)| field));
         return Ok(());
     };
     let count = integer(count)?;
@@ -216,12 +214,10 @@ pub(crate) fn hrandfield(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
     if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 {
         return Err(text::OUT_OF_RANGE.into());
     }
-    let hash = read(data, args.get(1), ValueKind::Hash)?;
-    let chosen = Chosen::of(data, hash, count)?;
+    let chosen = samples(data, args.get(1), ValueKind::Hash, count)?;
     let pairs_apart = with_values && out.is_resp3();
     out.array(if with_values && !pairs_apart { 2 * chosen.len() } else { chosen.len() });
-    for at in chosen {
-        let (field, value) = hash.element(at);
+    for (field, value) in chosen {
         if pairs_apart {
             out.array(2);
         }

@@ -9,7 +9,8 @@ use store::{Element, Packed, ValueKind, Whole};
 
 use super::args::{count as count_of, integer, is, option_value};
 use super::elements::{
-    Chosen, Scan, count, delete_all, read, read_all, read_to_change, sample, tags, value, values, walk_reply,
+    Chosen, Scan, count, delete_all, read, read_all, read_to_change, sample, samples, tags, value, values,
+    walk_reply,
 };
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
@@ -99,14 +100,10 @@ pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         (Some(count), 3) => Some(count_of(count, text::NOT_POSITIVE)?),
         _ => return Err(text::SYNTAX.into()),
     };
-    let set = match count {
-        None => data.access.sample(data.db, args.get(1), ValueKind::Set, data.store.random())??,
-        Some(_) => read_to_change(data, args.get(1), ValueKind::Set)?,
-    };
-    let chosen = Chosen::distinct(data, set.len(), count.unwrap_or(1));
+    let wanted = i64::try_from(count.unwrap_or(1)).unwrap_or(i64::MAX);
+    let chosen = Chosen::sampled(data, args.get(1), ValueKind::Set, wanted)?;
     let popped: Vec<(u16, Vec<u8>)> =
-        chosen.into_iter().map(|at| (set.tag(at), set.element(at).0.to_vec())).collect();
-    data.admit_reply(popped.iter().map(|(_, member)| member.len() + BULK_OVERHEAD_BYTES).sum())?;
+        chosen.into_iter().map(|(tag, (member, _))| (tag, member.to_vec())).collect();
     let members = popped.iter().map(|(_, member)| &member[..]);
     data.access.edit_elements(data.db, args.get(1), ValueKind::Set, members, |set| {
         popped.iter().for_each(|(tag, member)| _ = set.delete(*tag, member));
@@ -123,8 +120,7 @@ pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 
 pub(crate) fn srandmember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let Some(count) = args.try_get(2) else {
-        let set = sample(data, args.get(1), ValueKind::Set)?;
-        out.bulk_or_null(Chosen::one(data, set.len()).map(|at| set.element(at).0));
+        out.bulk_or_null(sample(data, args.get(1), ValueKind::Set)?.map(|(member, _)| member));
         return Ok(());
     };
     if args.len() > 3 {
@@ -132,10 +128,9 @@ pub(crate) fn srandmember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut
     }
     let count = integer(count)?;
     super::elements::admit_count(count)?;
-    let set = read(data, args.get(1), ValueKind::Set)?;
-    let chosen = Chosen::of(data, set, count)?;
+    let chosen = samples(data, args.get(1), ValueKind::Set, count)?;
     out.array(chosen.len());
-    chosen.into_iter().for_each(|at| out.bulk(set.element(at).0));
+    chosen.into_iter().for_each(|(member, _)| out.bulk(member));
     Ok(())
 }
 

@@ -139,7 +139,6 @@ fn copies_are_equal_and_no_leaf_outlives_its_collection() {
             ("HSET h few 1", "+QUEUED\r\n"),
             ("EXEC", "*4\r\n:1\r\n:2001\r\n:1\r\n:1\r\n"),
             ("HGETALL h", "*2\r\n$3\r\nfew\r\n$1\r\n1\r\n"),
-            // fields that end are told by the key's value: it is one again
             ("HEXPIRE name 100 FIELDS 1 field-00001", "*1\r\n:1\r\n"),
             ("HLEN name", ":2000\r\n"),
             ("HPERSIST name FIELDS 1 field-00001", "*1\r\n:1\r\n"),
@@ -152,6 +151,35 @@ fn copies_are_equal_and_no_leaf_outlives_its_collection() {
     harness.clock.advance(std::time::Duration::from_secs(11));
     harness.expect(&mut wire, &[("EXISTS s", ":0\r\n"), ("SET name x", "+OK\r\n")]);
     assert_eq!(leaves(&harness), 0);
+}
+
+#[test]
+fn some_elements_by_chance_are_of_some_leaves() {
+    let (harness, mut wire) = start();
+    let all: BTreeSet<String> = (0..FIELDS).map(field).collect();
+    for (count, told) in [(1, 1), (7, 7), (60, 60), (1_500, 1_500), (2_000, 2_000), (9_000, 2_000)] {
+        let members = strings(&harness.line(&mut wire, &format!("SRANDMEMBER s {count}")));
+        let distinct: BTreeSet<String> = members.iter().cloned().collect();
+        assert!(members.len() == told && distinct.len() == told && distinct.is_subset(&all), "{count}");
+        let fields = strings(&harness.line(&mut wire, &format!("HRANDFIELD h {count} WITHVALUES")));
+        let found = pairs(&fields);
+        assert!(fields.len() == 2 * told && found.len() == told, "{count}");
+        assert!(found.iter().all(|(name, value)| *name == field(value.parse().expect("a number"))));
+        let again = strings(&harness.line(&mut wire, &format!("SRANDMEMBER s -{count}")));
+        assert!(again.len() == count && again.iter().all(|member| all.contains(member)), "-{count}");
+    }
+    harness.expect(
+        &mut wire,
+        &[("SRANDMEMBER s 0", "*0\r\n"), ("HRANDFIELD h 0", "*0\r\n"), ("SPOP s 0", "*0\r\n")],
+    );
+    let mut popped = BTreeSet::new();
+    for left in (0..FIELDS).step_by(20).rev() {
+        let members = strings(&harness.line(&mut wire, "SPOP s 20"));
+        assert_eq!(members.len(), 20, "as many as there are");
+        popped.extend(members);
+        assert_eq!(harness.line(&mut wire, "SCARD s"), format!(":{left}\r\n"));
+    }
+    assert_eq!(popped, all, "each once");
 }
 
 #[test]

@@ -72,11 +72,10 @@ pub(crate) use claim_waits::Claims;
 pub use collection::{KeyedChange, ListChanged, WrongType};
 use gathered::Gathered;
 use overlay::{Cause, Change, Overlay, Small, Staged};
-use purged::Purged;
+use purged::{Purged, TimedKey};
 pub use sequence::Sequence;
 pub use snapshot::{Snapshot, Whole};
 pub(crate) use snapshots::Snapshots;
-use timed::TimedKey;
 
 /// What an access may touch; it locks the stripes of all of it, but of what is claimed.
 #[derive(Clone, Copy, Debug)]

@@ -42,10 +42,13 @@ use super::tree_edit::TreeEdit;
 use super::{Access, KeyPlace, State, WrongType};
 
 /// The value of each element that was asked for.
-type Values<'a> = Vec<Option<&'a [u8]>>;
+type Values<'a> = EachOf<&'a [u8]>;
 
-/// Of each field that was asked for and is there: when it ends, if it does.
-type Deadlines = Vec<Option<Option<Deadline>>>;
+/// When each field ends that was asked for, if it does.
+type Deadlines = EachOf<Option<Deadline>>;
+
+/// What is told of each element that was asked for, of those that are there.
+type EachOf<T> = Vec<Option<T>>;
 
 /// What a change makes of leaves.
 struct Changed {
@@ -92,7 +95,7 @@ impl Access<'_> {
         key: &[u8],
         kind: ValueKind,
         (elements, tell): (impl Iterator<Item = &'e [u8]>, impl Fn(Packed<'a>, usize) -> T),
-    ) -> Result<Result<Option<Vec<Option<T>>>, WrongType>, Stop> {
+    ) -> Result<Result<Option<EachOf<T>>, WrongType>, Stop> {
         let Some(state) = self.find(db, key)? else { return Ok(Ok(None)) };
         if ValueKind::of(state.kind) != kind {
             return Ok(Err(WrongType));
@@ -112,7 +115,8 @@ impl Access<'_> {
         Ok(Ok(Some(leaves.into_iter().zip(named).map(|(leaf, named)| tell(leaf, named)).collect())))
     }
 
-    /// Some elements of the hash or set at `key`, chosen by `dice`: all of one that is not paged, those of one leaf otherwise.
+    /// Elements of the hash or set at `key` among which `wanted` are to be drawn, chosen by `dice`: those of so many leaves, or all if it is not
+    /// paged or so many would be more than half of its leaves. None of the parts is empty, and there is none if the key is not there.
     ///
     /// # Errors
     /// As [`Access::get`]; inside, [`WrongType`].
@@ -124,23 +128,38 @@ impl Access<'_> {
         db: u16,
         key: &[u8],
         kind: ValueKind,
-        dice: u64,
-    ) -> Result<Result<Packed<'_>, WrongType>, Stop> {
-        let Some(paged) = self.paged(db, key)?.filter(|paged| paged.kind == kind) else {
-            return self.collection(db, key, kind);
-        };
+        (wanted, dice): (usize, u64),
+    ) -> Result<Result<Vec<Packed<'_>>, WrongType>, Stop> {
+        let paged = self.paged(db, key)?.filter(|paged| paged.kind == kind);
+        if let Some(paged) = paged.filter(|paged| wanted <= paged.root.leaves as usize / 2) {
+            let leaves = self.sample_leaves(&paged, wanted, dice)?;
+            if leaves.len() == wanted {
+                return Ok(Ok(leaves));
+            }
+        }
+        let all = self.collection(db, key, kind)?;
+        Ok(all.map(|all| if all.is_empty() { Vec::new() } else { vec![all] }))
+    }
+
+    /// So many leaves that have elements; fewer if hardly any has.
+    fn sample_leaves(&self, paged: &Paged, wanted: usize, dice: u64) -> Result<Vec<Packed<'_>>, Stop> {
         // Run again after a fetch, it goes where it went before: elsewhere it would meet cold leaves again, and again.
         let fetched = self.prepared.leaves_of(paged.root.object).filter(|leaf| *leaf < paged.root.leaves);
         // each leaf has a share of the hashes; a leaf may be empty
         let next = |hash: &KeyHash| Some(self.store.hasher.hash(&hash.0.to_le_bytes()));
-        let hashes = std::iter::successors(Some(KeyHash(u128::from(dice) << 16)), next).take(SAMPLES_MAX);
-        for leaf in fetched.chain(hashes.map(|hash| paged.root.leaf_of(hash))) {
-            let leaf = Packed::new(paged.hashed_shape(), self.leaf(&paged, leaf)?);
-            if !leaf.is_empty() {
-                return Ok(Ok(leaf));
+        let hashes = std::iter::successors(Some(KeyHash(u128::from(dice) << 16)), next);
+        let drawn = hashes.take(SAMPLES_MAX * wanted).map(|hash| paged.root.leaf_of(hash));
+        let mut met = HashSet::new();
+        let mut numbers = fetched.chain(drawn).filter(|number| met.insert(*number));
+        let mut found = Vec::new();
+        loop {
+            let numbers: Vec<u32> = numbers.by_ref().take(wanted - found.len()).collect();
+            if numbers.is_empty() {
+                return Ok(found);
             }
+            let leaves = self.leaves(paged, numbers.into_iter())?;
+            found.extend(leaves.into_iter().filter(|leaf| !leaf.is_empty()));
         }
-        self.collection(db, key, kind)
     }
 
     /// A step over the hash, set or sorted set at `key`, from place `from` on: about `count` elements, and the place where to go on, 0 at the end. An
@@ -878,5 +897,5 @@ fn value_in<'a>(packed: Packed<'a>, hash: KeyHash, element: &[u8]) -> Option<&'a
     packed.find(hash.low_bits(), element).map(|at| packed.element(at).1)
 }
 
-/// Leaves that are looked at for one that has elements.
+/// Leaves that are drawn for each that is to have elements.
 const SAMPLES_MAX: usize = 64;

@@ -33,6 +33,16 @@ pub(super) struct Purge {
     pub(super) bytes: u64,
 }
 
+/// A key that has the root of a large hash whose fields have deadlines.
+#[derive(Clone, Debug)]
+pub(super) struct TimedKey {
+    pub(super) object: u64,
+    pub(super) db: u16,
+    pub(super) keyspace: Keyspace,
+    pub(super) hash: KeyHash,
+    pub(super) key: Box<[u8]>,
+}
+
 impl Purged {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Purge> {
         let mut at = self;

@@ -21,10 +21,9 @@ use journal::Keyspace;
 use super::nodes::Paged;
 use super::overlay::{Cause, Change, Staged};
 use super::paged::{paged_of, root_in};
-use super::purged::{Purge, next_deadline};
+use super::purged::{Purge, TimedKey, next_deadline};
 use super::{Access, State};
 use crate::error::Stop;
-use crate::hash::KeyHash;
 use crate::keyspaces::{HIDDEN_DB, is_leaves};
 use crate::large::Bytes;
 use crate::object::Object;
@@ -32,16 +31,6 @@ use crate::packed;
 use crate::paged::{KEY_NODE, Root, leaf_key, object_of};
 use crate::record;
 use crate::time::Deadline;
-
-/// A key that has a timed root.
-#[derive(Clone, Debug)]
-pub(super) struct TimedKey {
-    object: u64,
-    db: u16,
-    keyspace: Keyspace,
-    hash: KeyHash,
-    key: Box<[u8]>,
-}
 
 /// What a purge makes of a root.
 struct Purged {
