@@ -80,7 +80,7 @@ fn scripts(dir: &Path, answer: &str) -> String {
     std::fs::write(dir.join("bolt.sh"), format!("{begin}\n{bolt}\n")).expect("it is written");
     let class = "org.apache.storm.flux.wrappers";
     format!(
-        "name: scripts\nconfig: {{evenkeel.backoff_ms: [0], topology.max.spout.pending: 10}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[sh, spout.sh], [x]]\nbolts:\n- id: sink\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[sh, bolt.sh], [y]]\nstreams:\n- {{from: source, to: sink, grouping: {{type: SHUFFLE}}}}\n"
+        "name: scripts\nconfig: {{evenkeel.backoff_ms: [0], topology.max.spout.pending: 10, evenkeel.child_memory_bytes_max: 67108864, evenkeel.message_bytes_max: 100000}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[sh, spout.sh], [x]]\nbolts:\n- id: sink\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[sh, bolt.sh], [y]]\nstreams:\n- {{from: source, to: sink, grouping: {{type: SHUFFLE}}}}\n"
     )
 }
 
@@ -124,6 +124,38 @@ fn child_that_does_what_it_may_not_is_ended_and_named() {
     let garbage = "echo something; echo else; echo end";
     let (_, figures) = run(garbage, "no message of the protocol");
     assert!(figures.contains("`something else`"), "{figures}");
+}
+
+/// Processes of this machine with `argument` in their command.
+fn running(argument: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").expect("it is there").flatten();
+    let commands = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    commands
+        .filter(|command| command.split(|&byte| byte == 0).any(|word| word == argument.as_bytes()))
+        .count()
+}
+
+#[test]
+fn child_that_starts_too_many_processes_is_ended_with_all_of_them() {
+    // A number that no other test has. Half of them leave the process group.
+    let seconds = format!("3{}.5", std::process::id());
+    let bomb = format!(
+        "i=0; while [ $i -lt 40 ]; do sleep {seconds} & setsid sleep {seconds} & i=$((i+1)); done; wait"
+    );
+    let (_, figures) = run(&bomb, "more than evenkeel.children_max (64)");
+    let sink = figures.lines().find(|line| line.trim_start().starts_with("sink")).expect("a line");
+    assert!(sink.contains("its child has ended: it has started"), "{figures}");
+    assert_eq!(running(&seconds), 0, "none is left");
+}
+
+#[test]
+fn child_that_takes_too_much_memory_or_says_too_much_is_ended_with_the_setting() {
+    let hog = "{ head -c 150000000 /dev/zero; sleep 60; } | tail -c 150000000";
+    let (_, figures) = run(hog, "more than evenkeel.child_memory_bytes_max (67108864 B)");
+    assert!(figures.contains("B of memory"), "{figures}");
+    let long = "head -c 200000 /dev/zero | tr '\\0' x; echo; echo end";
+    let (_, figures) = run(long, "more than 100000 bytes (evenkeel.message_bytes_max)");
+    assert!(figures.contains("xxxxxxxx"), "{figures}");
 }
 
 #[test]

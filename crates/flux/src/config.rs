@@ -123,6 +123,9 @@ const ROWS: &[Row] = &[
     // These are for the shell components of the topology, which read them from their configuration.
     number("topology.subprocess.timeout.secs", 1, DAY_S, |_, _| {}),
     number("topology.shellbolt.max.pending", 1, 100_000, |_, _| {}),
+    number("evenkeel.children_max", 0, 100_000, |_, _| {}),
+    number("evenkeel.child_memory_bytes_max", 1 << 20, 1 << 50, |_, _| {}),
+    number("evenkeel.message_bytes_max", 1 << 10, 1 << 30, |_, _| {}),
     Row { key: "evenkeel.guarantee", apply: Apply::Guarantee },
     number("evenkeel.attempts_max", 1, 1_000_000, |settings, value| settings.attempts_max = value as u32),
     Row { key: "evenkeel.backoff_ms", apply: Apply::Pauses },

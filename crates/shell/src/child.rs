@@ -12,7 +12,9 @@ use std::process::{Child as Process, ChildStderr, ChildStdin, ChildStdout, Comma
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::ioctl_fionbio;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process, kill_process_group, pidfd_open, prlimit,
+};
 
 /// A child that was started. When it is dropped it is killed, with all that it has started.
 #[derive(Debug)]
@@ -75,6 +77,25 @@ impl Child {
     /// Where it puts its pid.
     pub(crate) fn pid_dir(&self) -> &Path {
         &self.pid_dir
+    }
+
+    /// The number of its process group.
+    pub(crate) fn group(&self) -> i32 {
+        pid(&self.process).as_raw_nonzero().get()
+    }
+
+    /// What its processes have in their environment.
+    pub(crate) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// Has the system refuse it new processes when its user has so many more than now. A user with rights is refused nothing: then only the
+    /// watch is left.
+    pub(crate) fn limit_processes(&self, more: u64) {
+        let most = crate::census::processes_of_user() + more;
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        // A limit that is lower already stays.
+        let _ = prlimit(Some(pid(&self.process)), Resource::Nproc, limit);
     }
 
     /// Kills it with all that it has started; how it ended.

@@ -11,6 +11,7 @@
 //! | [`speak`], [`handshake`] | what a child is told |
 //! | [`pulse`] | whether a child still answers |
 //! | [`supervisor`], `child`, `lines` | keeps a child running; one child, its pipes and its end; its standard error |
+//! | `census` | how many processes a child has, and their memory |
 //! | [`bolt`], [`spout`] | the components |
 //! | `serve` | the other side: a component of this program as the child of another one |
 //!
@@ -18,12 +19,14 @@
 //!
 //! Invariants
 //!   1. A message, a line of the log, and all that waits for a child or for its component have a bound in bytes.
-//!   2. What a child sends is refused as an error that says what was wrong; it never ends the process.
+//!   2. A child that takes more processes or memory than it may is ended, with all that it has started, within a second.
+//!   3. What a child sends is refused as an error that says what was wrong; it never ends the process.
 //!
 //! Out of scope: MessagePack.
 //! Source: the protocol is that of Apache Storm 2.8, as `pystorm` speaks it.
 
 pub mod bolt;
+mod census;
 mod child;
 pub mod framing;
 pub mod handshake;

@@ -82,7 +82,7 @@ pub enum Garbage {
         begin: String,
     },
     /// A line without an end, say.
-    #[error("a message has more than {limit} bytes: `{begin}`")]
+    #[error("a message has more than {limit} bytes (evenkeel.message_bytes_max): `{begin}`")]
     TooLong {
         /// The most that a message may have.
         limit: usize,

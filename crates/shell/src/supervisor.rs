@@ -67,6 +67,10 @@ pub struct Limits {
     pub pause_min: Duration,
     /// Pause after many have ended.
     pub pause_max: Duration,
+    /// Processes that a child may have beside its own.
+    pub children_max: u64,
+    /// Resident memory of a child with all its processes.
+    pub memory_bytes_max: u64,
     /// Time for a child to end by itself, when its standard input is closed.
     pub grace: Duration,
 }
@@ -155,6 +159,8 @@ impl Default for Limits {
             timeout: Duration::from_secs(30),
             pause_min: Duration::from_millis(100),
             pause_max: Duration::from_secs(10),
+            children_max: 64,
+            memory_bytes_max: 1 << 30,
             grace: Duration::from_secs(1),
         }
     }

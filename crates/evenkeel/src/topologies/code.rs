@@ -57,12 +57,18 @@ fn spec(definition: &Definition, name: &str, program: &flux::Program, folder: Pa
 }
 
 fn limits(config: &Map<String, Json>) -> Limits {
+    let number = |key: &str| config.get(key).and_then(Json::as_u64);
     let mut limits = Limits::default();
-    if let Some(seconds) = config.get("topology.subprocess.timeout.secs").and_then(Json::as_u64) {
+    if let Some(seconds) = number("topology.subprocess.timeout.secs") {
         limits.timeout = Duration::from_secs(seconds);
     }
-    if let Some(tuples) = config.get("topology.shellbolt.max.pending").and_then(Json::as_u64) {
+    if let Some(tuples) = number("topology.shellbolt.max.pending") {
         limits.tuples_max = tuples as usize;
     }
+    if let Some(bytes) = number("evenkeel.message_bytes_max") {
+        limits.message_bytes_max = bytes as usize;
+    }
+    limits.children_max = number("evenkeel.children_max").unwrap_or(limits.children_max);
+    limits.memory_bytes_max = number("evenkeel.child_memory_bytes_max").unwrap_or(limits.memory_bytes_max);
     limits
 }

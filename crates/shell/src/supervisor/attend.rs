@@ -11,6 +11,7 @@ use topology::ids::TaskId;
 
 use super::shared::{Duties, Shared};
 use super::{Event, Spec};
+use crate::census::{self, Usage};
 use crate::child::{Child, ending};
 use crate::framing::Frames;
 use crate::lines::Lines;
@@ -43,6 +44,8 @@ struct Life<'a> {
     has_begun: bool,
     /// Its pipe is closed, or it was told to end: it has until then.
     until: Option<Nanos>,
+    /// When it is looked at what the child takes.
+    watched: Nanos,
     buffer: Box<[u8]>,
 }
 
@@ -74,6 +77,7 @@ impl Attendant {
             Ok(child) => child,
             Err(error) => return format!("`{}` cannot be started: {error}", self.spec.command.join(" ")),
         };
+        child.limit_processes(self.spec.limits.children_max + SLACK_PROCESSES);
         let mut out = Vec::new();
         handshake::append(&self.plan, self.task, &self.spec.config, child.pid_dir(), &mut out);
         let mut life = Life {
@@ -87,6 +91,7 @@ impl Attendant {
             written: 0,
             has_begun: false,
             until: None,
+            watched: self.clock.now(),
             buffer: vec![0; READ_BYTES].into(),
         };
         let why = life.run();
@@ -142,7 +147,7 @@ impl Life<'_> {
             if self.until.is_some_and(|until| until <= now) {
                 return Some("it closed its pipes and did not end".to_owned());
             }
-            if let Some(why) = self.beat(now, &duties) {
+            if let Some(why) = self.beat(now, &duties).or_else(|| self.watch(now)) {
                 return Some(why);
             }
             let ready = self.wait(now, &duties);
@@ -189,6 +194,32 @@ impl Life<'_> {
         }
     }
 
+    /// Gives up a child that takes more than it may. One that is half way there is looked at more often.
+    fn watch(&mut self, now: Nanos) -> Option<String> {
+        if now < self.watched {
+            return None;
+        }
+        let limits = &self.of.spec.limits;
+        let usage = census::usage(now, WATCH_SOON, self.child.group(), self.child.mark());
+        let Usage { children, memory_bytes } = usage;
+        if children > limits.children_max {
+            let most = limits.children_max;
+            return Some(format!(
+                "it has started {children} processes, more than evenkeel.children_max ({most})"
+            ));
+        }
+        if memory_bytes > limits.memory_bytes_max {
+            let most = limits.memory_bytes_max;
+            return Some(format!(
+                "its {} processes take {memory_bytes} B of memory, more than evenkeel.child_memory_bytes_max ({most} B)",
+                children + 1
+            ));
+        }
+        let is_near = children > limits.children_max / 2 || memory_bytes > limits.memory_bytes_max / 2;
+        self.watched = now + if is_near { WATCH_SOON } else { WATCH };
+        None
+    }
+
     fn wait(&self, now: Nanos, duties: &Duties) -> Ready {
         let is_writing = self.written < self.out.len();
         let (stdin, stdout) = (self.child.stdin.as_ref(), self.child.stdout.as_ref());
@@ -201,7 +232,8 @@ impl Life<'_> {
             PollFd::new(&self.child.exit, PollFlags::IN),
         ];
         fds.extend([stdin, stdout, stderr].into_iter().flatten());
-        let due = [self.until, self.pulse.next_due(self.of.is_bolt)].into_iter().flatten().min();
+        let due = [self.until, self.pulse.next_due(self.of.is_bolt), Some(self.watched)];
+        let due = due.into_iter().flatten().min();
         wait(&mut fds, due.map(|due| due.since(now)));
         let mut is_ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let mut next = |has: bool| has && is_ready.next().unwrap_or(false);
@@ -343,6 +375,11 @@ fn is_passing(kind: ErrorKind) -> bool {
 
 /// A child that lived so long begins with the shortest pause again.
 const CALM: Duration = Duration::from_secs(60);
+/// Time between two looks at what a child takes, and if that is much.
+const WATCH: Duration = Duration::from_secs(1);
+const WATCH_SOON: Duration = Duration::from_millis(100);
+/// The system's limit is for all processes of a user, who may start others meanwhile.
+const SLACK_PROCESSES: u64 = 1_024;
 const READ_BYTES: usize = 64 << 10;
 /// The system's own limit for the size of a pipe.
 const PIPE_BYTES_MAX: usize = 1 << 20;
