@@ -113,8 +113,8 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     act_on_changes(&config, &handle, &store);
     let console = watching::start(&settings, metrics, &protocol)?;
 
-    supervising::start(supervisor.as_deref())?;
     let running = Running::this_process(handle.tcp_addresses(), settings.unixsocket.as_deref());
+    supervising::start(supervisor.as_deref(), &running)?;
     note_running(&running, &settings);
     greeting::print(&settings, &running, &handle, &store);
     let report = || {

@@ -10,7 +10,7 @@ use server::settings::Settings;
 use supervisor::{Options, Supervisor};
 
 use crate::failure::Failure;
-use crate::running::keeps_files;
+use crate::running::{Running, keeps_files};
 
 /// What will run topologies; none without `topologies.dir`.
 ///
@@ -33,12 +33,13 @@ pub(crate) fn new(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Option<
     supervisor.map(|supervisor| Some(Arc::new(supervisor))).map_err(|error| system(&error))
 }
 
-/// Runs the topologies that are known.
+/// Runs the topologies that are known; their components reach this server as `running` says.
 ///
 /// # Errors
 /// One line: the system grants no thread.
-pub(crate) fn start(supervisor: Option<&Supervisor>) -> Result<(), Failure> {
-    supervisor.map_or(Ok(()), Supervisor::start).map_err(|error| system(&error))
+pub(crate) fn start(supervisor: Option<&Supervisor>, running: &Running) -> Result<(), Failure> {
+    let Some(supervisor) = supervisor else { return Ok(()) };
+    supervisor.start(running.tcp.map(|address| address.to_string())).map_err(|error| system(&error))
 }
 
 /// Ends all workers, before clients are sent away: components may be clients.

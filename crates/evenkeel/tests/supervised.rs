@@ -248,3 +248,60 @@ fn page(address: &str, path: &str) -> String {
     stream.read_to_string(&mut page).expect("text");
     page
 }
+
+/// Built-in components log in with what their worker was given, and count each entry however often it and the server die.
+#[test]
+fn stream_is_counted_into_keys_while_worker_and_server_are_killed_also_with_a_password() {
+    const ENTRIES: usize = 3_000;
+    let (data, place) = folders();
+    let class = "org.apache.storm.flux.wrappers";
+    let text = format!(
+        "name: orders\nconfig: {{topology.max.spout.pending: 20, evenkeel.backoff_ms: [10, 100]}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[evenkeel, component, stream-spout, orders, --group, g, --from, start], [id, word]]\nbolts:\n- id: seen\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[evenkeel, component, key-sink, HSET, seen, \"{{id}}\", \"{{word}}\"], [nothing]]\nstreams:\n- {{from: source, to: seen, grouping: {{type: SHUFFLE}}}}\n"
+    );
+    let place = place.path().to_str().expect("text");
+    let start = || Server::start(data.path(), &["--topologies-dir", place, "--requirepass", "secret"]);
+    let mut server = start();
+    let ask = |server: &Server, command: &[&str]| {
+        let mut replies = batch(server.port, &[&["AUTH", "secret"], command]);
+        replies.pop().expect("two replies")
+    };
+    let added: Vec<String> = (0..ENTRIES).map(|number| format!("w{}", number % 7)).collect();
+    let entries: Vec<Vec<&str>> =
+        added.iter().map(|word| vec!["XADD", "orders", "*", "word", word]).collect();
+    let mut commands: Vec<&[&str]> = vec![&["AUTH", "secret"]];
+    commands.extend(entries.iter().map(Vec::as_slice));
+    batch(server.port, &commands);
+    assert_eq!(server.call(&["TOPOLOGY", "LIST"]), Value::Error(b"NOAUTH Authentication required.".to_vec()));
+    assert_eq!(ask(&server, &["TOPOLOGY", "SUBMIT", "orders", &text]), ok());
+    let seen = |server: &Server| usize::try_from(number(ask(server, &["HLEN", "seen"]))).expect("a count");
+    let pid = |server: &Server| match ask(server, &["TOPOLOGY", "LIST"]) {
+        Value::Array(all) if all.len() == 1 => number(field(&all[0], "pid")),
+        _ => 0,
+    };
+    for part in 1..=2 {
+        eventually("some are there", || seen(&server) >= part * 300);
+        let mut worker = 0;
+        eventually("a worker runs", || {
+            worker = pid(&server);
+            worker != 0
+        });
+        kill(worker);
+        eventually("more are there", || seen(&server) >= part * 300 + 200);
+        server.child.kill().expect("it runs");
+        server.child.wait().expect("it ends");
+        server = start();
+    }
+    eventually("all are there", || seen(&server) == ENTRIES);
+    let wrong = batch(server.port, &[&["AUTH", "topology", &"0".repeat(64)]]);
+    assert!(matches!(&wrong[0], Value::Error(text) if text.starts_with(b"WRONGPASS")), "{wrong:?}");
+}
+
+/// Sends commands on one connection; the replies.
+fn batch(port: u16, commands: &[&[&str]]) -> Vec<Value> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    stream.set_read_timeout(Some(common::PATIENCE)).expect("set");
+    let mut request = Vec::new();
+    commands.iter().for_each(|command| resp::encode_command(&mut request, command));
+    stream.write_all(&request).expect("sent");
+    commands.iter().map(|_| common::receive(&mut stream).expect("a reply")).collect()
+}

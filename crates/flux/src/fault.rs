@@ -69,13 +69,19 @@ impl Faults {
     }
 }
 
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        write!(f, "{}:{}: {severity}: {}", self.place.line, self.place.column, self.text)
+        write!(f, "{}: {severity}: {}", self.place, self.text)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::script::cache::{Digest, Script};
 use crate::script::library::Libraries;
 use crate::script::{Client, Code, Ended, Host, Inputs, Interpreter, Outcome, Pace};
 use crate::table::commands;
+use crate::topologies::record::{Definition, decode_list, encode_list};
 
 /// Compiles `pattern` and matches `text`; returns whether it does.
 ///
@@ -71,6 +72,27 @@ pub fn libraries(payload: &[u8]) -> bool {
         true
     };
     taken(payload) | taken(&sealed)
+}
+
+/// Decodes what the store keeps of topologies, with the right checksum or as it is; returns whether it is that.
+///
+/// # Panics
+/// When what was taken is written otherwise than it was: a bug of the decoder.
+#[must_use]
+pub fn topologies(record: &[u8]) -> bool {
+    let taken = |bytes: &[u8]| {
+        let definition = Definition::decode(bytes);
+        if let Some(definition) = &definition {
+            assert_eq!(Definition::decode(&definition.encode()).as_ref(), Some(definition));
+        }
+        let list = decode_list(bytes);
+        if let Some(list) = &list {
+            let written = encode_list(list.iter().map(|(name, is_active)| (name.as_str(), *is_active)));
+            assert_eq!(decode_list(&written).as_ref(), Some(list));
+        }
+        definition.is_some() || list.is_some()
+    };
+    taken(record) | taken(&crate::sealed::seal(record.to_vec()))
 }
 
 /// Takes `bytes` as a HyperLogLog that somebody wrote with SET; returns whether it is one.

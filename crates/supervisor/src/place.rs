@@ -34,7 +34,7 @@ impl Place {
         if path.is_dir() { Ok(path) } else { Err(Misplaced(format!("{} is no folder", path.display()))) }
     }
 
-    /// Whether a component in `folder` may be run by `command`.
+    /// Whether a component that is a process in `folder` may be run by `command`.
     ///
     /// # Errors
     /// It may not, and why.

@@ -40,14 +40,14 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts worker `number` of this server; its pipes do not block.
-    pub(crate) fn start(program: &Program, number: u64) -> io::Result<Self> {
+    /// Starts worker `number` of this server, which is reached at `url`; its pipes do not block.
+    pub(crate) fn start(program: &Program, number: u64, url: Option<&str>) -> io::Result<Self> {
         let mark = format!("{}-{number}", program.mark);
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).process_group(0).env_clear();
         // What the server is told by its environment, passwords for example, is not for components.
         command.envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-        command.env(MARK, &mark);
+        command.env(MARK, &mark).envs(url.map(|url| (URL_VARIABLE, url)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let exit = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
@@ -148,4 +148,6 @@ const MARK: &str = "EVENKEEL_WORKER";
 /// What workers get of the server's environment: what programs need to be found and to read text.
 const KEPT_VARIABLES: [&str; 9] =
     ["PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"];
+/// Where components find the server. Who can read it is this user, who could as well read the memory of the processes that need it.
+const URL_VARIABLE: &str = "EVENKEEL_URL";
 const ROUNDS_MAX: usize = 10;

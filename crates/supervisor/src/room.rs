@@ -37,6 +37,8 @@ pub(crate) struct Entry {
     pub(crate) job: Arc<Job>,
     pub(crate) life: Life,
     pub(crate) worker: Option<(u32, Nanos)>,
+    /// What its worker, and nobody else, can log in with.
+    pub(crate) token: Option<String>,
     pub(crate) status: Arc<Status>,
     pub(crate) is_drained: bool,
 }
@@ -82,7 +84,14 @@ impl Room {
 impl Entry {
     pub(crate) fn new(now: Nanos, job: Job) -> Self {
         let life = Life::new(now, job.is_active);
-        Self { job: Arc::new(job), life, worker: None, status: Arc::default(), is_drained: false }
+        Self {
+            job: Arc::new(job),
+            life,
+            worker: None,
+            token: None,
+            status: Arc::default(),
+            is_drained: false,
+        }
     }
 
     pub(crate) fn report(&self, now: Nanos) -> Report {

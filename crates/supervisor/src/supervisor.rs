@@ -55,17 +55,18 @@ impl Supervisor {
         Ok(Self { options, place, room: Arc::new(Room::new(bell)), thread: Mutex::default() })
     }
 
-    /// Begins to run workers. What workers of a former server have left behind is killed before.
+    /// Begins to run workers. Their components reach this server at `address`, as `host:port`. What workers of a former server have left behind
+    /// is killed before.
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(&self) -> io::Result<()> {
+    pub fn start(&self, address: Option<String>) -> io::Result<()> {
         let Options { program, arguments, mark, clock, .. } = self.options.clone();
         let program = Program { path: program, arguments, mark };
         let room = Arc::clone(&self.room);
         let thread = std::thread::Builder::new().name("topologies".to_owned()).spawn(move || {
             kill_former(&program);
-            Keeper::new(program, room, clock).run();
+            Keeper::new(program, address, room, clock).run();
         })?;
         *self.thread() = Some(thread);
         Ok(())
@@ -124,6 +125,13 @@ impl Supervisor {
             change(entry);
         }
         self.room.ring();
+    }
+
+    /// Whether a worker that runs was given a token that `is_it`: a token ends with its worker.
+    pub fn admits(&self, is_it: impl Fn(&[u8]) -> bool) -> bool {
+        let entries = self.room.lock();
+        let mut tokens = entries.by_name.values().filter_map(|entry| entry.token.as_ref());
+        tokens.any(|token| is_it(token.as_bytes()))
     }
 
     /// All topologies, by name.

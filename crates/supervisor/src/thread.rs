@@ -17,6 +17,8 @@ use crate::talk::{Job, Order, STATUS_BYTES_MAX, Status};
 /// The thread.
 pub(crate) struct Keeper {
     program: Program,
+    /// Where the server is reached.
+    address: Option<String>,
     room: Arc<Room>,
     clock: Arc<dyn Clock>,
     workers: BTreeMap<String, Worker>,
@@ -53,9 +55,14 @@ enum Heard {
 }
 
 impl Keeper {
-    pub(crate) fn new(program: Program, room: Arc<Room>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        program: Program,
+        address: Option<String>,
+        room: Arc<Room>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let buffer = vec![0; READ_BYTES].into();
-        Self { program, room, clock, workers: BTreeMap::new(), started: 0, buffer }
+        Self { program, address, room, clock, workers: BTreeMap::new(), started: 0, buffer }
     }
 
     /// Until the server stops and no worker is left.
@@ -95,7 +102,13 @@ impl Keeper {
 
     fn start(&mut self, name: &str) {
         self.started += 1;
-        let started = Process::start(&self.program, self.started);
+        let token = token();
+        let url = self.address.as_ref().map(|address| format!("redis://{USER}:{token}@{address}"));
+        if let Some(entry) = self.room.lock().by_name.get_mut(name) {
+            // Its components may log in before this thread goes on.
+            entry.token = Some(token);
+        }
+        let started = Process::start(&self.program, self.started, url.as_deref());
         let now = self.clock.now();
         let mut entries = self.room.lock();
         // Only this thread removes entries.
@@ -113,6 +126,7 @@ impl Keeper {
             Err(error) => {
                 let why = format!("it cannot be started: {error}");
                 tracing::warn!(topology = name, why, "a worker was not started");
+                entry.token = None;
                 entry.life.on_start_failed(now, why);
             }
         }
@@ -168,7 +182,7 @@ impl Keeper {
             let now = self.clock.now();
             if let Some(entry) = self.room.lock().by_name.get_mut(&name) {
                 entry.life.on_exit(now, why);
-                entry.worker = None;
+                (entry.worker, entry.token) = (None, None);
             }
         }
     }
@@ -299,10 +313,23 @@ fn show(name: &str, line: &str) {
     }
 }
 
+/// What nobody guesses, in hexadecimal digits.
+fn token() -> String {
+    let mut random = [0; 32];
+    let mut filled = 0;
+    while filled < random.len() {
+        let taken = rustix::rand::getrandom(&mut random[filled..], rustix::rand::GetRandomFlags::empty());
+        filled += taken.unwrap_or(0);
+    }
+    random.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn is_passing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
+/// Who workers say they are when they log in.
+pub const USER: &str = "topology";
 const READ_BYTES: usize = 64 << 10;
 /// A worker that writes without end to standard error is read so often before others are looked at.
 const LOG_READS: usize = 16;

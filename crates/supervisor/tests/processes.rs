@@ -19,7 +19,7 @@ fn supervisor(script: &str) -> Supervisor {
     };
     let supervisor = Supervisor::new(options).expect("a descriptor");
     supervisor.submit(job(), Duration::ZERO);
-    supervisor.start().expect("a thread");
+    supervisor.start(Some("h:1".to_owned())).expect("a thread");
     supervisor
 }
 
@@ -57,6 +57,21 @@ fn worker_gets_its_job_as_a_line_and_its_status_is_told() {
     assert_eq!((report.state, report.restarts, report.last_error), (State::Active, 0, None));
     supervisor.set_active("x", false);
     eventually(&supervisor, "it is inactive", |it| it.state == State::Inactive);
+}
+
+#[test]
+fn token_of_a_worker_ends_with_it() {
+    let script = r#"echo "${EVENKEEL_URL#redis://topology:}" >&2; echo '{"is_idle":true,"components":[]}'; read -r job; read -r order; exit 5"#;
+    let supervisor = supervisor(script);
+    eventually(&supervisor, "it runs", |it| it.status.is_idle);
+    assert!(supervisor.admits(|token| token.len() == 64) && !supervisor.admits(|token| token == b"x"));
+    supervisor.set_active("x", false);
+    let report = eventually(&supervisor, "it has ended", |it| it.last_error.is_some());
+    let text = report.last_error.expect("it is there");
+    let (token, address) =
+        text.trim_start_matches("it exited with status 5: ").split_once('@').expect("a URL");
+    assert_eq!((token.len(), address), (64, "h:1"));
+    assert!(!supervisor.admits(|one| one == token.as_bytes()));
 }
 
 #[test]

@@ -8,12 +8,14 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use components::Builtin;
 use flux::{Definition, Variables};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use supervisor::{ComponentStatus, JOB_BYTES_MAX, Job, Misplaced, Order, Place, Status};
 use topology::definition::Kind;
 use worker::{ComponentStats, Options, Running};
 
+use super::builtin;
 use crate::failure::Failure;
 
 /// What comes from the server.
@@ -67,8 +69,11 @@ fn read_definition(job: &Job) -> Result<Definition, Failure> {
     let environment = |name: &str| job.properties.get(&format!("ENV-{name}")).cloned();
     let variables = Variables { properties: &job.properties, environment: &environment };
     let read = flux::read(&job.definition, &variables);
-    read.map(|(definition, _)| definition).map_err(|faults| {
-        // It was checked when it was submitted: an older server may have taken what this one does not.
+    let checked = read.and_then(|(definition, _)| {
+        let faults = builtin::faults(&definition);
+        if faults.is_empty() { Ok(definition) } else { Err(faults) }
+    });
+    checked.map_err(|faults| {
         let first = faults.first().map(ToString::to_string).unwrap_or_default();
         Failure::Usage(format!("the definition is refused: {first}"))
     })
@@ -79,7 +84,8 @@ fn checked_folder(job: &Job, definition: &Definition) -> Result<PathBuf, Failure
     let place = Place::new(&job.dir);
     let refused = |error: Misplaced| Failure::Usage(error.to_string());
     let folder = place.folder(job.folder.as_deref()).map_err(refused)?;
-    definition.programs.iter().try_for_each(|it| place.check(&folder, &it.command)).map_err(refused)?;
+    let processes = definition.programs.iter().filter(|it| Builtin::words(&it.command).is_none());
+    processes.map(|it| &it.command).try_for_each(|it| place.check(&folder, it)).map_err(refused)?;
     Ok(folder)
 }
 

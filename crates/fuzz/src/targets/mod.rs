@@ -159,6 +159,13 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 256,
     },
     Target {
+        name: "server-topologies",
+        run: server::topology,
+        seeds: server::topology_seeds,
+        words: server::TOPOLOGY_WORDS,
+        input_bytes_max: 256,
+    },
+    Target {
         name: "server-script",
         run: server::script,
         seeds: server::script_seeds,

@@ -1,6 +1,6 @@
 //! The payloads of DUMP and of FUNCTION DUMP, and glob patterns: bytes that a client may have kept, or made.
 
-use server::fuzzing::{dump_payload, libraries, pattern, script_decoders, sketch, with_checksum};
+use server::fuzzing::{dump_payload, libraries, pattern, script_decoders, sketch, topologies, with_checksum};
 
 /// Bytes that mean something in a payload.
 pub(super) const WORDS: &[&[u8]] =
@@ -139,4 +139,19 @@ pub(super) fn script_seeds() -> Vec<Vec<u8>> {
         b"\x91\x91\x91\x91\xc0",
     ];
     seeds.map(<[u8]>::to_vec).into()
+}
+
+/// Bytes that mean something in records of topologies.
+pub(super) const TOPOLOGY_WORDS: &[&[u8]] =
+    &[b"EVKT\x01", b"EVKD\x01", b"\x01\0\0\0a", b"\0\0\0\0", b"\x01", b"\0", b"\xFF\xFF\xFF\xFF"];
+
+/// A record of topologies is taken or refused.
+pub(super) fn topology(input: &[u8]) {
+    let _ = topologies(input);
+}
+
+pub(super) fn topology_seeds() -> Vec<Vec<u8>> {
+    let list = b"EVKT\x01\x01\0\0\0a\x01\x01\0\0\0b\0";
+    let definition = b"EVKD\x01\x07\0\0\0name: x\x01\x01\0\0\0f\x01\0\0\0k\x01\0\0\0v";
+    [&b""[..], list, definition].map(<[u8]>::to_vec).into()
 }

@@ -9,6 +9,7 @@ use crate::call::{Failure, Outcome, text};
 use crate::control::Control;
 use crate::server::Server;
 use crate::session::{Replies, Session};
+use crate::topologies::Topologies;
 
 pub(crate) fn ping(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if args.len() > 2 {
@@ -122,7 +123,13 @@ fn is_right(server: &Server, user: &[u8], password: &[u8]) -> bool {
         Some(wanted) => same_secret(wanted.as_bytes(), password),
         None => true,
     };
-    user == b"default" && right
+    user == b"default" && right || is_worker(server, user, password)
+}
+
+/// Whether it is a worker of a topology that this server runs.
+fn is_worker(server: &Server, user: &[u8], password: &[u8]) -> bool {
+    let of_worker = |topologies: &Topologies| topologies.supervisor.admits(|it| same_secret(it, password));
+    user == supervisor::USER.as_bytes() && server.topologies.as_ref().is_some_and(of_worker)
 }
 
 /// Compares in a time that depends on the lengths alone.

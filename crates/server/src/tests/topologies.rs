@@ -98,10 +98,14 @@ fn definition_that_cannot_run_is_refused_with_its_place_or_its_limit() {
         ),
         (
             refusal(&TEXT.replace("[sh, sink.sh]", "[sh, -c, 'rm -r /']"), two),
-            "component `sink`: `sh -c`: the word behind sh has to be a file",
+            "16:23: error: component `sink`: `sh -c`: the word behind sh has to be a file",
         ),
         (refusal(&TEXT.replace("[sh, sink.sh]", "[/bin/sh, sink.sh]"), two), "is not below topologies.dir"),
         (refusal(&TEXT.replace("[sh, sink.sh]", "[sh, no.sh]"), two), "component `sink`:"),
+        (
+            refusal(&TEXT.replace("[sh, sink.sh]", "[evenkeel, component, cuont]"), two),
+            "component `sink`: there is no component `cuont` (did you mean `count`?)",
+        ),
         (
             refusal(&TEXT.replace("at-least-once", "exactly-once"), two),
             "exactly-once, which is not there yet",

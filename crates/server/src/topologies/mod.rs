@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use components::Builtin;
 use flux::Variables;
 use store::{Stop, Store, StoreError};
 use supervisor::{Job, Supervisor};
@@ -207,8 +208,13 @@ impl Topologies {
         let place = self.supervisor.place();
         let folder = place.folder(definition.folder.as_deref()).map_err(|error| error.to_string())?;
         for ((_, component), program) in plan.components().zip(&read.programs) {
-            let wrong = |error| format!("component `{}`: {error}", component.id);
-            place.check(&folder, &program.command).map_err(wrong)?;
+            let wrong =
+                |error: String| format!("{}: error: component `{}`: {error}", program.place, component.id);
+            match Builtin::words(&program.command) {
+                // What it makes of its streams is found by the worker.
+                Some(words) => drop(Builtin::read(words, &|_| None).map_err(wrong)?),
+                None => place.check(&folder, &program.command).map_err(|error| wrong(error.to_string()))?,
+            }
         }
         Ok(settings.message_timeout)
     }
