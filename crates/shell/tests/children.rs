@@ -172,7 +172,9 @@ fn line_without_an_end_takes_no_memory() {
     let before = resident_bytes();
     let mut child = Watched::new(&polite("exec head -c 1000000000 /dev/zero"), BOLT, limits);
     child.started();
-    assert!(child.ended().starts_with("a message has more than 1048576 bytes (evenkeel.message_bytes_max): `"));
+    assert!(
+        child.ended().starts_with("a message has more than 1048576 bytes (evenkeel.message_bytes_max): `")
+    );
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 32 << 20, "{grown} bytes more");
 }

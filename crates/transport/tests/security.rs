@@ -10,16 +10,16 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::certificates::Ca;
+use common::certificates::{Ca, client_config};
 use common::node::{A, Node, all_came, join, send_on, settings};
 use common::proxy::Proxy;
 use common::{PATIENCE, eventually, numbered, send_patiently};
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ClientConnection, ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
 use transport::tcp::Tcp;
+use transport::wire::{Header, Hello, Kind, MAC_BYTES, ProofKind, ProofRecord, encode_header};
 use transport::{Event, Incarnation, NodeId, Refusal, Secret, Security, Settings, Transport};
 
 const SECRET: &str = "a secret that nobody guesses";
@@ -249,21 +249,13 @@ fn bytes_of_a_good_connection_sent_again_are_refused() {
     assert_eq!((two.collector.count(), two.tcp.security().proved), (5, 1));
 }
 
-/// A client of TLS that takes any server.
+/// TLS with `node`, by who has no certificate and takes that of any server; `None` if that is refused at once.
 fn client(
-    versions: &[&'static rustls::SupportedProtocolVersion],
-    ca: &Ca,
+    versions: &[&'static SupportedProtocolVersion],
     node: &Node,
 ) -> Option<StreamOwned<ClientConnection, TcpStream>> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(versions)
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
     let name = ServerName::try_from("node").unwrap();
-    let mut tls = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut tls = ClientConnection::new(client_config(versions), name).unwrap();
     let mut stream = stranger(node);
     tls.complete_io(&mut stream).ok().map(|_| StreamOwned::new(tls, stream))
 }
@@ -272,7 +264,7 @@ fn client(
 fn older_version_of_tls_is_refused_on_both_sides() {
     let ca = Ca::new("ours");
     let two = node(2, &ca.security(&ca, 2100));
-    assert!(client(&[&TLS12], &ca, &two).is_none());
+    assert!(client(&[&TLS12], &two).is_none());
     eventually("it is counted", || refused(&two, Refusal::OldTls) == 1);
 
     let one = node(1, &right());
@@ -296,7 +288,7 @@ fn client_without_a_certificate_is_refused() {
     let ca = Ca::new("ours");
     let two = node(2, &ca.security(&ca, 2100));
     // Its handshake is over before the server has seen that nothing came.
-    if let Some(stream) = client(&[&TLS13], &ca, &two) {
+    if let Some(stream) = client(&[&TLS13], &two) {
         assert!(read_all(stream).is_empty());
     }
     eventually("it is counted", || refused(&two, Refusal::NoCertificate) == 1);
@@ -315,6 +307,40 @@ fn peer_that_stalls_is_dropped_after_the_time_wherever_it_stalls() {
         eventually("it is counted", || refused(&two, Refusal::TooSlow) == index as u64 + 1);
     }
     assert_eq!(one.tcp.status(NodeId(2)).unwrap().connections, 1);
+}
+
+#[test]
+fn tls_alone_proves_nothing() {
+    let patient = Settings { handshake_timeout: Duration::from_millis(300), ..settings() };
+    let two = Node::start_secured(2, 1, patient, &right());
+    two.tcp.connect(NodeId(1), "127.0.0.1:1").unwrap();
+    let silent = client(&[&TLS13], &two).expect("certificates are not looked at");
+    assert!(read_all(silent).is_empty());
+    eventually("it is counted", || refused(&two, Refusal::TooSlow) == 1);
+    let hello = Hello {
+        node: 1,
+        incarnation: 1,
+        to: 2,
+        knows: None,
+        channel_window_bytes: 2 << 20,
+        link_window_bytes: 32 << 20,
+        message_bytes_max: 1 << 20,
+        payload_bytes_max: 65_600,
+    };
+    let header = Header { kind: Kind::Hello, sequence: 0, ack: 0, credits: 0 };
+    let guess = ProofRecord { kind: ProofKind::Dialer, node: 1, to: 2, mac: [0; MAC_BYTES] };
+    for (proof, why, answer) in [
+        (vec![], Refusal::NoProof, vec![]),
+        (guess.encode().to_vec(), Refusal::WrongSecret, ProofRecord::REFUSED.encode().to_vec()),
+    ] {
+        let mut stream = client(&[&TLS13], &two).unwrap();
+        let hello = [&encode_header(&header, &hello.encode())[..], &hello.encode()].concat();
+        stream.write_all(&[proof, hello].concat()).unwrap();
+        stream.flush().unwrap();
+        assert_eq!(read_all(stream), answer);
+        eventually("it is counted", || refused(&two, why) == 1);
+    }
+    assert!(!two.is_up(1) && two.tcp.security().proved == 0);
 }
 
 #[test]

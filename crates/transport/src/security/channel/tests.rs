@@ -77,6 +77,39 @@ fn nothing_is_shown_before_the_proof_whatever_came_over_tls() {
     assert_eq!(two.plain().map(|plain| plain.bytes().len()), Some(100));
 }
 
+/// Two sessions of somebody in the middle, who hands on what is in them.
+#[test]
+fn proof_that_is_handed_on_by_somebody_in_the_middle_is_wrong() {
+    let middle = keys("of whom nobody knows the secret");
+    let [mut one, mut two] = pair(&right(), &right());
+    let mut to_one = Channel::accepted(&middle, TWO).unwrap();
+    hand(&mut one, &mut to_one, usize::MAX).unwrap();
+    hand(&mut to_one, &mut one, usize::MAX).unwrap();
+    assert_eq!(hand(&mut one, &mut to_one, usize::MAX), Err(Refusal::WrongSecret));
+    let proof = to_one.plain.bytes().to_vec();
+    assert_eq!(proof.len(), PROOF_BYTES);
+
+    let name = ServerName::try_from(NAME).unwrap();
+    let mut to_two = ClientConnection::new(Arc::clone(&middle.client), name).unwrap();
+    let mut bytes = Vec::new();
+    to_two.write_tls(&mut bytes).unwrap();
+    two.take(&bytes).unwrap();
+    bytes.clear();
+    two.flush(&mut bytes);
+    let mut rest = bytes.as_slice();
+    while !rest.is_empty() {
+        to_two.read_tls(&mut rest).unwrap();
+        to_two.process_new_packets().unwrap();
+    }
+    to_two.writer().write_all(&proof).unwrap();
+    let mut bytes = Vec::new();
+    while to_two.wants_write() {
+        to_two.write_tls(&mut bytes).unwrap();
+    }
+    assert_eq!(two.take(&bytes), Err(Refusal::WrongSecret));
+    assert!(!one.is_open() && !two.is_open());
+}
+
 #[test]
 fn stranger_without_end_is_cut_off() {
     let mut two = Channel::accepted(&right(), TWO).unwrap();
