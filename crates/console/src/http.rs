@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{
+    ALLOW, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -23,6 +25,8 @@ use crate::Api;
 pub(crate) struct Pages {
     /// For Prometheus.
     pub(crate) page: Box<dyn Fn() -> String + Send>,
+    /// For a browser.
+    pub(crate) console: &'static str,
     /// JSON by path.
     pub(crate) api: Api,
 }
@@ -125,11 +129,15 @@ fn answer(method: &Method, path: &str, pages: &Pages) -> Response<Full<Bytes>> {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         return response;
     }
+    if reads && path == "/console" {
+        return html(pages.console);
+    }
     let (status, body) = match (method, path) {
         (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, (pages.page)()),
         (&Method::GET | &Method::HEAD, "/") => (
             StatusCode::OK,
-            "Figures for Prometheus: /metrics\nTopologies as JSON: /api/v1/topology/summary\n".to_owned(),
+            "In a browser: /console\nFigures for Prometheus: /metrics\nTopologies as JSON: /api/v1/topology/summary\nLoops as JSON: /api/v1/loops\n"
+                .to_owned(),
         ),
         (&Method::GET | &Method::HEAD, _) => {
             (StatusCode::NOT_FOUND, "there is no such page: see /\n".to_owned())
@@ -143,6 +151,19 @@ fn answer(method: &Method, path: &str, pages: &Pages) -> Response<Full<Bytes>> {
     response
 }
 
+/// A page whose script may ask this server alone, and that no other page may show as a part of itself.
+fn html(page: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(Bytes::from_static(page.as_bytes())));
+    let headers = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, CONSOLE_POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+    ];
+    response.headers_mut().extend(headers.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    response
+}
+
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
@@ -152,6 +173,7 @@ fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
 
 const UNKNOWN_HOST: &str =
     "this host is unknown here: ask by IP address or localhost, or name it in metrics.hosts\n";
+const CONSOLE_POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 /// Prometheus' text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Connections at a time.

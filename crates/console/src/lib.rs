@@ -63,6 +63,8 @@ pub type Api = Box<dyn Fn(&str) -> Option<String> + Send>;
 pub struct Sources {
     /// The page for Prometheus, in its text format.
     pub page: Box<dyn Fn() -> String + Send>,
+    /// The page for a browser, in HTML; its script asks for JSON under `/api/`, and nobody else for anything.
+    pub console: &'static str,
     /// JSON for a request under `/api/`, by its path; `None` if there is no such thing.
     pub api: Api,
     /// A line for the file, without its end.
@@ -127,10 +129,10 @@ impl Console {
 }
 
 async fn run(options: Options, sources: Sources, stopped: watch::Receiver<bool>) {
-    let Sources { page, api, mut line } = sources;
+    let Sources { page, console, api, mut line } = sources;
     let serving = async {
         if let Some(listener) = options.listener {
-            http::serve(listener, Pages { page, api }, options.hosts).await;
+            http::serve(listener, Pages { page, console, api }, options.hosts).await;
         }
         std::future::pending::<()>().await;
     };

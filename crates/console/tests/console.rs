@@ -18,7 +18,12 @@ fn start(file: Option<FileOptions>) -> (Console, SocketAddr) {
     let page = move || format!("pages_total {}\n", count(&pages));
     let line = move || format!("{{\"line\":{}}}", count(&lines));
     let api = |path: &str| (path == "/api/x").then(|| "{}".to_owned());
-    let sources = Sources { page: Box::new(page), api: Box::new(api), line: Box::new(line) };
+    let sources = Sources {
+        page: Box::new(page),
+        console: "<title>page</title>",
+        api: Box::new(api),
+        line: Box::new(line),
+    };
     let console =
         Console::start(Options { listener: Some(listener), hosts: vec!["x".to_owned()], file }, sources)
             .expect("it starts");
@@ -63,6 +68,20 @@ fn json_is_served_where_there_is_some() {
         let reply = exchange(address, &request(method, path));
         assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
     }
+    console.stop();
+}
+
+#[test]
+fn page_for_a_browser_may_ask_this_server_alone() {
+    let (console, address) = start(None);
+    let reply = exchange(address, &request("GET", "/console"));
+    assert!(
+        reply.starts_with("HTTP/1.1 200 OK\r\n") && reply.ends_with("\r\n\r\n<title>page</title>"),
+        "{reply}"
+    );
+    assert!(reply.contains("content-type: text/html; charset=utf-8\r\n"), "{reply}");
+    assert!(reply.contains("content-security-policy: default-src 'none'; connect-src 'self'; "), "{reply}");
+    assert!(exchange(address, &request("POST", "/console")).starts_with("HTTP/1.1 405 "));
     console.stop();
 }
 

@@ -48,7 +48,8 @@ pub(crate) fn start(
     };
     let sources = Sources {
         page: Box::new(move || for_page.snapshot().prometheus()),
-        api: Box::new(move |path| for_api.storm(path)),
+        console: server::CONSOLE_PAGE,
+        api: Box::new(move |path| for_api.api(path)),
         line: Box::new(line),
     };
     let console = Console::start(Options { listener, hosts, file }, sources)

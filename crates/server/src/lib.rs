@@ -92,6 +92,7 @@ pub use crate::capture::running::{Chunk, Last};
 pub use command::{Command, Flags, KeySpec};
 pub use lookup::{Entry, Table};
 pub use message::{Line, Message, Published};
+pub use metrics::CONSOLE_PAGE;
 pub use protocol::EvenkeelProtocol;
 pub use server::{ServerOptions, ShutdownKind};
 pub use session::Session;

@@ -19,7 +19,7 @@ use crate::clients::Client;
 use crate::errors;
 use crate::handlers::{function, topology};
 use crate::message::Message;
-use crate::metrics::{Snapshot, storm};
+use crate::metrics::{self, Snapshot, storm};
 use crate::peers::{Accepts, Peers};
 use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
@@ -74,9 +74,13 @@ impl EvenkeelProtocol {
         Snapshot::take(&self.server)
     }
 
-    /// The answer to a request for `path` that Storm's REST API would answer; `None` if there is no such thing.
+    /// The answer in JSON to a request for `path`: that of Storm's REST API about topologies, and `/api/v1/loops`. `None` if there is no such
+    /// thing.
     #[must_use]
-    pub fn storm(&self, path: &str) -> Option<String> {
+    pub fn api(&self, path: &str) -> Option<String> {
+        if path == "/api/v1/loops" {
+            return Some(metrics::console::loops(self.server.peers.get()));
+        }
         storm::answer(path, &self.server.topologies.as_ref()?.supervisor.reports())
     }
 

@@ -36,5 +36,5 @@ pub use life::State;
 pub use place::{Misplaced, Place};
 pub use room::Report;
 pub use supervisor::{Options, Supervisor};
-pub use talk::{ComponentStatus, JOB_BYTES_MAX, Job, Order, STATUS_BYTES_MAX, Status};
+pub use talk::{ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Order, STATUS_BYTES_MAX, Status};
 pub use thread::USER;

@@ -86,6 +86,20 @@ pub struct ComponentStatus {
     pub execute_us: u64,
     /// Time from a spout's tuple to its acknowledgement on average, in microseconds.
     pub complete_us: u64,
+    /// Who reads what it emits.
+    #[serde(default)]
+    pub edges: Vec<EdgeStatus>,
+}
+
+/// A stream of a component and one of its readers.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct EdgeStatus {
+    /// The stream.
+    pub stream: String,
+    /// The reader.
+    pub to: String,
+    /// Tuples that went to its tasks.
+    pub transferred: u64,
 }
 
 /// Most bytes of the line of a job: a definition of 1 MiB, its properties, and what JSON adds.

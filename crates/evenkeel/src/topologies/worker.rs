@@ -11,9 +11,9 @@ use std::time::Duration;
 use components::Builtin;
 use flux::{Definition, Variables};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use supervisor::{ComponentStatus, JOB_BYTES_MAX, Job, Misplaced, Order, Place, Status};
+use supervisor::{ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Misplaced, Order, Place, Status};
 use topology::definition::Kind;
-use worker::{ComponentStats, Options, Running};
+use worker::{ComponentStats, Options, Running, StreamStats};
 
 use super::builtin;
 use crate::failure::Failure;
@@ -155,7 +155,16 @@ fn component(it: &ComponentStats, tasks: u64) -> ComponentStatus {
         last_error: error.map(|error| error[..error.floor_char_boundary(ERROR_BYTES_MAX)].to_owned()),
         execute_us: micros(it.execute.mean),
         complete_us: micros(it.complete.mean),
+        edges: it.streams.iter().flat_map(edges).collect(),
     }
+}
+
+fn edges(stream: &StreamStats) -> impl Iterator<Item = EdgeStatus> {
+    stream.readers.iter().map(|edge| EdgeStatus {
+        stream: stream.id.clone(),
+        to: edge.to.clone(),
+        transferred: edge.transferred,
+    })
 }
 
 /// Whether the server can hear it.

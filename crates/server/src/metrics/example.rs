@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use reactor::Longest;
 use sql::Sessions;
 use store::LogReport;
-use supervisor::{ComponentStatus, Report, State, Status};
+use supervisor::{ComponentStatus, EdgeStatus, Report, State, Status};
 use txn::coordinator::Counters;
 use txn::decision_log::LogCounters;
 use txn::phases::{Phases, Times};
@@ -109,6 +109,7 @@ fn topology() -> Report {
         failed: 204,
         pending: 205,
         complete_us: 1_500,
+        edges: vec![EdgeStatus { stream: "default".to_owned(), to: "split".to_owned(), transferred: 202 }],
         ..ComponentStatus::default()
     };
     let split = ComponentStatus {

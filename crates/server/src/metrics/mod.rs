@@ -3,13 +3,14 @@
 //! ```text
 //!  counters of loops, commands, journal, store, process -> Snapshot -> prometheus (text for a scrape)
 //!                                                                  \-> json (a line of the metrics file)
-//!  supervisor -> storm (JSON of topologies for tools that know Storm's)
+//!  supervisor -> storm (JSON of topologies for tools that know Storm's) -> console (a page for a browser)
 //! ```
 //!
 //! A snapshot (`snapshot`) is plain values: what renders it asks nobody.
 //!
 //! Out of scope: INFO, which reads the same counters for the sections that were asked for; serving and keeping texts.
 
+pub(crate) mod console;
 #[cfg(test)]
 mod example;
 mod json;
@@ -19,6 +20,7 @@ mod snapshot;
 pub(crate) mod storm;
 
 pub use crate::tx::{ResourceFigures, TransactionFigures};
+pub use console::CONSOLE_PAGE;
 pub use process::{ProcessFigures, resident_bytes};
 pub use snapshot::{
     ActiveFigures, CallFigures, CommandFigures, ConnectionFigures, JournalFigures, KeyFigures, LoopFigures,

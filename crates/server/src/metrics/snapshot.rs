@@ -302,12 +302,12 @@ fn build(server: &Server) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn active(peers: &dyn Peers) -> ActiveFigures {
+pub(super) fn active(peers: &dyn Peers) -> ActiveFigures {
     let reactor::ActiveReport { count, reason, changes, since: _ } = peers.active_loops();
     ActiveFigures { count: count as u64, reason: reason.as_str(), changes }
 }
 
-fn loops(peers: Option<&dyn Peers>) -> Vec<LoopFigures> {
+pub(super) fn loops(peers: Option<&dyn Peers>) -> Vec<LoopFigures> {
     let Some(peers) = peers else { return Vec::new() };
     let figures = |(index, stats): (usize, &std::sync::Arc<LoopStats>)| {
         LoopFigures::of(stats, peers.mailbox_depth(index) as u64)

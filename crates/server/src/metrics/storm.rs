@@ -7,7 +7,7 @@
 //! ```
 
 use serde_json::{Value, json};
-use supervisor::{ComponentStatus, Report};
+use supervisor::{ComponentStatus, EdgeStatus, Report};
 
 use crate::handlers::topology::status;
 
@@ -45,8 +45,14 @@ fn of_component(it: &ComponentStatus, id: &str) -> Value {
     json!({
         id: it.id, "tasks": it.tasks, "emitted": it.emitted, "transferred": it.transferred, "executed": it.executed,
         "acked": it.acked, "failed": it.failed, "pending": it.pending, "completeLatency": ms(it.complete_us),
-        "executeLatency": ms(it.execute_us),
+        "executeLatency": ms(it.execute_us), "queuedBytes": it.queued_bytes,
+        "edges": it.edges.iter().map(of_edge).collect::<Vec<_>>(),
     })
+}
+
+/// Not in Storm's answer, as `queuedBytes`: the console draws it.
+fn of_edge(it: &EdgeStatus) -> Value {
+    json!({ "stream": it.stream, "to": it.to, "transferred": it.transferred })
 }
 
 #[cfg(test)]
@@ -66,6 +72,8 @@ mod tests {
             (&json!("lines"), &json!("split"))
         );
         assert_eq!(details["spouts"][0]["completeLatency"], "1.500");
+        let edge = json!({ "stream": "default", "to": "split", "transferred": 202 });
+        assert_eq!(details["spouts"][0]["edges"], json!([edge]));
         assert_eq!(answer("/api/v1/topology/no", &topologies), None);
         assert_eq!(answer("/api/v2", &topologies), None);
     }
