@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use store::{Prepared, StoreError};
 use ticket::Ticket;
@@ -37,6 +38,8 @@ pub enum Message {
     Served(Box<Served>),
     /// Work on a thread of its own is done.
     Done(Result<(), StoreError>),
+    /// A definition of a topology was checked: how long what is under way of it may take, or what is wrong.
+    Checked(Result<Duration, String>),
 }
 
 /// A published message for one channel or pattern.

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use clock::Nanos;
 use resp::RequestParser;
@@ -231,6 +232,8 @@ pub(crate) struct Pending {
     pub(crate) unblocked: Option<bool>,
     /// How a thread of its own ended (BACKUP).
     pub(crate) result: Option<Result<(), StoreError>>,
+    /// What the check of a definition came to (TOPOLOGY SUBMIT).
+    pub(crate) checked: Option<Result<Duration, String>>,
     /// What a statement came to, and those behind it that were run with it (TX.SQL).
     pub(crate) answers: VecDeque<Answer>,
     /// Until when it waits for a key that a prepared transaction holds.

@@ -26,7 +26,7 @@ use crate::payload;
 use crate::pubsub;
 use crate::request::Request;
 use crate::server::Server;
-use crate::session::{Replies, Session};
+use crate::session::{Pending, Replies, Session};
 use crate::strangers::TOO_TALKATIVE;
 use crate::verdict::{Parked, Unready, Verdict};
 
@@ -383,29 +383,9 @@ pub(crate) fn on_message(
         }
         Message::Retry => {}
         Message::Fetched(prepared) => take_fetched(session, prepared),
-        Message::Unblock(with_error) => {
+        result => {
             if let Some(pending) = &mut session.pending {
-                pending.unblocked = Some(with_error);
-            }
-        }
-        Message::Answered(answers) => {
-            if let Some(pending) = &mut session.pending {
-                pending.answers = answers;
-            }
-        }
-        Message::Served(served) => {
-            if let Some(pending) = &mut session.pending {
-                pending.served = Some(served);
-            }
-        }
-        Message::LongDone(done) => {
-            if let Some(pending) = &mut session.pending {
-                pending.long = Some(Long::Back(done));
-            }
-        }
-        Message::Done(result) => {
-            if let Some(pending) = &mut session.pending {
-                pending.result = Some(result);
+                take_result(pending, result);
             }
         }
     }
@@ -415,6 +395,24 @@ pub(crate) fn on_message(
     }
     // A turn may have parked again since: it then answers Park once more.
     if session.pending.is_some() || parked { Step::Continue } else { unchanged }
+}
+
+/// Keeps what a request that parked has come to elsewhere.
+fn take_result(pending: &mut Pending, result: Message) {
+    match result {
+        Message::Unblock(with_error) => pending.unblocked = Some(with_error),
+        Message::Answered(answers) => pending.answers = answers,
+        Message::Served(served) => pending.served = Some(served),
+        Message::LongDone(done) => pending.long = Some(Long::Back(done)),
+        Message::Done(result) => pending.result = Some(result),
+        Message::Checked(result) => pending.checked = Some(result),
+        Message::Fetched(_)
+        | Message::Retry
+        | Message::Published(_)
+        | Message::Monitor(_)
+        | Message::Captured(_)
+        | Message::CaptureEnd(_) => {}
+    }
 }
 
 /// Keeps what was fetched for the rest of a reply, or for a request.

@@ -1,6 +1,7 @@
 //! TOPOLOGY: topologies that this server runs as worker processes.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Nanos;
@@ -13,6 +14,7 @@ use super::args::{is, shown};
 use crate::call::{Failure, Outcome};
 use crate::control::Control;
 use crate::errors;
+use crate::message::Message;
 use crate::server::Server;
 use crate::topologies::record::Definition;
 use crate::topologies::{Refused, Topologies, count_kept};
@@ -39,9 +41,7 @@ pub(crate) fn submit(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     let topologies = topologies(control.server)?;
     let name = new_name(args.get(2))?;
     let (definition, replaces) = submitted(args)?;
-    let wait = topologies
-        .check(&definition)
-        .map_err(|why| Failure::from(format!("ERR the definition is refused: {why}")))?;
+    let wait = checked(control, &definition)?;
     let kept = topologies.submit(&control.server.store, &name, definition, (replaces, wait));
     let kept = match kept {
         Ok(ticket) => Ok(ticket),
@@ -50,6 +50,36 @@ pub(crate) fn submit(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     };
     tracing::info!(topology = name, client = control.session.client.address(), "a topology was submitted");
     done(control, kept, out)
+}
+
+/// Checks a definition: a small one here, a large one on a thread, which wakes the connection. How long what is under way may take.
+fn checked(control: &mut Control<'_>, definition: &Definition) -> Result<Duration, Failure> {
+    let refused = |why: String| Failure::from(format!("ERR the definition is refused: {why}"));
+    let topologies = topologies(control.server)?;
+    if definition.bytes() <= SMALL_BYTES {
+        return topologies.check(definition).map_err(refused);
+    }
+    let again = control.now + PATIENCE;
+    let pending = control.session.pending.get_or_insert_default();
+    match &pending.checked {
+        Some(result) => return result.clone().map_err(refused),
+        // Woken for another reason: the thread still works.
+        None if pending.until.is_some() => return Err(Failure::Wait(again)),
+        None => {}
+    }
+    let Some(turn) = topologies.begin_check() else { return Err(Failure::Wait(control.now + LOOK_AGAIN)) };
+    let (server, id, definition) =
+        (Arc::clone(control.server), control.session.client.id, definition.clone());
+    let check = move || {
+        let result = server.topologies.as_ref().map(|topologies| topologies.check(&definition));
+        drop(turn);
+        result.map(|result| server.peers.post(id, Message::Checked(result)));
+    };
+    pending.until = Some(again);
+    match std::thread::Builder::new().name("check".to_owned()).spawn(check) {
+        Ok(_) => Err(Failure::Wait(again)),
+        Err(error) => Err(format!("ERR no thread to check the definition: {error}").into()),
+    }
 }
 
 /// What SUBMIT says, and whether it replaces.
@@ -333,6 +363,10 @@ const WAIT_USUALLY: Duration = Duration::from_secs(30);
 const WAIT_MAX_S: u64 = 86_400;
 /// More than one component takes in a reply, its last error left out.
 const COMPONENT_BYTES: usize = 700;
+/// A definition of so many bytes is checked within about a millisecond.
+const SMALL_BYTES: usize = 8 << 10;
+/// The message that the thread is done wakes the connection; this only bounds a wait that lost it.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// A worker says each second whether it is drained.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// A change asks for room in the journal again after this.

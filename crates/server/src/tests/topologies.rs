@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clock::SimClock;
+use clock::{Clock, SimClock};
 use supervisor::{Options, Supervisor};
 
 use super::{Harness, Wire};
@@ -126,6 +126,35 @@ fn definition_that_cannot_run_is_refused_with_its_place_or_its_limit() {
         );
     }
     assert_eq!(call(&harness, &mut wire, &["TOPOLOGY", "LIST"]), "*0\r\n");
+}
+
+/// 100,000 values took 130 ms, in which the loop served nobody.
+#[test]
+fn large_definition_is_checked_beside_the_loop() {
+    let (mut harness, _place) = server();
+    let mut wires = [harness.connect(), harness.connect()];
+    let large = TEXT.replace("config:", &format!("config:\n  more: [{}1]", "1, ".repeat(10_000)));
+    for (wire, name) in wires.iter_mut().zip(["a", "b"]) {
+        assert_eq!(submit(&harness, wire, name, &large, &["PROPERTY", "tasks", "2"]), "");
+    }
+    let mut other = harness.connect();
+    assert_eq!(harness.line(&mut other, "PING"), "+PONG\r\n");
+    for wire in &mut wires {
+        let mut reply = Vec::new();
+        for _ in 0..10_000 {
+            reply.extend(harness.deliver(wire));
+            if wire.wake.is_some_and(|at| at.since(harness.clock.now()) <= Duration::from_millis(50)) {
+                // The thread was another's: it asks again.
+                reply.extend(harness.after(wire, Duration::from_millis(50)));
+            }
+            if !reply.is_empty() {
+                break;
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        assert_eq!(String::from_utf8_lossy(&reply), "+OK\r\n");
+    }
+    assert_eq!(submit(&harness, &mut other, "c", &large.replace("SHUFFLE", "x"), &[]), "");
 }
 
 #[test]

@@ -14,6 +14,7 @@
 pub(crate) mod record;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,7 +33,13 @@ pub(crate) struct Topologies {
     pub(crate) supervisor: Arc<Supervisor>,
     /// What the store keeps of them, without their texts.
     kept: Mutex<BTreeMap<String, Kept>>,
+    /// A thread checks a definition.
+    is_checking: Arc<AtomicBool>,
 }
+
+/// The right to check a definition on a thread; it goes back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct CheckTurn(Arc<AtomicBool>);
 
 /// What is kept of one.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +66,13 @@ impl From<String> for Refused {
 impl Topologies {
     /// None so far.
     pub(crate) fn new(supervisor: Arc<Supervisor>) -> Self {
-        Self { supervisor, kept: Mutex::default() }
+        Self { supervisor, kept: Mutex::default(), is_checking: Arc::default() }
+    }
+
+    /// The right to check a definition on a thread, if nobody else has it: clients share one thread.
+    pub(crate) fn begin_check(&self) -> Option<CheckTurn> {
+        let was_checking = self.is_checking.swap(true, Ordering::Acquire);
+        (!was_checking).then(|| CheckTurn(Arc::clone(&self.is_checking)))
     }
 
     /// Reads what the store keeps, and hands it to the supervisor.
@@ -222,6 +235,12 @@ impl Topologies {
     fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
         // It is replaced as a whole.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for CheckTurn {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
