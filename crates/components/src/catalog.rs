@@ -1,11 +1,13 @@
 //! The table of components, and a command that names one of them.
 
+use topology::Plan;
 use topology::builder::Factory;
 use topology::definition::{DEFAULT_STREAM, Kind, Stream};
+use topology::ids::ComponentId;
 use topology::nearest::nearest;
 
 use crate::arguments::{Arguments, hint};
-use crate::row::{Emits, Made, Row, URL};
+use crate::row::{Emits, Made, Reach, Row, URL};
 use crate::{
     counting, dedupe, distinct, enrich, file_sink, file_spout, generator, key_sink, rate_limit, stream_sink,
     stream_spout, top, window,
@@ -65,6 +67,28 @@ impl Builtin {
         Ok(Self { row, made })
     }
 
+    /// The same for a topology that a server runs for a client of its own, who must not reach files of the machine.
+    ///
+    /// # Errors
+    /// As [`Builtin::read`], or it reaches them.
+    fn read_for_client(words: &[String]) -> Result<Self, String> {
+        let builtin = Self::read(words, &|_| None)?;
+        let name = builtin.row.name;
+        match builtin.made.reach {
+            Reach::Machine => Err(format!("`{name}` uses files: it runs with `topology run --local` alone")),
+            Reach::Server => Ok(builtin),
+        }
+    }
+
+    /// What is wrong with the command of the component `id` of `plan`, which a server runs for a client; `None` if it is no component of
+    /// this program.
+    #[must_use]
+    pub fn check_for_client(command: &[String], plan: &Plan, id: ComponentId) -> Option<Result<(), String>> {
+        let words = Self::words(command)?;
+        let misfits = |builtin: Self| builtin.misfits(&Shape::of(plan, id)).into_iter().next();
+        Some(Self::read_for_client(words).and_then(|builtin| misfits(builtin).map_or(Ok(()), Err)))
+    }
+
     /// Whether it is a spout.
     #[must_use]
     pub fn kind(&self) -> Kind {
@@ -115,6 +139,19 @@ impl Builtin {
             return Some(format!("`{name}` emits on the stream `default` alone, nothing on `{id}`"));
         }
         (!fits).then(|| format!("`{name}` emits {what}, and {count} fields are declared"))
+    }
+}
+
+impl<'a> Shape<'a> {
+    /// The place of the component `id` in `plan`.
+    #[must_use]
+    pub fn of(plan: &'a Plan, id: ComponentId) -> Self {
+        let component = plan.component(id);
+        let inputs = plan.edges_to(id).map(|edge| {
+            let (from, stream) = plan.declaration(edge.stream);
+            (plan.component(from).id.as_str(), stream)
+        });
+        Self { kind: component.kind, inputs: inputs.collect(), outputs: &component.streams }
     }
 }
 
@@ -176,6 +213,19 @@ mod tests {
         let words = ["stream-spout".to_owned(), "orders".to_owned()];
         let error = Builtin::read(&words, &|name| (name == "EVENKEEL_URL").then(|| "http://x".to_owned()));
         assert!(error.expect_err("refused").contains("is no scheme of a server"));
+    }
+
+    #[test]
+    fn client_of_a_server_reaches_no_files() {
+        let refused = |text: &str| {
+            let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            Builtin::read_for_client(&words).err().unwrap_or_default()
+        };
+        assert!(refused("file-spout /etc/passwd").contains("`topology run --local` alone"));
+        assert!(refused("file-sink /etc/passwd").contains("`topology run --local` alone"));
+        for fine in ["key-sink SET a b", "count --by word", "generator"] {
+            assert_eq!(refused(fine), "", "{fine}");
+        }
     }
 
     #[test]

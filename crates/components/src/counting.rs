@@ -15,7 +15,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::append_field;
 use crate::convert::{number, number_value, text_value};
-use crate::row::{Emits, Made, Row};
+use crate::row::{Emits, Made, Reach, Row};
 
 /// What is added up for which values.
 #[derive(Clone, Debug)]
@@ -115,7 +115,7 @@ fn make(arguments: &Arguments, name: &str, field: Option<&str>) -> Result<Made, 
         }
     };
     let what = if name == "count" { "the value and its count" } else { "the value and its sum" };
-    Ok(Made { factory, reads, emits: Emits::Values(2..=2, what) })
+    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Values(2..=2, what) })
 }
 
 pub(crate) const BY: Opt =

@@ -11,7 +11,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::append_field;
 use crate::counting::BY;
-use crate::row::{Emits, Made, Row};
+use crate::row::{Emits, Made, Reach, Row};
 
 /// Which tuples are the same.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let reads = vec![by.clone(), id.clone()];
     let dedupe = Dedupe { prefix, by, id, keep_ms: needed("--keep-ms")? };
     let factory = Factory::bolt(move || Asking::new(dedupe.clone(), server.clone()));
-    Ok(Made { factory, reads, emits: Emits::InputAnd(0, "what it reads") })
+    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::InputAnd(0, "what it reads") })
 }
 
 /// Its row of the table.

@@ -9,7 +9,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::{append_field, text_value};
 use crate::counting::{BY, total};
-use crate::row::{Emits, Made, Row};
+use crate::row::{Emits, Made, Reach, Row};
 
 /// Which values are counted, and by what.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let distinct = Distinct { prefix, by, of };
     let factory = Factory::bolt(move || Asking::new(distinct.clone(), server.clone()));
     let emits = Emits::Values(2..=2, "the value of `--by` and how many different ones there were");
-    Ok(Made { factory, reads, emits })
+    Ok(Made { factory, reads, reach: Reach::Server, emits })
 }
 
 /// Its row of the table.

@@ -14,7 +14,7 @@ use topology::value::Value;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::convert::text_value;
-use crate::row::{Emits, Made, Row};
+use crate::row::{Emits, Made, Reach, Row};
 
 /// Which file.
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     };
     let factory = Factory::spout(move || FileSpout::new(settings.clone()));
     let emits = Emits::Values(1..=2, "where the line begins and the line, or the line alone");
-    Ok(Made { factory, reads: Vec::new(), emits })
+    Ok(Made { factory, reads: Vec::new(), reach: Reach::Machine, emits })
 }
 
 /// How long a file is left alone that has nothing new.

@@ -14,7 +14,7 @@ use topology::tracker::Position;
 use topology::value::Value;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
-use crate::row::{Emits, Made, Row};
+use crate::row::{Emits, Made, Reach, Row};
 
 /// What it generates.
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +113,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     Ok(Made {
         factory,
         reads: Vec::new(),
+        reach: Reach::Server,
         emits: Emits::Values(1..=2, "a number and a text, or the text alone"),
     })
 }

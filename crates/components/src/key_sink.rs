@@ -8,7 +8,7 @@ use topology::values::Values;
 
 use crate::arguments::{Arguments, Signature, hint};
 use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
-use crate::row::{Emits, Made, Row};
+use crate::row::{Emits, Made, Reach, Row};
 use crate::template::Template;
 
 /// The words of a command.
@@ -58,7 +58,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     reads.dedup();
     let sink = KeySink { words: templates };
     let factory = Factory::bolt(move || Asking::new(sink.clone(), server.clone()));
-    Ok(Made { factory, reads, emits: Emits::Nothing })
+    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Nothing })
 }
 
 /// Commands, what they take, and how many words that is.

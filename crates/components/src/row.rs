@@ -24,7 +24,17 @@ pub(crate) struct Made {
     pub(crate) factory: Factory,
     /// Fields that each of its input streams must have.
     pub(crate) reads: Vec<String>,
+    pub(crate) reach: Reach,
     pub(crate) emits: Emits,
+}
+
+/// What a component uses beside its tuples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// At most the server that `--url` names.
+    Server,
+    /// Files of the machine.
+    Machine,
 }
 
 /// What a component emits on its default stream.

@@ -8,7 +8,7 @@ use topology::values::Values;
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::append_field;
-use crate::row::{Emits, Made, Row};
+use crate::row::{Emits, Made, Reach, Row};
 use crate::template::Template;
 
 /// An entry for each tuple.
@@ -69,7 +69,7 @@ fn make_stream(arguments: &Arguments) -> Result<Made, String> {
     let reads = key.fields().cloned().chain(fields.clone().unwrap_or_default()).collect();
     let sink = StreamSink { key, fields, max: arguments.number("--maxlen") };
     let factory = Factory::bolt(move || Asking::new(sink.clone(), server.clone()));
-    Ok(Made { factory, reads, emits: Emits::Nothing })
+    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Nothing })
 }
 
 fn make_publish(arguments: &Arguments) -> Result<Made, String> {
@@ -78,7 +78,7 @@ fn make_publish(arguments: &Arguments) -> Result<Made, String> {
     let reads = channel.fields().chain(message.fields()).cloned().collect();
     let sink = Publish { channel, message };
     let factory = Factory::bolt(move || Asking::new(sink.clone(), server.clone()));
-    Ok(Made { factory, reads, emits: Emits::Nothing })
+    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Nothing })
 }
 
 /// The row of `stream-sink`.

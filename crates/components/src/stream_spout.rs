@@ -32,7 +32,7 @@ use topology::tracker::{DeadLetter, Position};
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, URL_OPTION};
-use crate::row::{Emits, Made, Row};
+use crate::row::{Emits, Made, Reach, Row};
 use entries::{Entry, Wanted};
 use reading::{Found, Reading};
 use settling::{Letters, Settling};
@@ -231,7 +231,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     };
     let factory = Factory::spout(move || StreamSpout::new(settings.clone(), Arc::new(SystemClock)));
     let emits = Emits::Values(counts, "the fields that `--fields` names");
-    Ok(Made { factory, reads: Vec::new(), emits })
+    Ok(Made { factory, reads: Vec::new(), reach: Reach::Server, emits })
 }
 
 /// Pause after an error of the server's.

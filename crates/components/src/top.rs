@@ -12,7 +12,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::{append_field, number, text_value};
 use crate::counting::{BY, total};
-use crate::row::{Emits, Made, Row};
+use crate::row::{Emits, Made, Reach, Row};
 
 /// What is ranked.
 #[derive(Clone, Debug)]
@@ -80,7 +80,12 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let reads = std::iter::once(by.clone()).chain(field.clone()).collect();
     let top = Top { key, by, field, k, drops: format!("-{}", keep + 1) };
     let factory = Factory::bolt(move || Asking::new(top.clone(), server.clone()));
-    Ok(Made { factory, reads, emits: Emits::Values(3..=3, "the place, the value and its number") })
+    Ok(Made {
+        factory,
+        reads,
+        reach: Reach::Server,
+        emits: Emits::Values(3..=3, "the place, the value and its number"),
+    })
 }
 
 const K_MAX: i64 = 100_000;

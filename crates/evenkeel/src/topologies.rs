@@ -5,6 +5,7 @@ mod arguments;
 mod builtin;
 mod code;
 mod local;
+mod package;
 mod remote;
 mod source;
 mod text;
@@ -29,6 +30,12 @@ pub(crate) fn run(options: &Topology) -> Result<(), Failure> {
     match &options.what {
         What::Check(source) => {
             crate::output::say(std::io::stdout(), &described(&source.read()?.definition));
+            Ok(())
+        }
+        What::Package { source, out } => {
+            source.read()?;
+            let packed = package::package(&source.file, &local::folder(&source.file), out)?;
+            crate::output::say(std::io::stdout(), &packed);
             Ok(())
         }
         What::Run(run) if run.local => {

@@ -159,6 +159,24 @@ fn child_that_takes_too_much_memory_or_says_too_much_is_ended_with_the_setting()
 }
 
 #[test]
+fn package_checks_the_definition_and_says_what_it_has_packed() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    std::fs::write(dir.path().join("x.yaml"), scripts(dir.path(), "true")).expect("it is written");
+    let package = |file: &str| {
+        let mut command = evenkeel();
+        common::finished(
+            command.args(["topology", "package", file, "-o", "topo.jar"]).current_dir(dir.path()),
+        )
+    };
+    let (status, said) = package("x.yaml");
+    assert!(status == 0 && said.starts_with("topo.jar: x.yaml and 2 files of ., "), "{said}");
+    assert!(dir.path().join("topo.jar").exists());
+    std::fs::write(dir.path().join("y.yaml"), "name: y\n").expect("it is written");
+    let (status, said) = package("y.yaml");
+    assert!(status == 2 && said.contains("no spout"), "{said}");
+}
+
+#[test]
 fn what_is_under_way_is_finished_before_the_end() {
     let answer = r#"say '{"command": "log", "msg": "tuple '$id'"}'; say '{"command": "ack", "id": "'$id'"}'"#;
     let (is_finished, figures) = run(answer, "tuple 100");
@@ -340,4 +358,33 @@ fn number(value: &resp::Value) -> u64 {
         resp::Value::Bulk(text) => String::from_utf8_lossy(text).parse().expect("a number"),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn components_of_this_program_run_on_a_server_but_for_those_with_files() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let folder = dir.path().join("components");
+    std::fs::create_dir(&folder).expect("it is made");
+    let server =
+        common::Server::start(&dir.path().join("data"), &["--topologies-dir", &folder.display().to_string()]);
+    let url = format!("redis://127.0.0.1:{}", server.port);
+    let submit = |sink: &str| {
+        std::fs::write(dir.path().join("x.yaml"), builtins("evenkeel, component, count, --by, text", sink))
+            .expect("it is written");
+        let mut command = evenkeel();
+        common::finished(command.args(["topology", "run", "x.yaml", "--url", &url]).current_dir(dir.path()))
+    };
+    let sink = "evenkeel, component, key-sink, HSET, counts, \"{text}\", \"{count}\"";
+    let (status, said) = submit("evenkeel, component, file-sink, /tmp/x");
+    assert!(status != 0 && said.contains("`file-sink` uses files"), "{said}");
+    let (status, said) = submit(sink);
+    assert_eq!(status, 0, "{said}");
+    let total = || match server.call(&["HVALS", "counts"]) {
+        resp::Value::Array(counts) => counts.iter().map(number).sum::<u64>(),
+        other => panic!("{other:?}"),
+    };
+    eventually("all are counted", || total() == 1_000);
+    let mut command = evenkeel();
+    let (status, said) = common::finished(command.args(["topology", "kill", "built-in", "--url", &url]));
+    assert_eq!(status, 0, "{said}");
 }

@@ -1,5 +1,6 @@
 //! The arguments of `evenkeel topology`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bench::drive::Target;
@@ -27,6 +28,14 @@ pub(crate) struct Topology {
 pub(super) enum What {
     /// Check a definition, and print what would run: components, tasks, streams
     Check(Source),
+    /// Pack a definition and the folder of its components into a jar for Apache Storm
+    Package {
+        #[command(flatten)]
+        source: Source,
+        /// The jar
+        #[arg(short, long, value_name = "JAR")]
+        out: PathBuf,
+    },
     /// Run a definition on a server; or with --local in this process, until Ctrl-C
     Run(Run),
     /// List the topologies of a server

@@ -2,9 +2,7 @@
 
 use components::{Builtin, Shape};
 use flux::{Definition, Fault, Program, Severity};
-use topology::Plan;
 use topology::builder::Factory;
-use topology::ids::ComponentId;
 
 use crate::failure::Failure;
 
@@ -30,7 +28,7 @@ pub(super) fn faults(definition: &Definition) -> Vec<Fault> {
     let wrong = programs.flat_map(|((id, _), program)| {
         let texts = Builtin::words(&program.command).map(|words| match read(words) {
             Err(text) => vec![text],
-            Ok(builtin) => builtin.misfits(&shape(plan, id)),
+            Ok(builtin) => builtin.misfits(&Shape::of(plan, id)),
         });
         let of_text = |text| Fault { place: program.place, severity: Severity::Error, text };
         texts.unwrap_or_default().into_iter().map(of_text)
@@ -52,13 +50,4 @@ pub(super) fn shown(command: &[String]) -> String {
 
 fn read(words: &[String]) -> Result<Builtin, String> {
     Builtin::read(words, &|name| std::env::var(name).ok())
-}
-
-fn shape(plan: &Plan, id: ComponentId) -> Shape<'_> {
-    let component = plan.component(id);
-    let inputs = plan.edges_to(id).map(|edge| {
-        let (from, stream) = plan.declaration(edge.stream);
-        (plan.component(from).id.as_str(), stream)
-    });
-    Shape { kind: component.kind, inputs: inputs.collect(), outputs: &component.streams }
 }

@@ -55,7 +55,7 @@ fn judge(ended: &Ended, children: usize) -> Result<(), Failure> {
 }
 
 /// Where components run: `resources` beside the file, as in a jar of Storm's, or else beside the file itself.
-fn folder(file: &Path) -> PathBuf {
+pub(super) fn folder(file: &Path) -> PathBuf {
     let beside = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let resources = beside.join("resources");
     if resources.is_dir() { resources } else { beside.to_owned() }

@@ -58,8 +58,8 @@ pub(super) fn run(url: &Target, what: &What) -> Result<(), Failure> {
             call(&mut stream, &["TOPOLOGY", "DEACTIVATE", name])?;
             format!("{name} is inactive\n")
         }
-        (What::Check(_) | What::Run(_), _) => {
-            unreachable!("a check asks no server, and what is to run was read")
+        (What::Check(_) | What::Package { .. } | What::Run(_), _) => {
+            unreachable!("a check and a package ask no server, and what is to run was read")
         }
     };
     crate::output::say(std::io::stdout(), &text);

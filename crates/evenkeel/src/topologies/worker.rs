@@ -84,8 +84,12 @@ fn checked_folder(job: &Job, definition: &Definition) -> Result<PathBuf, Failure
     let place = Place::new(&job.dir);
     let refused = |error: Misplaced| Failure::Usage(error.to_string());
     let folder = place.folder(job.folder.as_deref()).map_err(refused)?;
-    let processes = definition.programs.iter().filter(|it| Builtin::words(&it.command).is_none());
-    processes.map(|it| &it.command).try_for_each(|it| place.check(&folder, it)).map_err(refused)?;
+    for ((id, _), program) in definition.plan.components().zip(&definition.programs) {
+        match Builtin::check_for_client(&program.command, &definition.plan, id) {
+            Some(checked) => checked.map_err(Failure::Usage)?,
+            None => place.check(&folder, &program.command).map_err(refused)?,
+        }
+    }
     Ok(folder)
 }
 

@@ -220,14 +220,12 @@ impl Topologies {
         }
         let place = self.supervisor.place();
         let folder = place.folder(definition.folder.as_deref()).map_err(|error| error.to_string())?;
-        for ((_, component), program) in plan.components().zip(&read.programs) {
-            let wrong =
-                |error: String| format!("{}: error: component `{}`: {error}", program.place, component.id);
-            match Builtin::words(&program.command) {
-                // What it makes of its streams is found by the worker.
-                Some(words) => drop(Builtin::read(words, &|_| None).map_err(wrong)?),
-                None => place.check(&folder, &program.command).map_err(|error| wrong(error.to_string()))?,
-            }
+        for ((id, component), program) in plan.components().zip(&read.programs) {
+            let checked = Builtin::check_for_client(&program.command, plan, id)
+                .unwrap_or_else(|| place.check(&folder, &program.command).map_err(|error| error.to_string()));
+            checked.map_err(|error| {
+                format!("{}: error: component `{}`: {error}", program.place, component.id)
+            })?;
         }
         Ok(settings.message_timeout)
     }
