@@ -1,9 +1,9 @@
-//! Everything that a developer or CI runs: `cargo xtask test | tidy | docs | bench | planted`.
+//! Everything that a developer or CI runs: `cargo xtask test | tidy | docs | bench | planted | storm`.
 //!
 //! Depends on nothing of the workspace, so that it builds in seconds and can judge a tree that does not
 //! compile. `test` (module `stages`) runs the stages that CI runs, `tidy` checks what the compiler cannot
 //! (floor plan, headers, lengths, module cycles, links), `docs` builds the manual as a site, `bench` builds the optimized binaries and hands over to the
-//! harness in `crates/bench`, `planted` asks whether the simulation finds bugs that it is given.
+//! harness in `crates/bench`, `storm` has Apache Storm's Flux read our definitions, `planted` asks whether the simulation finds bugs that it is given.
 //!
 //! Out of scope: packaging, releases.
 
@@ -19,6 +19,7 @@ mod packages;
 mod planted;
 mod process;
 mod stages;
+mod storm;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         "docs" => manual::run(&root, rest),
         "bench" => bench::run(&root, rest),
         "planted" => planted::run(&root, rest),
+        "storm" => storm::run(&root),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())
@@ -72,6 +74,8 @@ cargo xtask test [STAGE...]     all stages, or the named ones, in the order belo
     docs          rustdoc without warnings, examples in the docs
 
 cargo xtask planted [NAME...]   bugs planted in a copy of the tree: does the simulation find each?
+
+cargo xtask storm               does Flux's own parser take our definitions? Needs Java and Maven
 
 cargo xtask tidy [--update]     the checks of stage `tidy`; --update shrinks the list of long functions
 
