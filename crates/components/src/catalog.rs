@@ -67,11 +67,19 @@ impl Builtin {
         Ok(Self { row, made })
     }
 
-    /// The same for a topology that a server runs for a client of its own, who must not reach files of the machine.
+    /// The same for a topology that a server runs for a client of its own, who must not reach files of the machine, nor other servers
+    /// from there.
     ///
     /// # Errors
     /// As [`Builtin::read`], or it reaches them.
     fn read_for_client(words: &[String]) -> Result<Self, String> {
+        let names_server = |word: &String| word.split_once('=').map_or(&**word, |(option, _)| option) == URL;
+        // before it is read: reading looks its address up
+        if words.iter().any(names_server) {
+            return Err(format!(
+                "on a server a component uses that server: `{URL}` is for `topology run --local`"
+            ));
+        }
         let builtin = Self::read(words, &|_| None)?;
         let name = builtin.row.name;
         match builtin.made.reach {
@@ -216,13 +224,18 @@ mod tests {
     }
 
     #[test]
-    fn client_of_a_server_reaches_no_files() {
+    fn client_of_a_server_reaches_no_files_and_no_other_server() {
         let refused = |text: &str| {
             let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
             Builtin::read_for_client(&words).err().unwrap_or_default()
         };
         assert!(refused("file-spout /etc/passwd").contains("`topology run --local` alone"));
         assert!(refused("file-sink /etc/passwd").contains("`topology run --local` alone"));
+        for of_another in ["enrich k --url redis://db.example", "stream-spout orders --url=redis://10.0.0.1"]
+        {
+            let error = refused(of_another);
+            assert!(error.contains("on a server a component uses that server"), "{of_another}: {error}");
+        }
         for fine in ["key-sink SET a b", "count --by word", "generator"] {
             assert_eq!(refused(fine), "", "{fine}");
         }
