@@ -42,6 +42,7 @@ mod timed;
 mod tree_edit;
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 
 use crate::engine::Credits;
@@ -127,8 +128,8 @@ pub struct Access<'s> {
     expired: RefCell<Vec<Staged>>,
     /// Hashes without fields whose time has come, as lookups met them.
     purged: Purged,
-    /// Where the large ones are whose fields have deadlines.
-    timed: RefCell<Vec<TimedKey>>,
+    /// Where the large ones are whose fields have deadlines, by their objects.
+    timed: RefCell<BTreeMap<u64, TimedKey>>,
     /// What lookups missed.
     wanted: RefCell<Wanted>,
     /// The newest effect that some answer depends on.

@@ -38,6 +38,7 @@ use crate::value::ValueKind;
 use super::collection::Tried;
 use super::nodes::{Leaf, Paged, damaged};
 use super::overlay::{Cause, Change, Staged};
+use super::purged::next_deadline;
 use super::tree_edit::TreeEdit;
 use super::{Access, KeyPlace, State, WrongType};
 
@@ -234,7 +235,7 @@ impl Access<'_> {
     pub fn count(&self, db: u16, key: &[u8], kind: ValueKind) -> Result<Result<u64, WrongType>, Stop> {
         match self.paged(db, key)? {
             Some(paged) if paged.kind == kind => {
-                Ok(Ok(paged.root.count.saturating_sub(self.fields_purged(&paged.root))))
+                Ok(Ok(paged.root.count.saturating_sub(self.purged.fields_of(paged.root.object))))
             }
             Some(_) => Ok(Err(WrongType)),
             None => Ok(self.collection(db, key, kind)?.map(|all| all.len() as u64)),
@@ -644,7 +645,7 @@ impl Access<'_> {
     /// Stages what has become of leaves and root.
     fn stage_leaves(&mut self, (db, key): (u16, &[u8]), paged: &Paged, changed: Changed) -> Result<(), Stop> {
         let Changed { mut root, mut leaves } = changed;
-        if root.count == self.fields_purged(&root) {
+        if root.count == self.purged.fields_of(root.object) {
             return self.remove(db, key).map(drop);
         }
         let Some(place) = self.place(db, key) else { return Ok(()) };
@@ -730,7 +731,7 @@ impl Access<'_> {
             let Leaf::Is { kind, value, .. } = leaf else { unreachable!("leaves are made here") };
             let key = leaf_key(object, number);
             let hash = self.store.hasher.hash_in(paged.leaves, &key);
-            let (value, expiry_ms) = self.with_deadlines(record::kind_of(kind), &value, 0);
+            let expiry_ms = next_deadline(self.now, record::kind_of(kind), &value, 0);
             let object = Object::new(record::kind_of(kind), &key, Bytes::Plain(&value), expiry_ms);
             let (keyspace, change) = (paged.leaves, Change::Put(object));
             self.stage(Staged { db: HIDDEN_DB, keyspace, hash, change, cause: Cause::Command });

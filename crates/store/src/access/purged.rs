@@ -1,25 +1,39 @@
 //! Hashes some of whose fields have passed their deadlines, as an access sees them: without these fields.
 //!
-//! What was looked up is lent for as long as the access lives, so the list only grows, until the commit takes it. Who makes them is `fields`.
+//! What was looked up is lent for as long as the access lives, so each stays where it is, until the commit takes all. One command may meet as many as
+//! a large hash has leaves. Who makes them is `fields`.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 
 use journal::Keyspace;
 
 use super::overlay::Staged;
 use crate::hash::KeyHash;
+use crate::keyspaces::is_leaves;
 use crate::packed;
+use crate::paged::object_of;
 use crate::record;
 use crate::time::{Deadline, Moment};
 
 /// The hashes, in the order in which they were met.
 #[derive(Debug, Default)]
-pub(super) struct Purged(OnceCell<Box<Node>>);
+pub(super) struct Purged(OnceCell<Box<Met>>);
 
-#[derive(Debug)]
-struct Node {
-    purge: Purge,
-    next: Purged,
+#[derive(Debug, Default)]
+struct Met {
+    /// The first of them, the two that follow, the four that follow those, and so on.
+    chunks: [OnceCell<Box<[OnceCell<Purge>]>>; CHUNKS],
+    known: RefCell<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    count: usize,
+    /// Their numbers, by keyspace and hash.
+    numbers: HashMap<(Keyspace, KeyHash), Vec<usize>>,
+    /// Of leaves: fields that are gone, by the object that they belong to.
+    fields: HashMap<u64, u64>,
 }
 
 /// One of them.
@@ -36,7 +50,6 @@ pub(super) struct Purge {
 /// A key that has the root of a large hash whose fields have deadlines.
 #[derive(Clone, Debug)]
 pub(super) struct TimedKey {
-    pub(super) object: u64,
     pub(super) db: u16,
     pub(super) keyspace: Keyspace,
     pub(super) hash: KeyHash,
@@ -44,45 +57,60 @@ pub(super) struct TimedKey {
 }
 
 impl Purged {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Purge> {
-        let mut at = self;
-        std::iter::from_fn(move || {
-            let node = at.0.get()?;
-            at = &node.next;
-            Some(&node.purge)
-        })
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.0.get().is_none()
     }
 
     pub(super) fn find(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Option<&Purge> {
-        self.iter().find(|Purge { staged, .. }| {
-            staged.hash == hash && staged.keyspace == keyspace && staged.object().view().key() == key
-        })
+        let met = self.0.get()?;
+        let known = met.known.borrow();
+        let mut purges = known.numbers.get(&(keyspace, hash))?.iter().map(|number| met.purge(*number));
+        purges.find(|purge| purge.staged.object().view().key() == key)
+    }
+
+    /// How many fields are gone of leaves of this object.
+    pub(super) fn fields_of(&self, object: u64) -> u64 {
+        let Some(met) = self.0.get() else { return 0 };
+        met.known.borrow().fields.get(&object).copied().unwrap_or(0)
     }
 
     /// Adds one; returns it.
     pub(super) fn push(&self, purge: Purge) -> &Purge {
-        let mut at = self;
-        while let Some(node) = at.0.get() {
-            at = &node.next;
+        let met = self.0.get_or_init(Box::default);
+        let mut known = met.known.borrow_mut();
+        let (number, Staged { keyspace, hash, .. }) = (known.count, &purge.staged);
+        known.numbers.entry((*keyspace, *hash)).or_default().push(number);
+        if is_leaves(*keyspace)
+            && let Some(object) = object_of(purge.staged.object().view().key())
+        {
+            *known.fields.entry(object).or_default() += u64::from(purge.fields);
         }
-        &at.0.get_or_init(|| Box::new(Node { purge, next: Self::default() })).purge
+        known.count += 1;
+        met.cell(number).get_or_init(|| purge)
     }
 
     /// Takes them out.
     pub(super) fn take(&mut self) -> Vec<Purge> {
-        let (mut all, mut next) = (Vec::new(), self.0.take());
-        while let Some(node) = next {
-            let Node { purge, next: Self(mut rest) } = *node;
-            all.push(purge);
-            next = rest.take();
-        }
-        all
+        let chunks = self.0.take().into_iter().flat_map(|met| met.chunks).filter_map(OnceCell::into_inner);
+        chunks.flatten().filter_map(OnceCell::into_inner).collect()
     }
 }
+
+impl Met {
+    fn purge(&self, number: usize) -> &Purge {
+        self.cell(number).get().expect("it was met")
+    }
+
+    fn cell(&self, number: usize) -> &OnceCell<Purge> {
+        let chunk = (number + 1).ilog2();
+        let first = (1 << chunk) - 1;
+        &self.chunks[chunk as usize].get_or_init(|| (0..1 << chunk).map(|_| OnceCell::new()).collect())
+            [number - first]
+    }
+}
+
+/// Chunks of 2^32 - 1 hashes: more than an access could hold.
+const CHUNKS: usize = 32;
 
 /// When the first of a key and its fields ends: what is in its record's header. `own`: when the key expires, 0 if never.
 pub(super) fn next_deadline(now: Moment, kind: u8, value: &[u8], own: u64) -> u64 {
@@ -90,4 +118,42 @@ pub(super) fn next_deadline(now: Moment, kind: u8, value: &[u8], own: u64) -> u6
     let Some(times) = times else { return own };
     let all = [own, times.wall, times.server].into_iter().filter_map(Deadline::of);
     all.min_by_key(|at| now.server_ms_of(*at)).map_or(0, Deadline::raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::overlay::{Cause, Change};
+    use crate::keyspaces::leaves_of;
+    use crate::paged::leaf_key;
+
+    fn purge(keyspace: Keyspace, hash: KeyHash, key: &[u8], fields: u32) -> Purge {
+        let staged =
+            Staged { db: 0, keyspace, hash, change: Change::removal(key), cause: Cause::Purged(fields) };
+        Purge { staged, operations: Vec::new(), fields, bytes: 0 }
+    }
+
+    #[test]
+    fn all_are_found_and_taken_in_the_order_in_which_they_were_met() {
+        let (mut purged, leaves) = (Purged::default(), leaves_of(Keyspace(3)));
+        assert!(purged.is_empty() && purged.fields_of(7) == 0);
+        let first = purged.push(purge(Keyspace(3), KeyHash(1), b"small", 9));
+        for number in 0..1_000 {
+            // hashes are equal, as in tests that cut them
+            let key = leaf_key(u64::from(number % 2), number);
+            purged.push(purge(leaves, KeyHash(u128::from(number % 10)), &key, 1));
+        }
+        assert_eq!(first.fields, 9, "it stays where it is");
+        for number in 0..1_000 {
+            let key = leaf_key(u64::from(number % 2), number);
+            let hash = KeyHash(u128::from(number % 10));
+            assert!(purged.find(leaves, hash, &key).is_some_and(|it| it.staged.object().view().key() == key));
+            assert!(purged.find(Keyspace(3), hash, &key).is_none());
+        }
+        assert_eq!((purged.fields_of(0), purged.fields_of(1), purged.fields_of(2)), (500, 500, 0));
+        let taken = purged.take();
+        let numbers = taken.iter().skip(1).map(|it| it.staged.object().view().key()[8..10].to_vec());
+        assert!(numbers.eq((0..1_000_u16).map(|number| number.to_le_bytes().to_vec())));
+        assert!(taken.len() == 1_001 && purged.is_empty());
+    }
 }

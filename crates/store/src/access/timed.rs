@@ -15,6 +15,7 @@
 //! Until a leaf is looked up its root counts fields that have passed, too; so a key may be there some milliseconds longer than its last field.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use journal::Keyspace;
 
@@ -45,18 +46,11 @@ impl Access<'_> {
     pub(super) fn paged_in(&self, state: &State<'_>, (db, key): (u16, &[u8])) -> Option<Paged> {
         let keyspace = self.keyspace(db)?;
         let paged = paged_of(state, keyspace)?;
-        let object = paged.root.object;
-        if paged.root.is_timed && !self.timed.borrow().iter().any(|known| known.object == object) {
-            let timed = TimedKey { object, db, keyspace, hash: self.hash(key), key: key.into() };
-            self.timed.borrow_mut().push(timed);
+        if paged.root.is_timed {
+            let timed = || TimedKey { db, keyspace, hash: self.hash(key), key: key.into() };
+            self.timed.borrow_mut().entry(paged.root.object).or_insert_with(timed);
         }
         Some(paged)
-    }
-
-    /// How many fields of the hash with this root are gone that it counts.
-    pub(super) fn fields_purged(&self, root: &Root) -> u64 {
-        let leaves = self.purged.iter().filter(|purge| is_leaf_of(&purge.staged, root.object));
-        leaves.map(|purge| u64::from(purge.fields)).sum()
     }
 
     /// Looks up leaf `number` of the hash at `key`, if that is `object`, so that what has passed is noted; returns whether it is.
@@ -99,32 +93,40 @@ impl Access<'_> {
 
     /// Stages the purges of leaves, and the roots that count them.
     pub(super) fn adopt_purged_leaves(&mut self, mut purges: Vec<Purge>) {
+        if purges.is_empty() {
+            return;
+        }
         let object = |purge: &Purge| object_of(purge.staged.object().view().key());
+        let roots = self.overlay.iter().enumerate().filter_map(|(at, it)| Some((root_in(it)?.object, at)));
+        let (roots, mut gone): (BTreeMap<u64, usize>, _) = (roots.collect(), BTreeSet::new());
         purges.sort_by_key(object);
-        while let Some(first) = purges.first() {
-            let of = object(first);
-            let end = purges.partition_point(|purge| object(purge) <= of);
-            let rest = purges.split_off(end);
-            if let Some(purged) = self.purged_root(&purges) {
-                self.stage_purged(purged, purges);
+        let mut purges = purges.into_iter().peekable();
+        while let Some(of) = purges.peek().and_then(object) {
+            let same: Vec<Purge> =
+                std::iter::from_fn(|| purges.next_if(|purge| object(purge) == Some(of))).collect();
+            let Some(purged) = self.purged_root(of, roots.get(&of).copied(), &same) else { continue };
+            if purged.root.count == 0 {
+                gone.insert(of);
             }
-            purges = rest;
+            self.stage_purged(purged, same);
+        }
+        if !gone.is_empty() {
+            self.overlay.retain(|staged| !leaf_object(staged).is_some_and(|object| gone.contains(&object)));
         }
     }
 
-    /// What these purges of leaves of one hash make of its root; `None` if it goes or is another's, or they are to wait.
-    fn purged_root(&mut self, purges: &[Purge]) -> Option<Purged> {
-        let object = object_of(purges[0].staged.object().view().key())?;
-        let staged = self.overlay.iter().find(|it| root_in(it).is_some_and(|root| root.object == object));
+    /// What these purges of leaves of `object` make of its root, which is staged as change number `staged` or is there; `None` if it goes or is
+    /// another's, or they are to wait.
+    fn purged_root(&mut self, object: u64, staged: Option<usize>, purges: &[Purge]) -> Option<Purged> {
         let (key, mut root, expiry_ms, cause) = match staged {
-            Some(staged) => {
-                let Staged { db, keyspace, hash, cause, .. } = *staged;
-                let view = staged.object().view();
-                let key = TimedKey { object, db, keyspace, hash, key: view.key().into() };
-                (key, root_in(staged)?, view.expiry_ms(), cause)
+            Some(at) => {
+                let Staged { db, keyspace, hash, cause, .. } = *self.overlay.get(at);
+                let view = self.overlay.get(at).object().view();
+                let key = TimedKey { db, keyspace, hash, key: view.key().into() };
+                (key, root_in(self.overlay.get(at))?, view.expiry_ms(), cause)
             }
             None => {
-                let key = self.timed.borrow().iter().find(|known| known.object == object)?.clone();
+                let key = self.timed.borrow().get(&object)?.clone();
                 if self.overlay.find(key.keyspace, key.hash, &key.key).is_some() {
                     return None;
                 }
@@ -152,9 +154,8 @@ impl Access<'_> {
     }
 
     fn stage_purged(&mut self, purged: Purged, purges: Vec<Purge>) {
-        let Purged { key: TimedKey { object, db, keyspace, hash, key }, root, expiry_ms, cause } = purged;
+        let Purged { key: TimedKey { db, keyspace, hash, key }, root, expiry_ms, cause } = purged;
         if root.count == 0 {
-            self.overlay.retain(|staged| !is_leaf_of(staged, object));
             let cause = if cause == Cause::Command { cause } else { Cause::Expired };
             return self.stage(Staged { db, keyspace, hash, change: Change::removal(&key), cause });
         }
@@ -182,7 +183,7 @@ impl Paged {
     }
 }
 
-/// Whether it is a change of a leaf, or of another node, of this object.
-fn is_leaf_of(staged: &Staged, object: u64) -> bool {
-    is_leaves(staged.keyspace) && object_of(staged.object().view().key()) == Some(object)
+/// The object whose leaf or other node this change is about, if it is.
+fn leaf_object(staged: &Staged) -> Option<u64> {
+    is_leaves(staged.keyspace).then(|| object_of(staged.object().view().key())).flatten()
 }
