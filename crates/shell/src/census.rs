@@ -96,10 +96,7 @@ fn stat(pid: i32) -> Option<(i32, u64)> {
 
 fn mark_of(pid: i32) -> Option<Vec<u8>> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let mut variables = environment.split(|&byte| byte == 0);
-    variables
-        .find_map(|variable| variable.strip_prefix(MARK.as_bytes())?.strip_prefix(b"="))
-        .map(<[u8]>::to_vec)
+    processes::values_in(&environment, MARK).next().map(<[u8]>::to_vec)
 }
 
 fn resident_bytes(pid: i32) -> Option<u64> {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, Nanos};
+use processes::{Process, ending};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::life::{Action, State};
 use crate::lines::Lines;
-use crate::process::{Process, Program};
+use crate::process::Program;
 use crate::room::{Entries, Room};
 use crate::talk::{Job, Order, STATUS_BYTES_MAX, Status};
 
@@ -108,16 +109,16 @@ impl Keeper {
             // Its components may log in before this thread goes on.
             entry.token = Some(token);
         }
-        let started = Process::start(&self.program, self.started, url.as_deref());
+        let started = self.program.start(self.started, url.as_deref());
         let now = self.clock.now();
         let mut entries = self.room.lock();
         // Only this thread removes entries.
         let Some(entry) = entries.by_name.get_mut(name) else { return };
         match started {
             Ok(process) => {
-                tracing::info!(topology = name, pid = process.pid(), "a worker was started");
+                tracing::info!(topology = name, pid = process.id(), "a worker was started");
                 entry.life.on_started(now);
-                entry.worker = Some((process.pid(), now));
+                entry.worker = Some((process.id(), now));
                 entry.is_drained = false;
                 let job = Arc::clone(&entry.job);
                 drop(entries);
@@ -173,7 +174,7 @@ impl Keeper {
         let ended = self.workers.values().filter(|it| it.process.has_ended()).map(|it| it.name.clone());
         for name in ended.collect::<Vec<_>>() {
             let Some(mut worker) = self.workers.remove(&name) else { continue };
-            let mut why = worker.process.end();
+            let mut why = ending(worker.process.end());
             worker.read_log(self.clock.now(), &mut self.buffer);
             if !worker.log.last.is_empty() {
                 why = format!("{why}: {}", worker.log.last);

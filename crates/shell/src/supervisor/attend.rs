@@ -12,7 +12,7 @@ use topology::ids::TaskId;
 use super::shared::{Duties, Shared};
 use super::{Event, Spec};
 use crate::census::{self, Usage};
-use crate::child::{Child, ending};
+use crate::child::Child;
 use crate::framing::Frames;
 use crate::lines::Lines;
 use crate::message::{Garbage, Level, Message};
@@ -98,7 +98,7 @@ impl Attendant {
         let status = life.child.end();
         life.read_errors();
         life.lines.end(|line| self.log_line(line));
-        why.unwrap_or_else(|| ending(status))
+        why.unwrap_or_else(|| processes::ending(status))
     }
 
     /// Waits until `end`, or until it is stopped.
@@ -141,7 +141,7 @@ impl Life<'_> {
             }
             let now = self.of.clock.now();
             if duties.is_stopped && self.until.is_none() {
-                self.child.stdin = None;
+                self.child.process.stdin = None;
                 self.until = Some(now + self.of.spec.limits.grace);
             }
             if self.until.is_some_and(|until| until <= now) {
@@ -222,14 +222,14 @@ impl Life<'_> {
 
     fn wait(&self, now: Nanos, duties: &Duties) -> Ready {
         let is_writing = self.written < self.out.len();
-        let (stdin, stdout) = (self.child.stdin.as_ref(), self.child.stdout.as_ref());
+        let (stdin, stdout) = (self.child.process.stdin.as_ref(), self.child.process.stdout.as_ref());
         let stdin = stdin.filter(|_| is_writing).map(|pipe| PollFd::new(pipe, PollFlags::OUT));
         let stdout = stdout.filter(|_| !duties.is_full).map(|pipe| PollFd::new(pipe, PollFlags::IN));
-        let stderr = self.child.stderr.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN));
+        let stderr = self.child.process.stderr.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN));
         let has = [stdin.is_some(), stdout.is_some(), stderr.is_some()];
         let mut fds = vec![
             PollFd::new(&self.of.shared.bell, PollFlags::IN),
-            PollFd::new(&self.child.exit, PollFlags::IN),
+            PollFd::new(&self.child.process.exit, PollFlags::IN),
         ];
         fds.extend([stdin, stdout, stderr].into_iter().flatten());
         let due = [self.until, self.pulse.next_due(self.of.is_bolt), Some(self.watched)];
@@ -247,12 +247,12 @@ impl Life<'_> {
     }
 
     fn write(&mut self) {
-        let Some(pipe) = &mut self.child.stdin else { return };
+        let Some(pipe) = &mut self.child.process.stdin else { return };
         match pipe.write(&self.out[self.written..]) {
             Ok(count) => self.written += count,
             Err(error) if is_passing(error.kind()) => {}
             Err(_) => {
-                self.child.stdin = None;
+                self.child.process.stdin = None;
                 self.out.clear();
                 self.written = 0;
                 self.expect_end();
@@ -262,10 +262,10 @@ impl Life<'_> {
 
     /// One read of standard output.
     fn read(&mut self) -> Result<(), Garbage> {
-        let Some(pipe) = &mut self.child.stdout else { return Ok(()) };
+        let Some(pipe) = &mut self.child.process.stdout else { return Ok(()) };
         match pipe.read(&mut self.buffer) {
             Ok(0) => {
-                self.child.stdout = None;
+                self.child.process.stdout = None;
                 self.expect_end();
             }
             Ok(count) => {
@@ -273,7 +273,7 @@ impl Life<'_> {
                 return self.take_messages();
             }
             Err(error) if is_passing(error.kind()) => {}
-            Err(_) => self.child.stdout = None,
+            Err(_) => self.child.process.stdout = None,
         }
         Ok(())
     }
@@ -282,7 +282,7 @@ impl Life<'_> {
     fn read_rest(&mut self) -> Option<String> {
         let mut left = PIPE_BYTES_MAX;
         while left > 0
-            && let Some(pipe) = &mut self.child.stdout
+            && let Some(pipe) = &mut self.child.process.stdout
         {
             let Ok(count @ 1..) = pipe.read(&mut self.buffer) else { break };
             left = left.saturating_sub(count);
@@ -334,9 +334,9 @@ impl Life<'_> {
     /// Reads standard error until it is empty, or for a while.
     fn read_errors(&mut self) {
         for _ in 0..ERROR_READS {
-            let Some(pipe) = &mut self.child.stderr else { return };
+            let Some(pipe) = &mut self.child.process.stderr else { return };
             match pipe.read(&mut self.buffer) {
-                Ok(0) => self.child.stderr = None,
+                Ok(0) => self.child.process.stderr = None,
                 Ok(count) => {
                     let of = self.of;
                     self.lines.push(&self.buffer[..count], |line| of.log_line(line));
