@@ -33,7 +33,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::anchor::{Failure, Nack, Report, RootId};
-use crate::changes::{Capture, Staging};
+use crate::changes::{Capture, Command, Staging, StateKey};
 use crate::channel::{Accepted, Credit, Inlet};
 use crate::definition::Guarantee;
 use crate::emitter::{Draft, Emitted, Emitter, Sources, Wiring};
@@ -303,19 +303,19 @@ impl BoltTask {
         Ok(())
     }
 
-    /// The component changes a key of the store, with this epoch; `None` removes it.
-    pub fn set(&mut self, key: Bytes, value: Option<Bytes>) {
+    /// The component changes a value of its state, with this epoch; `None` removes it.
+    pub fn set(&mut self, key: StateKey, value: Option<Bytes>) {
         self.staging.set(key, value);
     }
 
-    /// The component appends an entry to a stream of the store, with this epoch.
-    pub fn append(&mut self, stream: Bytes, entry: Bytes) {
-        self.staging.append(stream, entry);
+    /// The store executes a command, with this epoch.
+    pub fn command(&mut self, command: Command) {
+        self.staging.command(command);
     }
 
     /// The value that the component has given to `key` and that is not durable; `None`: the store's holds.
     #[must_use]
-    pub fn staged(&self, key: &[u8]) -> Option<Option<&Bytes>> {
+    pub fn staged(&self, key: &StateKey) -> Option<Option<&Bytes>> {
         self.staging.read(key)
     }
 

@@ -1,7 +1,7 @@
-//! What a task changes in an epoch, before it is durable: keys, entries of streams, input positions, dead letters.
+//! What a task changes in an epoch, before it is durable: state, further commands, input positions, dead letters.
 //!
 //! ```text
-//!   set, append -> staged --barrier--> sealed (in the group under way) --durable--> in the store, as everybody sees it
+//!   set, command -> staged --barrier--> sealed (in the group under way) --durable--> in the store, as everybody sees it
 //! ```
 //!
 //! Invariants
@@ -18,13 +18,25 @@ use crate::ids::TaskId;
 use crate::parcel::Epoch;
 use crate::tracker::{DeadLetter, Position};
 
+/// Where a value of a bolt's state is: a key of the store, or a field of a hash.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StateKey {
+    /// The key.
+    pub key: Bytes,
+    /// The field, if the key has a hash.
+    pub field: Option<Bytes>,
+}
+
+/// A command that changes the store, as its words.
+pub type Command = Vec<Bytes>;
+
 /// Changes of one task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Keys and their new values; `None`: removed.
-    pub keys: BTreeMap<Bytes, Option<Bytes>>,
-    /// Entries for streams of the store, in order.
-    pub entries: Vec<(Bytes, Bytes)>,
+    /// New values; `None`: removed.
+    pub values: BTreeMap<StateKey, Option<Bytes>>,
+    /// Commands, in order.
+    pub commands: Vec<Command>,
 }
 
 /// All that a task contributes to an epoch.
@@ -51,28 +63,42 @@ pub(crate) struct Staging {
     sealed: Option<(Epoch, Changes)>,
 }
 
+impl StateKey {
+    /// The value of a key.
+    #[must_use]
+    pub fn of_key(key: impl Into<Bytes>) -> Self {
+        Self { key: key.into(), field: None }
+    }
+
+    /// The field of a hash.
+    #[must_use]
+    pub fn of_field(key: impl Into<Bytes>, field: impl Into<Bytes>) -> Self {
+        Self { key: key.into(), field: Some(field.into()) }
+    }
+}
+
 impl Changes {
     /// Whether nothing was changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.entries.is_empty()
+        self.values.is_empty() && self.commands.is_empty()
     }
 }
 
 impl Staging {
-    pub(crate) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
-        self.staged.keys.insert(key, value);
+    pub(crate) fn set(&mut self, key: StateKey, value: Option<Bytes>) {
+        self.staged.values.insert(key, value);
     }
 
-    pub(crate) fn append(&mut self, stream: Bytes, entry: Bytes) {
-        self.staged.entries.push((stream, entry));
+    pub(crate) fn command(&mut self, command: Command) {
+        self.staged.commands.push(command);
     }
 
     /// The value that this task has given to `key`, or `None` if the store's holds.
-    pub(crate) fn read(&self, key: &[u8]) -> Option<Option<&Bytes>> {
+    pub(crate) fn read(&self, key: &StateKey) -> Option<Option<&Bytes>> {
         let sealed = self.sealed.as_ref().map(|(_, changes)| changes);
         let newest_first = [Some(&self.staged), sealed].into_iter().flatten();
-        let mut found = newest_first.filter_map(|changes| changes.keys.get(key));
+        let mut found = newest_first.filter_map(|changes| changes.values.get(key));
         found.next().map(Option::as_ref)
     }
 
@@ -107,35 +133,36 @@ mod tests {
     #[test]
     fn task_reads_its_own_changes_until_the_store_has_them() {
         let mut staging = Staging::default();
-        assert_eq!(staging.read(b"k"), None);
-        staging.set(bytes("k"), Some(bytes("1")));
-        assert_eq!(staging.seal(Epoch(1)).keys.len(), 1);
-        assert_eq!(staging.read(b"k"), Some(Some(&bytes("1"))), "sealed");
-        staging.set(bytes("k"), None);
-        assert_eq!(staging.read(b"k"), Some(None), "removed since");
+        let (k, field) = (StateKey::of_key("k"), StateKey::of_field("k", "f"));
+        assert_eq!(staging.read(&k), None);
+        staging.set(k.clone(), Some(bytes("1")));
+        assert_eq!(staging.seal(Epoch(1)).values.len(), 1);
+        assert_eq!((staging.read(&k), staging.read(&field)), (Some(Some(&bytes("1"))), None), "sealed");
+        staging.set(k.clone(), None);
+        assert_eq!(staging.read(&k), Some(None), "removed since");
         staging.on_durable(Epoch(0));
         staging.on_durable(Epoch(1));
-        assert_eq!((staging.read(b"k"), staging.is_dirty()), (Some(None), true));
-        assert_eq!(staging.seal(Epoch(2)).keys.len(), 1, "the next epoch has only what is new");
+        assert_eq!((staging.read(&k), staging.is_dirty()), (Some(None), true));
+        assert_eq!(staging.seal(Epoch(2)).values.len(), 1, "the next epoch has only what is new");
         staging.on_durable(Epoch(2));
-        assert_eq!(staging.read(b"k"), None);
+        assert_eq!(staging.read(&k), None);
     }
 
     #[test]
     fn barrier_says_that_the_epoch_before_is_durable() {
         let mut staging = Staging::default();
-        staging.set(bytes("k"), Some(bytes("1")));
+        staging.set(StateKey::of_key("k"), Some(bytes("1")));
         staging.seal(Epoch(1));
         staging.seal(Epoch(2));
-        assert_eq!(staging.read(b"k"), None);
+        assert_eq!(staging.read(&StateKey::of_key("k")), None);
     }
 
     #[test]
-    fn entries_keep_their_order() {
+    fn commands_keep_their_order() {
         let mut staging = Staging::default();
-        (0..3).for_each(|n| staging.append(bytes("out"), bytes(&n.to_string())));
-        let entries = staging.seal(Epoch(1)).entries;
-        assert_eq!(entries.iter().map(|(_, entry)| &entry[..]).collect::<Vec<_>>(), [b"0", b"1", b"2"]);
+        (0..3).for_each(|n| staging.command(vec![bytes("DEL"), bytes(&n.to_string())]));
+        let commands = staging.seal(Epoch(1)).commands;
+        assert_eq!(commands.iter().map(|words| &words[1][..]).collect::<Vec<_>>(), [b"0", b"1", b"2"]);
         assert!(!staging.is_dirty());
     }
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use fault::Fault;
-pub use out::{BoltOut, BoltSink, Outgoing, SpoutOut, SpoutSink};
+pub use out::{BoltOut, BoltSink, Known, Outgoing, SpoutOut, SpoutSink, StateSink};
 pub use tuple::{FieldError, FieldRef, Tuple};
 
 use crate::ids::{ComponentId, TaskId};
@@ -40,6 +40,15 @@ pub trait Spout: Send {
     /// The source cannot be read; another component is made after a pause.
     fn open(&mut self, _context: &Context<'_>) -> Result<(), Fault> {
         Ok(())
+    }
+
+    /// With exactly-once, called once after [`Spout::open`]: the first tuple is to be the one after this position, or the first of the source. From
+    /// there on tuples and their positions must be the same whenever they are read, and positions grow.
+    ///
+    /// # Errors
+    /// The spout cannot begin there; by default, nowhere.
+    fn seek(&mut self, _after: Option<Position>) -> Result<(), Fault> {
+        Err(Fault::new("this spout cannot begin at a position: use at-least-once"))
     }
 
     /// Emits what there is, one tuple or some, and says when to call again. Called only while there is room for tuples that are not finished.

@@ -7,7 +7,7 @@
 //!      '--- something was lost, a tuple failed, or a step took too long ------'      (a new generation)
 //! ```
 //!
-//! An **epoch** is what all tasks did between two barriers: keys that they changed, entries that they emitted, input positions. It is one group of
+//! An **epoch** is what all tasks did between two barriers: state and streams that they changed, input positions. It is one group of
 //! the store's journal, so after any crash all of it is there or nothing. The clock of epochs is the disk: the next barrier goes when the group before is
 //! durable, without a timer; meanwhile tasks work on for the next epoch. If nothing was done there is no barrier.
 //!
@@ -38,7 +38,7 @@ use bytes::Bytes;
 use clock::Nanos;
 
 use crate::anchor::{Blame, Failure};
-use crate::changes::Capture;
+use crate::changes::{Capture, Command, StateKey};
 use crate::ids::{TaskId, WorkerId};
 use crate::parcel::Epoch;
 use crate::plan::Plan;
@@ -118,10 +118,10 @@ pub struct Group {
     pub generation: u32,
     /// Which epoch.
     pub epoch: Epoch,
-    /// Keys and their new values; `None`: removed.
-    pub keys: BTreeMap<Bytes, Option<Bytes>>,
-    /// Entries for streams, in the order of tasks.
-    pub entries: Vec<(Bytes, Bytes)>,
+    /// State and its new values; `None`: removed.
+    pub values: BTreeMap<StateKey, Option<Bytes>>,
+    /// Commands, in the order of tasks.
+    pub commands: Vec<Command>,
     /// The last position that each spout task has emitted.
     pub positions: BTreeMap<TaskId, Position>,
     /// Tuples that were skipped.
@@ -326,8 +326,8 @@ impl Epochs {
         let epoch = self.appended.next();
         let mut group = Group { generation: self.generation, epoch, ..Group::default() };
         for (task, capture) in captures {
-            group.keys.extend(capture.changes.keys);
-            group.entries.extend(capture.changes.entries);
+            group.values.extend(capture.changes.values);
+            group.commands.extend(capture.changes.commands);
             group.positions.extend(capture.position.map(|position| (task, position)));
             group.dead.extend(capture.dead.into_iter().map(|letter| (task, letter)));
         }

@@ -181,10 +181,13 @@ impl SpoutTask {
         }
     }
 
-    /// With at-least-once, a batch that was completed since the last call.
+    /// A batch that was completed since the last call: with at-least-once acknowledged, with exactly-once durable.
     pub fn poll_completed(&mut self) -> Option<Completed> {
-        let Keeps::Unacked(tracker) = &mut self.keeps else { return None };
-        tracker.poll_completed()
+        match &mut self.keeps {
+            Keeps::Nothing(_) => None,
+            Keeps::Unacked(tracker) => tracker.poll_completed(),
+            Keeps::Unsealed(unsealed) => unsealed.poll_completed(),
+        }
     }
 
     /// With exactly-once, a tuple that failed since the last call: the generation must begin anew.
@@ -202,18 +205,18 @@ impl SpoutTask {
     ///
     /// # Panics
     /// If the guarantee is another one than exactly-once, or the epoch before is not durable.
-    pub fn pass_barrier(&mut self, epoch: Epoch) -> Capture {
+    pub fn pass_barrier(&mut self, now: Nanos, epoch: Epoch) -> Capture {
         let Keeps::Unsealed(unsealed) = &mut self.keeps else { panic!("epochs are for exactly-once") };
-        let (position, dead) = unsealed.seal(epoch);
+        let (position, dead) = unsealed.seal(now, epoch);
         self.emitter.push_to_all(&Load::Barrier(epoch));
         let (task, generation) = (self.task, self.start);
         Capture { task, generation, epoch, changes: Default::default(), position, dead }
     }
 
     /// The store has all of `epoch`.
-    pub fn on_durable(&mut self, epoch: Epoch) {
+    pub fn on_durable(&mut self, now: Nanos, epoch: Epoch) {
         if let Keeps::Unsealed(unsealed) = &mut self.keeps {
-            unsealed.on_durable(epoch);
+            unsealed.on_durable(now, epoch);
         }
     }
 
@@ -294,7 +297,7 @@ impl SpoutTask {
                 tracker.open(now, originals, xor, is_new);
             }
             Keeps::Unsealed(unsealed) => {
-                let (number, originals) = unsealed.open(originals);
+                let (number, originals) = unsealed.open(now, originals);
                 self.draft(&originals, &Sources::One(number));
                 self.push_drafts(Some(RootId { spout: self.task, life: self.start, number }));
             }

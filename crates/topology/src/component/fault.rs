@@ -11,13 +11,14 @@ use crate::anchor::{Blame, Nack};
 pub struct Fault {
     error: String,
     nack: Nack,
+    is_pending: bool,
 }
 
 impl Fault {
     /// A failure for now: the attempt counts, and the tuple is tried again.
     #[must_use]
     pub fn new(error: impl Into<String>) -> Self {
-        Self { error: error.into(), nack: Nack::FAIL }
+        Self { error: error.into(), nack: Nack::FAIL, is_pending: false }
     }
 
     /// The tuple can never be processed: it becomes a dead letter at once.
@@ -30,6 +31,17 @@ impl Fault {
     #[must_use]
     pub fn silent(error: impl Into<String>) -> Self {
         Self::new(error).with(Blame::Silent)
+    }
+
+    /// State that the component needs is being read: it is called again with the same tuple when that is known.
+    pub(super) fn pending() -> Self {
+        Self { is_pending: true, ..Self::silent("its state is being read") }
+    }
+
+    /// Whether nothing is wrong but that state is being read.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.is_pending
     }
 
     /// The same, and the next attempt begins after `delay` instead of what the list of pauses says.

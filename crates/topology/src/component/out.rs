@@ -2,9 +2,12 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use super::Fault;
 use crate::anchor::Nack;
 use crate::bolt::{BoltTask, TupleId};
+use crate::changes::{Command, StateKey};
 use crate::definition::DEFAULT_STREAM;
 use crate::ids::{ComponentId, StreamId, TaskId};
 use crate::message::Misuse;
@@ -48,6 +51,32 @@ pub trait BoltSink: std::fmt::Debug {
     /// # Errors
     /// It was acknowledged or failed before.
     fn extend(&mut self, tuple: TupleId) -> Result<(), Misuse>;
+
+    /// Where the bolt's state is; `None`: the guarantee is another one than exactly-once, or the bolt runs elsewhere.
+    fn state(&mut self) -> Option<&mut dyn StateSink> {
+        None
+    }
+}
+
+/// State of a bolt: what it changes becomes durable together with what all other tasks do, and its input positions.
+pub trait StateSink: std::fmt::Debug {
+    /// The value at `key`, or word that it is being read.
+    fn get(&mut self, key: &StateKey) -> Known;
+
+    /// Changes the value at `key`; `None` removes it.
+    fn set(&mut self, key: StateKey, value: Option<Bytes>);
+
+    /// Has the store execute a command.
+    fn command(&mut self, command: Command);
+}
+
+/// What is known of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It is this one; or there is none.
+    Value(Option<Bytes>),
+    /// It is being read: the bolt is called again when it is known.
+    Pending,
 }
 
 /// What says how much a spout may emit: its task in the core, or whoever else runs spouts.
@@ -69,6 +98,8 @@ pub struct BoltOut<'a> {
     component: ComponentId,
     task: &'a mut dyn BoltSink,
     input: Option<TupleId>,
+    /// Something was emitted, changed or finished.
+    has_acted: bool,
 }
 
 /// A tuple with all that can be said of it.
@@ -101,7 +132,7 @@ impl<'a> BoltOut<'a> {
         task: &'a mut dyn BoltSink,
         input: Option<TupleId>,
     ) -> Self {
-        Self { plan, component, task, input }
+        Self { plan, component, task, input, has_acted: false }
     }
 
     /// Emits a tuple on the default stream, made from the tuple that is being executed.
@@ -128,6 +159,7 @@ impl<'a> BoltOut<'a> {
     /// As [`BoltOut::emit`], or an anchor was acknowledged or failed before.
     pub fn send(&mut self, tuple: Outgoing<'_>) -> Result<(), Misuse> {
         let stream = stream(self.plan, self.component, tuple.stream)?;
+        self.has_acted = true;
         self.task.emit(stream, tuple.values, tuple.anchors, tuple.direct)
     }
 
@@ -142,7 +174,53 @@ impl<'a> BoltOut<'a> {
     /// # Errors
     /// It was acknowledged or failed before.
     pub fn ack(&mut self, tuple: TupleId) -> Result<(), Misuse> {
+        self.has_acted = true;
         self.task.ack(tuple)
+    }
+
+    /// The value of the bolt's state at `key`, as this task has set it or as the store has it. State is for topologies that are exactly-once; a
+    /// value should be changed by one task alone.
+    ///
+    /// # Errors
+    /// The value must be read first: return the error, and the call is repeated when it is known. So all is read before anything is emitted,
+    /// changed or finished: to read later is an error. Or the topology is not exactly-once.
+    pub fn get(&mut self, key: &StateKey) -> Result<Option<Bytes>, Fault> {
+        match self.state()?.get(key) {
+            Known::Value(value) => Ok(value),
+            Known::Pending if self.has_acted => {
+                Err(Fault::new("state was read after something was emitted, changed or finished"))
+            }
+            Known::Pending => Err(Fault::pending()),
+        }
+    }
+
+    /// Changes a value of the bolt's state; `None` removes it. The change is durable, and seen by others, when its epoch is.
+    ///
+    /// # Errors
+    /// The topology is not exactly-once.
+    pub fn set(&mut self, key: StateKey, value: Option<Bytes>) -> Result<(), Fault> {
+        self.has_acted = true;
+        self.state()?.set(key, value);
+        Ok(())
+    }
+
+    /// Has the store execute a command that changes it, together with all else of the epoch, after the changes of state.
+    ///
+    /// # Errors
+    /// The topology is not exactly-once, or there is no word. What the store says of the command is not told: a command that it refuses is written to the dead
+    /// letters of the topology.
+    pub fn command(&mut self, command: Command) -> Result<(), Fault> {
+        self.has_acted = true;
+        if command.is_empty() {
+            return Err(Fault::new("a command has a word at least"));
+        }
+        self.state()?.command(command);
+        Ok(())
+    }
+
+    fn state(&mut self) -> Result<&mut dyn StateSink, Fault> {
+        let none = "a bolt has state if its topology is exactly-once, and it runs in the worker";
+        self.task.state().ok_or_else(|| Fault::new(none))
     }
 
     /// A tuple is given up: it is tried again, at once, later, or never, as `fault` says.
@@ -150,6 +228,7 @@ impl<'a> BoltOut<'a> {
     /// # Errors
     /// It was acknowledged or failed before.
     pub fn fail(&mut self, tuple: TupleId, fault: &Fault) -> Result<(), Misuse> {
+        self.has_acted = true;
         self.task.fail(tuple, fault.error(), fault.nack())
     }
 

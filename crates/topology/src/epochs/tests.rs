@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::anchor::Nack;
-use crate::changes::Changes;
+use crate::changes::{Changes, StateKey};
 use crate::definition::Guarantee;
 use crate::definition::fixture::word_count;
 use crate::ids::{ComponentId, StreamId};
@@ -69,12 +69,12 @@ impl Bench {
     }
 
     fn capture(&mut self, task: u32, generation: u32, epoch: u64) {
-        let keys = BTreeMap::from([(Bytes::from(format!("k{task}")), Some(Bytes::from("1")))]);
+        let values = BTreeMap::from([(StateKey::of_key(format!("k{task}")), Some(Bytes::from("1")))]);
         let capture = Capture {
             task: TaskId(task),
             generation,
             epoch: Epoch(epoch),
-            changes: Changes { keys, entries: vec![] },
+            changes: Changes { values, commands: vec![] },
             position: (task == 0).then_some(Position(u128::from(epoch) * 10)),
             dead: vec![],
         };
@@ -137,7 +137,7 @@ fn group_has_the_captures_of_all_tasks_and_the_next_barrier_waits_for_the_disk()
     assert!(bench.store.groups.is_empty() && bench.actions().is_empty());
     bench.capture(1, 1, 1);
     let group = &bench.store.groups[0];
-    assert_eq!((group.keys.len(), group.positions[&TaskId(0)]), (3, Position(10)));
+    assert_eq!((group.values.len(), group.positions[&TaskId(0)]), (3, Position(10)));
     assert_eq!(bench.actions(), [], "it is not durable");
     bench.sync(1);
     assert_eq!(bench.actions(), [Action::Durable { generation: 1, epoch: Epoch(1) }, barrier(1, 2)]);

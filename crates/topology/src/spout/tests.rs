@@ -3,6 +3,7 @@
 use super::*;
 use crate::anchor::Nack;
 use crate::bench::Bench;
+use crate::changes::StateKey;
 use crate::definition::fixture::topology;
 use crate::definition::{Component, Grouping, Stream, Subscription};
 
@@ -22,7 +23,7 @@ fn barrier(bench: &mut Bench, epoch: u64) -> Vec<Option<Position>> {
     let mut positions = Vec::new();
     for task in [0, 1] {
         let spout = bench.spouts.get_mut(&TaskId(task)).unwrap();
-        positions.push(spout.pass_barrier(Epoch(epoch)).position);
+        positions.push(spout.pass_barrier(Nanos(0), Epoch(epoch)).position);
         bench.flush(task);
     }
     positions
@@ -73,7 +74,7 @@ fn room_ends_at_max_spout_pending_and_batches_at_their_size() {
 fn barrier_waits_for_all_channels_and_nothing_behind_it_is_taken() {
     let mut bench = bench(Guarantee::ExactlyOnce);
     bench.emit(0, &[&["before"]]);
-    let first = bench.spouts.get_mut(&TaskId(0)).unwrap().pass_barrier(Epoch(1));
+    let first = bench.spouts.get_mut(&TaskId(0)).unwrap().pass_barrier(Nanos(0), Epoch(1));
     assert_eq!(first.position, Some(Position(1)));
     bench.flush(0);
     bench.emit(0, &[&["behind"]]);
@@ -81,15 +82,15 @@ fn barrier_waits_for_all_channels_and_nothing_behind_it_is_taken() {
     bench.deliver();
     assert_eq!(bench.relay(2), 2, "the other channel has not come to its barrier");
     let bolt = bench.bolts.get_mut(&TaskId(2)).unwrap();
-    bolt.set("k".into(), Some("1".into()));
+    bolt.set(StateKey::of_key("k"), Some("1".into()));
     assert_eq!(bolt.poll_barrier(), None);
-    bench.spouts.get_mut(&TaskId(1)).unwrap().pass_barrier(Epoch(1));
+    bench.spouts.get_mut(&TaskId(1)).unwrap().pass_barrier(Nanos(0), Epoch(1));
     bench.flush(1);
     bench.deliver();
     assert_eq!(bench.relay(2), 0);
     let bolt = bench.bolts.get_mut(&TaskId(2)).unwrap();
     let capture = bolt.poll_barrier().expect("it has come on both");
-    assert_eq!((capture.epoch, capture.changes.keys.len()), (Epoch(1), 1));
+    assert_eq!((capture.epoch, capture.changes.values.len()), (Epoch(1), 1));
     bench.flush(2);
     assert_eq!((bench.relay(2), bench.sink(3)), (1, 2), "and the sink has not read past its barrier");
     assert!(bench.bolts.get_mut(&TaskId(3)).unwrap().poll_barrier().is_some());
@@ -132,7 +133,7 @@ fn what_is_not_durable_counts_as_pending_and_acks_are_not_reported() {
     bench.sink(2);
     assert_eq!((bench.reports.len(), bench.spouts[&TaskId(0)].room()), (0, 0));
     let spout = bench.spouts.get_mut(&TaskId(0)).unwrap();
-    spout.on_durable(Epoch(1));
+    spout.on_durable(Nanos(0), Epoch(1));
     assert_eq!((spout.room(), spout.pending()), (3, 1));
     spout.check();
 }
@@ -153,7 +154,7 @@ fn failure_names_its_tuple_and_poison_is_skipped_and_captured() {
     let poison = Poison::from([(Position(2), letter.clone())]);
     let mut unsealed = Unsealed::new(Limits::new(bench.plan.settings()), poison);
     let original = |position| Original { position: Position(position), ..letter.original.clone() };
-    let (_, kept) = unsealed.open(vec![original(1), original(2)]);
+    let (_, kept) = unsealed.open(Nanos(0), vec![original(1), original(2)]);
     assert_eq!(kept, [original(1)]);
-    assert_eq!(unsealed.seal(Epoch(1)), (Some(Position(2)), vec![letter]));
+    assert_eq!(unsealed.seal(Nanos(0), Epoch(1)), (Some(Position(2)), vec![letter]));
 }

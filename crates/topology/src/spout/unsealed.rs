@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use clock::Nanos;
+
 use crate::anchor::{Failure, Report};
 use crate::parcel::Epoch;
-use crate::tracker::{DeadLetter, Limits, Original, Position};
+use crate::tracker::{Completed, DeadLetter, Limits, Original, Position};
 
 use super::Poison;
 
@@ -18,7 +20,7 @@ pub(super) struct Unsealed {
     poison: Poison,
     next: u64,
     /// Batches, each with the epoch that has it once it is sealed.
-    batches: BTreeMap<u64, (Option<Epoch>, Vec<Original>)>,
+    batches: BTreeMap<u64, Batch>,
     pending: u32,
     pending_bytes: u64,
     /// The last position that was emitted or skipped.
@@ -27,6 +29,14 @@ pub(super) struct Unsealed {
     under_way: Option<Epoch>,
     is_dirty: bool,
     failed: VecDeque<(Original, Failure)>,
+    completed: VecDeque<Completed>,
+}
+
+#[derive(Debug)]
+struct Batch {
+    emitted: Nanos,
+    epoch: Option<Epoch>,
+    originals: Vec<Original>,
 }
 
 impl Unsealed {
@@ -43,6 +53,7 @@ impl Unsealed {
             under_way: None,
             is_dirty: false,
             failed: VecDeque::new(),
+            completed: VecDeque::new(),
         }
     }
 
@@ -59,7 +70,7 @@ impl Unsealed {
     }
 
     /// A batch is about to be emitted: its number, and those of its tuples that are not to be skipped.
-    pub(super) fn open(&mut self, originals: Vec<Original>) -> (u64, Vec<Original>) {
+    pub(super) fn open(&mut self, now: Nanos, originals: Vec<Original>) -> (u64, Vec<Original>) {
         let mut kept = Vec::new();
         for original in originals {
             assert!(self.last < Some(original.position), "positions grow: {:?}", self.last);
@@ -74,14 +85,14 @@ impl Unsealed {
         self.next += 1;
         self.pending += kept.len() as u32;
         self.pending_bytes += size_bytes(&kept);
-        self.batches.insert(number, (None, kept.clone()));
+        self.batches.insert(number, Batch { emitted: now, epoch: None, originals: kept.clone() });
         (number, kept)
     }
 
     pub(super) fn on_report(&mut self, report: Report) {
-        let Some((_, originals)) = self.batches.get(&report.root.number) else { return };
+        let Some(batch) = self.batches.get(&report.root.number) else { return };
         for failure in report.failed {
-            if let Some(original) = originals.get(failure.origin as usize) {
+            if let Some(original) = batch.originals.get(failure.origin as usize) {
                 self.failed.push_back((original.clone(), failure));
             }
         }
@@ -91,28 +102,33 @@ impl Unsealed {
         self.failed.pop_front()
     }
 
+    pub(super) fn poll_completed(&mut self) -> Option<Completed> {
+        self.completed.pop_front()
+    }
+
     /// What was emitted since the last barrier belongs to `epoch`: the last position, and what was skipped.
-    pub(super) fn seal(&mut self, epoch: Epoch) -> (Option<Position>, Vec<DeadLetter>) {
-        self.on_durable(epoch.before());
+    pub(super) fn seal(&mut self, now: Nanos, epoch: Epoch) -> (Option<Position>, Vec<DeadLetter>) {
+        self.on_durable(now, epoch.before());
         assert!(self.under_way.is_none(), "one epoch is under way at a time: {:?}", self.under_way);
         self.under_way = Some(epoch);
-        self.batches.values_mut().for_each(|(of, _)| *of = of.or(Some(epoch)));
+        self.batches.values_mut().for_each(|batch| batch.epoch = batch.epoch.or(Some(epoch)));
         self.is_dirty = false;
         (self.last, std::mem::take(&mut self.dead))
     }
 
-    pub(super) fn on_durable(&mut self, epoch: Epoch) {
+    pub(super) fn on_durable(&mut self, now: Nanos, epoch: Epoch) {
         self.under_way.take_if(|under_way| *under_way <= epoch);
-        let is_durable = |of: &Option<Epoch>| of.is_some_and(|of| of <= epoch);
-        let done = self.batches.extract_if(.., |_, (of, _)| is_durable(of));
-        for (_, (_, originals)) in done {
-            self.pending -= originals.len() as u32;
+        let done = self.batches.extract_if(.., |_, batch| batch.epoch.is_some_and(|of| of <= epoch));
+        for (_, Batch { emitted, originals, .. }) in done {
+            let acked = originals.len() as u32;
+            self.pending -= acked;
             self.pending_bytes -= size_bytes(&originals);
+            self.completed.push_back(Completed { latency: now.since(emitted), acked });
         }
     }
 
     pub(super) fn check(&self) {
-        let count: usize = self.batches.values().map(|(_, originals)| originals.len()).sum();
+        let count: usize = self.batches.values().map(|batch| batch.originals.len()).sum();
         assert_eq!(count, self.pending as usize, "pending tuples are those of the batches");
         assert!(self.pending <= self.limits.pending_max, "more tuples than max_spout_pending");
     }

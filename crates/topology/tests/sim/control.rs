@@ -91,16 +91,18 @@ impl World {
                 world.nodes.get_mut(&task).expect("it is there").runs = true;
             }),
             Action::Barrier { generation, epoch } => self.each((worker, generation), |world, task| {
+                let now = world.now();
                 let node = world.nodes.get_mut(&task).expect("it is there");
                 if let Machine::Spout(spout, _) = &mut node.machine {
                     node.has_told = false;
-                    let capture = spout.pass_barrier(epoch);
+                    let capture = spout.pass_barrier(now, epoch);
                     world.tell(worker, ToCoordinator::Capture(capture));
                 }
             }),
             Action::Durable { generation, epoch } => self.each((worker, generation), |world, task| {
+                let now = world.now();
                 match &mut world.nodes.get_mut(&task).expect("it is there").machine {
-                    Machine::Spout(spout, _) => spout.on_durable(epoch),
+                    Machine::Spout(spout, _) => spout.on_durable(now, epoch),
                     Machine::Bolt(bolt, _) => bolt.on_durable(epoch),
                 }
             }),

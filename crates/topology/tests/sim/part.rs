@@ -7,6 +7,7 @@ use bytes::Bytes;
 use topology::Plan;
 use topology::anchor::{Blame, Nack};
 use topology::bolt::{BoltTask, Input, TupleId};
+use topology::changes::StateKey;
 use topology::definition::Guarantee;
 use topology::ids::{ComponentId, StreamId, TaskId};
 use topology::random::Random;
@@ -134,7 +135,7 @@ impl Part {
     fn sink(&self, bolt: &mut BoltTask, id: TupleId, word: &Word, around: &mut Around<'_>) {
         for id in word.id.split('+') {
             if is_exact(around) {
-                bolt.append("out".into(), Bytes::copy_from_slice(id.as_bytes()));
+                bolt.command(vec!["XADD".into(), Bytes::copy_from_slice(id.as_bytes())]);
             } else {
                 around.server.output(id);
             }
@@ -211,10 +212,11 @@ fn count(bolt: &mut BoltTask, key: &str, around: &mut Around<'_>) {
     if !is_exact(around) {
         return around.server.increment(key);
     }
-    let staged = bolt.staged(key.as_bytes()).map(Option::<&Bytes>::cloned);
+    let state_key = StateKey::of_key(key.to_owned());
+    let staged = bolt.staged(&state_key).map(Option::<&Bytes>::cloned);
     let value = staged.unwrap_or_else(|| around.server.get(key.as_bytes()));
     let count = value.map_or(0, |value| number(&value)) + 1;
-    bolt.set(Bytes::copy_from_slice(key.as_bytes()), Some(count.to_string().into()));
+    bolt.set(state_key, Some(count.to_string().into()));
 }
 
 fn is_exact(around: &Around<'_>) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use topology::changes::StateKey;
 use topology::epochs::{EpochStore, Group, Refused};
 use topology::ids::TaskId;
 use topology::parcel::Epoch;
@@ -121,14 +122,14 @@ impl Server {
 
 impl State {
     fn apply(&mut self, group: &Group) {
-        for (key, value) in &group.keys {
+        for (StateKey { key, .. }, value) in &group.values {
             match value {
                 Some(value) => self.keys.insert(key.clone(), value.clone()),
                 None => self.keys.remove(key),
             };
         }
-        for (_, entry) in &group.entries {
-            *self.outputs.entry(String::from_utf8_lossy(entry).into_owned()).or_default() += 1;
+        for command in &group.commands {
+            *self.outputs.entry(String::from_utf8_lossy(&command[1]).into_owned()).or_default() += 1;
         }
         self.positions.extend(&group.positions);
         self.dead.extend(group.dead.iter().cloned());
