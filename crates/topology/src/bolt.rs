@@ -372,6 +372,13 @@ impl BoltTask {
         self.inputs.values().all(|source| source.mark == Some(Mark::Close)) && self.is_idle()
     }
 
+    /// Whether all that the task has sent was taken. What its next start sends may overtake on another link what this one has sent, and nothing
+    /// of an earlier start is accepted after that: a task that moves is to be settled before it starts elsewhere.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.emitter.is_settled()
+    }
+
     /// The task that was here before has finished: this one takes input from now on.
     pub fn take_over(&mut self) {
         self.is_waiting = false;

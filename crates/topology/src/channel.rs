@@ -185,6 +185,12 @@ impl Outlet {
         self.waiting.is_empty()
     }
 
+    /// Whether the receiver has taken all that was pushed, as far as it has told: nothing of this sender is on the way.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.waiting.is_empty() && self.taken == self.sent
+    }
+
     /// Looks whether the counters agree.
     ///
     /// # Panics

@@ -266,6 +266,11 @@ impl Emitter {
         self.waiting.is_empty()
     }
 
+    /// Whether all that was emitted was taken by the tasks downstream.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.drafts.is_empty() && self.lines.values().all(|line| line.outlet.is_settled())
+    }
+
     /// What was emitted since the start, by streams.
     pub(crate) fn emitted(&self) -> impl Iterator<Item = Emitted> {
         self.routes.iter().map(|(&stream, route)| {

@@ -247,6 +247,12 @@ impl SpoutTask {
         self.pending() == 0 && self.emitter.is_clear()
     }
 
+    /// Whether all that the task has sent was taken: see [`crate::bolt::BoltTask::is_settled`].
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.emitter.is_settled()
+    }
+
     /// Tuples that are out or wait; with exactly-once, those that are not durable.
     #[must_use]
     pub fn pending(&self) -> u32 {

@@ -174,6 +174,7 @@ impl Link {
             duplicate_chunks: core.received.duplicate_chunks,
             dropped_messages: core.lossy.dropped_messages,
             lost_messages: core.lost_messages,
+            unacked_messages: core.sending.unacked_messages(),
             kept_bytes: core.sending.kept_bytes() + core.lossy.kept_bytes(),
             held_bytes: core.windows.held_bytes(),
         }

@@ -45,6 +45,8 @@ pub struct LinkStatus {
     pub dropped_messages: u64,
     /// Reliable messages that a former run of the peer may not have got.
     pub lost_messages: u64,
+    /// Reliable messages that were taken and that the peer has not acknowledged.
+    pub unacked_messages: u64,
     /// Memory of what is to be sent, or is not acknowledged.
     pub kept_bytes: u64,
     /// What the receiver keeps of what came.

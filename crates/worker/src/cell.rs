@@ -20,10 +20,11 @@ use topology::message::Envelope;
 pub(crate) use bolt::BoltCell;
 pub(crate) use spout::SpoutCell;
 
-use crate::mailbox::{Mailbox, Order};
+use crate::mailbox::Mailbox;
 use crate::stats::{Board, Latencies, TaskBoard};
 
 /// A task with its component.
+#[derive(Debug)]
 pub(crate) enum Cell {
     Spout(Box<SpoutCell>),
     Bolt(Box<BoltCell>),
@@ -66,14 +67,51 @@ impl Cell {
         }
     }
 
-    /// Carries an order out.
-    pub(crate) fn on_order(&mut self, order: Order) {
-        match (self, order) {
-            (Self::Spout(cell), Order::Active(is_active)) => cell.set_active(is_active),
-            (Self::Spout(cell), Order::Drain) => cell.set_active(false),
-            (Self::Bolt(_), Order::Active(_) | Order::Drain) => {}
-            (Self::Spout(cell), Order::Stop) => cell.close(),
-            (Self::Bolt(cell), Order::Stop) => cell.close(),
+    /// Lets a spout emit, or emit nothing new.
+    pub(crate) fn set_active(&mut self, is_active: bool) {
+        if let Self::Spout(cell) = self {
+            cell.set_active(is_active);
+        }
+    }
+
+    /// Closes the component.
+    pub(crate) fn close(&mut self) {
+        match self {
+            Self::Spout(cell) => cell.close(),
+            Self::Bolt(cell) => cell.close(),
+        }
+    }
+
+    /// `to` is about to move: what waits for it is sent, then nothing until [`Cell::resume`].
+    pub(crate) fn hold(&mut self, to: TaskId) {
+        match self {
+            Self::Spout(cell) => cell.task.hold(to),
+            Self::Bolt(cell) => cell.task.hold(to),
+        }
+    }
+
+    /// `to` has moved.
+    pub(crate) fn resume(&mut self, to: TaskId) {
+        match self {
+            Self::Spout(cell) => cell.task.resume(to),
+            Self::Bolt(cell) => cell.task.resume(to),
+        }
+    }
+
+    /// The links to tasks are new.
+    pub(crate) fn on_connected(&mut self, is_there: &dyn Fn(TaskId) -> bool, outbox: &mut Vec<Envelope>) {
+        match self {
+            Self::Spout(cell) => cell.task.on_connected(is_there, outbox),
+            Self::Bolt(cell) => cell.task.on_connected(is_there, outbox),
+        }
+    }
+
+    /// Whether the task has finished all that it had, and nothing of it is on the way: it may start elsewhere. Of a spout that is not active, of a bolt
+    /// for which all senders hold.
+    pub(crate) fn is_movable(&self) -> bool {
+        match self {
+            Self::Spout(cell) => self.is_idle() && cell.task.is_settled(),
+            Self::Bolt(cell) => cell.task.is_drained() && cell.task.is_settled(),
         }
     }
 

@@ -7,6 +7,7 @@
 //! Invariants
 //!   1. A cell that got a message, a wake or a timer is ready once, however many there were.
 //!   2. The thread parks only if no cell is ready, nothing of its own is left and all that it has sent was delivered.
+//!   3. A cell keeps its place until it is gone; what comes for one that is gone is dropped: it is of the task's former start.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,10 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, Nanos};
+use topology::ids::WorkerId;
+use topology::message::Envelope;
 
 use crate::cell::Cell;
 use crate::mailbox::{Letters, Mailbox, Order};
-use crate::post::{Directory, Post};
+use crate::part::{Move, Moves};
+use crate::post::{Directory, Place, Post};
 use crate::quiet::{Counts, Quiet};
 use crate::stats::Board;
 
@@ -30,7 +34,10 @@ pub(crate) struct Executor {
     mailbox: Arc<Mailbox>,
     quiet: Arc<Quiet>,
     post: Post,
-    cells: Vec<Slot>,
+    /// Who is told of moves.
+    moves: Moves,
+    /// `None`: it was there and has moved.
+    cells: Vec<Option<Slot>>,
     ready: VecDeque<usize>,
     /// When cells are to have a turn. What is here of a cell may be earlier than what it wants by now.
     timers: BinaryHeap<Reverse<(Nanos, usize)>>,
@@ -46,6 +53,10 @@ pub(crate) struct Executor {
 struct Slot {
     cell: Cell,
     is_ready: bool,
+    /// The task is to move: it ends here when it can.
+    is_leaving: bool,
+    /// The task has moved here, and not all workers know it: what it sends now could be answered where it was.
+    is_paused: bool,
     /// It had a turn since its counters were published.
     is_changed: bool,
     /// Its earliest timer.
@@ -53,15 +64,15 @@ struct Slot {
 }
 
 impl Executor {
+    /// `cells`: each with whether its task waits for [`Order::Resume`].
     pub(crate) fn new(
         thread: usize,
         clock: Arc<dyn Clock>,
         board: Arc<Board>,
         directory: Arc<Directory>,
-        quiet: Arc<Quiet>,
-        cells: Vec<Cell>,
+        (quiet, moves): (Arc<Quiet>, Moves),
+        cells: Vec<(Cell, bool)>,
     ) -> Self {
-        let slot = |cell| Slot { cell, is_ready: true, is_changed: true, armed: None };
         Self {
             thread,
             published: clock.now(),
@@ -71,8 +82,12 @@ impl Executor {
             post: Post::new(Arc::clone(&directory), thread),
             directory,
             quiet,
+            moves,
             ready: (0..cells.len()).collect(),
-            cells: cells.into_iter().map(slot).collect(),
+            cells: cells
+                .into_iter()
+                .map(|(cell, is_paused)| Some(Slot { is_paused, ..Slot::new(cell) }))
+                .collect(),
             timers: BinaryHeap::new(),
             letters: Letters::default(),
             taken: 0,
@@ -103,29 +118,96 @@ impl Executor {
         self.mailbox.take(&mut letters);
         self.taken += letters.envelopes.len() as u64;
         for envelope in letters.envelopes.drain(..) {
-            let cell = self.directory.place(envelope.to).cell;
-            self.cells[cell].cell.on_envelope(now, envelope);
-            self.make_ready(cell);
+            let Some(cell) = self.directory.cell(envelope.to, self.thread) else { continue };
+            self.take_envelope(cell, now, envelope);
         }
         for task in letters.wakes.drain(..) {
-            self.make_ready(self.directory.place(task).cell);
+            let cell = self.directory.cell(task, self.thread);
+            cell.into_iter().for_each(|cell| self.make_ready(cell));
         }
         for order in letters.orders.drain(..) {
-            self.on_order(order);
+            self.on_order(now, order);
         }
         self.letters = letters;
     }
 
-    fn on_order(&mut self, order: Order) {
-        self.is_draining |= order == Order::Drain;
-        self.is_stopped |= order == Order::Stop;
+    fn take_envelope(&mut self, cell: usize, now: Nanos, envelope: Envelope) {
+        if let Some(slot) = &mut self.cells[cell] {
+            slot.cell.on_envelope(now, envelope);
+            self.make_ready(cell);
+        }
+    }
+
+    fn on_order(&mut self, now: Nanos, order: Order) {
+        match order {
+            Order::Active(is_active) => self.each(|slot| slot.set_active(is_active)),
+            Order::Drain => {
+                self.is_draining = true;
+                self.each(|slot| slot.set_active(false));
+            }
+            Order::Stop => {
+                self.is_stopped = true;
+                self.each(|slot| slot.cell.close());
+            }
+            Order::Hold(task) => {
+                self.each(|slot| slot.cell.hold(task));
+                let cell = self.directory.cell(task, self.thread);
+                cell.and_then(|cell| self.cells[cell].as_mut()).into_iter().for_each(Slot::leave);
+            }
+            Order::Resume(task) => self.each(|slot| {
+                slot.is_paused &= slot.cell.task() != task;
+                slot.cell.resume(task);
+            }),
+            Order::Connected(worker) => self.on_connected(now, worker),
+            Order::Adopt(cell) => self.adopt(*cell),
+        }
+    }
+
+    /// Does something with all cells, which have a turn afterwards.
+    fn each(&mut self, mut change: impl FnMut(&mut Slot)) {
         for cell in 0..self.cells.len() {
-            let slot = &mut self.cells[cell];
+            let Some(slot) = &mut self.cells[cell] else { continue };
             self.board.threads[self.thread].begin(slot.cell.task(), self.clock.now());
-            slot.cell.on_order(order);
+            change(slot);
             self.make_ready(cell);
         }
         self.board.threads[self.thread].end();
+    }
+
+    /// Tasks of `worker` are new, or the links to them: those who send to them say where they are.
+    fn on_connected(&mut self, now: Nanos, worker: WorkerId) {
+        let directory = Arc::clone(&self.directory);
+        let is_there = |task| directory.place(task) == Place::At(worker);
+        let mut outbox = std::mem::take(&mut self.post.outbox);
+        self.each(|slot| slot.cell.on_connected(&is_there, &mut outbox));
+        self.post.outbox = outbox;
+        self.sort(now);
+    }
+
+    /// Takes a task that has moved here.
+    fn adopt(&mut self, cell: Cell) {
+        let (task, at) = (cell.task(), self.cells.len());
+        self.cells.push(Some(Slot { is_paused: true, ..Slot::new(cell) }));
+        self.directory.set_place(task, Place::Here { thread: self.thread, cell: at });
+        self.ready.push_back(at);
+        (self.moves)(Move::Adopted(task));
+    }
+
+    /// Ends a task that is to move, if it can: it may start elsewhere from then on.
+    fn release(&mut self, cell: usize) {
+        let Some(mut slot) = self.cells[cell].take_if(|slot| slot.is_leaving && slot.cell.is_movable())
+        else {
+            return;
+        };
+        let task = slot.cell.task();
+        self.board.threads[self.thread].begin(task, self.clock.now());
+        slot.cell.close();
+        slot.cell.publish();
+        self.board.threads[self.thread].end();
+        self.board.retire(task);
+        // What it has sent last goes before the word that it has ended.
+        self.post.flush();
+        (self.moves)(Move::Released(task));
     }
 
     fn take_timers(&mut self, now: Nanos) {
@@ -133,8 +215,9 @@ impl Executor {
             && due <= now
         {
             self.timers.pop();
-            if self.cells[cell].armed == Some(due) {
-                self.cells[cell].armed = None;
+            if let Some(slot) = &mut self.cells[cell]
+                && slot.armed.take_if(|armed| *armed == due).is_some()
+            {
                 self.make_ready(cell);
             }
         }
@@ -147,32 +230,43 @@ impl Executor {
                 return;
             }
             let cell = self.ready.pop_front().expect("it was counted");
-            self.cells[cell].is_ready = false;
             self.turn(cell, now);
             now = self.clock.now();
         }
     }
 
     fn turn(&mut self, cell: usize, now: Nanos) {
-        let slot = &mut self.cells[cell];
+        let Some(slot) = &mut self.cells[cell] else { return };
+        slot.is_ready = false;
+        if slot.is_paused {
+            return;
+        }
         self.board.threads[self.thread].begin(slot.cell.task(), now);
         let has_more = slot.cell.turn(now, &mut self.post.outbox);
         self.board.threads[self.thread].end();
-        slot.is_changed = true;
+        (slot.is_changed, slot.is_ready) = (true, has_more);
+        let is_leaving = slot.is_leaving;
         self.arm(cell);
         if has_more {
-            self.make_ready(cell);
+            self.ready.push_back(cell);
         }
+        self.sort(now);
+        if is_leaving {
+            self.release(cell);
+        }
+    }
+
+    /// Sorts what was put out, and hands over what is for tasks of this thread.
+    fn sort(&mut self, now: Nanos) {
         self.post.sort();
         while let Some((to, envelope)) = self.post.own.pop_front() {
-            self.cells[to].cell.on_envelope(now, envelope);
-            self.make_ready(to);
+            self.take_envelope(to, now, envelope);
         }
     }
 
     fn arm(&mut self, cell: usize) {
-        let slot = &mut self.cells[cell];
-        if let Some(due) = slot.cell.next_due()
+        if let Some(slot) = &mut self.cells[cell]
+            && let Some(due) = slot.cell.next_due()
             && slot.armed.is_none_or(|armed| due < armed)
         {
             slot.armed = Some(due);
@@ -181,7 +275,9 @@ impl Executor {
     }
 
     fn make_ready(&mut self, cell: usize) {
-        if !std::mem::replace(&mut self.cells[cell].is_ready, true) {
+        if let Some(slot) = &mut self.cells[cell]
+            && !std::mem::replace(&mut slot.is_ready, true)
+        {
             self.ready.push_back(cell);
         }
     }
@@ -190,9 +286,10 @@ impl Executor {
     fn rest(&mut self) {
         let now = self.clock.now();
         self.publish(now);
-        let is_idle = self.is_draining && self.cells.iter().all(|slot| slot.cell.is_idle());
+        let is_idle = self.is_draining && self.cells.iter().flatten().all(|slot| slot.cell.is_idle());
         if is_idle {
-            self.quiet.tell(self.thread, Some(Counts { sent: self.post.sent, taken: self.taken }));
+            let Post { sent, sent_away, .. } = self.post;
+            self.quiet.tell(self.thread, Some(Counts { sent, taken: self.taken, sent_away }));
         }
         self.mailbox.park(self.until_next_timer(now));
         if is_idle {
@@ -206,11 +303,26 @@ impl Executor {
 
     fn publish(&mut self, now: Nanos) {
         self.published = now;
-        for slot in &mut self.cells {
+        for slot in self.cells.iter_mut().flatten() {
             if std::mem::take(&mut slot.is_changed) {
                 slot.cell.publish();
             }
         }
+    }
+}
+
+impl Slot {
+    fn new(cell: Cell) -> Self {
+        Self { cell, is_ready: true, is_leaving: false, is_paused: false, is_changed: true, armed: None }
+    }
+
+    fn set_active(&mut self, is_active: bool) {
+        self.cell.set_active(is_active && !self.is_leaving);
+    }
+
+    fn leave(&mut self) {
+        self.is_leaving = true;
+        self.cell.set_active(false);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Runs a topology in one process: threads that drive the tasks of the core, and mailboxes between them.
+//! Runs a topology, or a worker's part of it, in one process: threads that drive the tasks of the core, and mailboxes between them.
 //!
 //! ```text
 //!   thread 0                                        thread 1
@@ -11,7 +11,9 @@
 //! | [`running`] | start, activate, deactivate, kill with a wait, counters |
 //! | `executor` | one thread: letters, timers, turns of its tasks, parking |
 //! | `cell` | one task with its component: a turn; panics and pauses before a restart |
+//! | [`part`], `maker` | which tasks are this worker's; how they are made |
 //! | `mailbox`, `post` | what threads send each other |
+//! | [`links`], [`carrier`], `inbox` | what workers send each other |
 //! | `quiet` | whether all is finished, asked only while a topology drains |
 //! | [`stats`] | counters and latencies by components and edges |
 //!
@@ -24,17 +26,24 @@
 //! **Bounds.** A mailbox has what credits allow: `channel_bytes_max` for each channel, a few credits beside it, and one report for each root of what was
 //! finished, of which there are at most `max_spout_pending` a spout task. A waker that is called often is one letter.
 //!
-//! Out of scope: other processes (their tasks will be further destinations of `post`), exactly-once, which needs a store.
+//! Out of scope: which worker has which task (`supervisor`), exactly-once, which needs a store.
 //! Source: docs/adr/0035-topologies-in-one-process.md.
 
+pub mod carrier;
 mod cell;
 mod executor;
+mod inbox;
+pub mod links;
 mod mailbox;
+mod maker;
+pub mod part;
 mod post;
 mod quiet;
 pub mod running;
 pub mod stats;
 mod sync;
 
+pub use inbox::Inbox;
+pub use part::{Move, Part};
 pub use running::{Ended, Options, Running, StartError};
 pub use stats::{ComponentStats, EdgeStats, Latency, Stats, StreamStats};

@@ -5,9 +5,10 @@
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use topology::ids::TaskId;
+use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
 
+use crate::cell::Cell;
 use crate::sync::{lock, wait};
 
 /// The mailbox of a thread.
@@ -34,8 +35,8 @@ pub(crate) struct Letters {
     pub(crate) orders: Vec<Order>,
 }
 
-/// What a thread is told to do with all its tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a thread is told to do.
+#[derive(Debug)]
 pub(crate) enum Order {
     /// Spouts emit new tuples, or do not.
     Active(bool),
@@ -43,6 +44,14 @@ pub(crate) enum Order {
     Drain,
     /// Components are closed, and the thread ends.
     Stop,
+    /// A task is about to move: who sends to it holds; it itself ends here when it has finished what it has.
+    Hold(TaskId),
+    /// It has moved: who holds for it goes on.
+    Resume(TaskId),
+    /// The links to tasks of a worker are new.
+    Connected(WorkerId),
+    /// A task that has moved is this thread's from now on.
+    Adopt(Box<Cell>),
 }
 
 impl Mailbox {

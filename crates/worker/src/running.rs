@@ -10,27 +10,23 @@
 //! # Ok::<(), worker::StartError>(())
 //! ```
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::{Clock, Nanos, SystemClock};
-use topology::bolt::BoltTask;
-use topology::builder::{Factory, Program};
+use topology::Plan;
+use topology::builder::Program;
 use topology::definition::Guarantee;
-use topology::grouping::{CustomGrouping, HashKey};
-use topology::ids::{ComponentId, ExecutorId, TaskId};
+use topology::ids::{ExecutorId, TaskId, WorkerId};
 use topology::lifecycle::{Lifecycle, State};
-use topology::random::Random;
-use topology::ranges::Ranges;
-use topology::spout::{Poison, SpoutTask};
-use topology::{Plan, Wiring};
 
-use crate::cell::{BoltCell, Cell, Common, SpoutCell};
+use crate::cell::{Cell, Common};
 use crate::executor::Executor;
-use crate::mailbox::{Mailbox, Order};
+use crate::inbox::Inbox;
+use crate::mailbox::Order;
+use crate::maker::{self, Maker};
+use crate::part::{Moves, Part};
 use crate::post::{Directory, Place};
 use crate::quiet::Quiet;
 use crate::stats::{Board, Stats};
@@ -64,14 +60,16 @@ pub enum StartError {
     },
 }
 
-/// A topology that runs. When it is dropped it is stopped at once.
-#[derive(Debug)]
+/// What runs of a topology. When it is dropped it is stopped at once.
 pub struct Running {
+    worker: WorkerId,
     plan: Arc<Plan>,
     clock: Arc<dyn Clock>,
     board: Arc<Board>,
     directory: Arc<Directory>,
     quiet: Arc<Quiet>,
+    maker: Maker,
+    moves: Moves,
     lifecycle: Mutex<Lifecycle>,
     exits: Arc<Exits>,
     threads: Vec<JoinHandle<()>>,
@@ -116,27 +114,43 @@ impl Options {
 }
 
 impl Running {
-    /// Starts a topology. It is active.
+    /// Starts a topology, all of it. It is active.
     ///
     /// # Errors
     /// Its guarantee is exactly-once, or the system has no more threads.
     pub fn start(program: &Program, options: &Options) -> Result<Self, StartError> {
+        Self::start_part(program, options, &Part::all(program.plan()))
+    }
+
+    /// Starts what a part has of a topology. It is active.
+    ///
+    /// # Errors
+    /// As [`Running::start`].
+    ///
+    /// # Panics
+    /// If the part is of another topology.
+    pub fn start_part(program: &Program, options: &Options, part: &Part) -> Result<Self, StartError> {
         let plan = Arc::clone(program.plan());
         if plan.settings().guarantee == Guarantee::ExactlyOnce {
             return Err(StartError::ExactlyOnce);
         }
+        assert_eq!(part.places.len(), plan.tasks_count() as usize, "each task has a place");
         let threads = options.threads(&plan);
+        let places = maker::places(&plan, threads, part);
         let mut running = Self {
+            worker: part.worker,
             clock: Arc::clone(&options.clock),
             board: Arc::new(Board::new(&plan, threads)),
-            directory: Arc::new(directory(&plan, threads)),
+            directory: Arc::new(Directory::new(&places, threads, Arc::clone(&part.links))),
             quiet: Arc::new(Quiet::new(threads)),
+            maker: Maker::new(program, part),
+            moves: Arc::clone(&part.moves),
             lifecycle: Mutex::new(Lifecycle::new()),
             exits: Arc::new(Exits { has_ended: Mutex::new(vec![false; threads]), bell: Condvar::new() }),
             threads: Vec::new(),
             plan,
         };
-        for (thread, cells) in running.cells(program).into_iter().enumerate() {
+        for (thread, cells) in running.cells(part.start).into_iter().enumerate() {
             let handle =
                 running.spawn(thread, cells).map_err(|source| StartError::Thread { thread, source })?;
             running.threads.push(handle);
@@ -153,26 +167,77 @@ impl Running {
     /// Lets spouts emit; whether it was not killed before.
     pub fn activate(&self) -> bool {
         let may = lock(&self.lifecycle).activate();
-        self.order_if(may, Order::Active(true))
+        self.order_if(may, || Order::Active(true))
     }
 
     /// Lets spouts emit nothing new, while what is under way is finished; whether it was not killed before.
     pub fn deactivate(&self) -> bool {
         let may = lock(&self.lifecycle).deactivate();
-        self.order_if(may, Order::Active(false))
+        self.order_if(may, || Order::Active(false))
     }
 
     /// What it has done. Counters may be 100 ms old.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.board.snapshot(&self.plan, self.clock.now())
+        let is_here = |task| matches!(self.directory.place(task), Place::Here { .. });
+        self.board.snapshot(&self.plan, self.clock.now(), &is_here)
+    }
+
+    /// Where what other workers send is put.
+    #[must_use]
+    pub fn inbox(&self) -> Inbox {
+        Inbox { directory: Arc::clone(&self.directory), quiet: Arc::clone(&self.quiet) }
+    }
+
+    /// A task is about to move: those who send to it hold, and if it is here it ends when it has finished what it has.
+    pub fn hold(&self, task: TaskId) {
+        self.maker.set_held(task, true);
+        self.order_if(true, || Order::Hold(task));
+    }
+
+    /// A task that was elsewhere is of this worker from now on. It does nothing before [`Running::resume`]; `start`: see [`Part::start`].
+    pub fn adopt(&self, task: TaskId, start: u32) {
+        // Those who send to it hold for it: it holds for others, not for itself.
+        let thread = self.thread_for(task);
+        let common = self.common(task, thread);
+        let mut cell = self.maker.cell(self.clock.now(), common, start, &self.directory);
+        cell.set_active(lock(&self.lifecycle).state() == State::Active);
+        self.directory.mailboxes[thread].order(Order::Adopt(Box::new(cell)));
+    }
+
+    /// A task is at `worker` from now on: what is for it goes there.
+    pub fn place(&self, task: TaskId, worker: WorkerId) {
+        if worker != self.worker {
+            self.directory.set_place(task, Place::At(worker));
+        }
+    }
+
+    /// A task has moved, and all workers know where it is: it begins there, and those who hold for it go on.
+    pub fn resume(&self, task: TaskId) {
+        self.maker.set_held(task, false);
+        self.order_if(true, || Order::Resume(task));
+    }
+
+    /// Lets spouts emit nothing new, and watches when nothing is under way: the first step of an end.
+    pub fn begin_drain(&self) {
+        self.order_if(true, || Order::Drain);
+    }
+
+    /// While it drains, if nothing is under way here and other workers have got all that was sent: how much they have sent since the start. If two
+    /// rounds of all workers give the same, nothing is under way in any of them.
+    #[must_use]
+    pub fn quiet(&self) -> Option<u64> {
+        let calm = self.quiet.calm()?;
+        let is_settled = self.directory.links.is_settled();
+        // The threads were idle all the time in which the links were looked at.
+        (is_settled && self.quiet.calm().as_ref() == Some(&calm)).then_some(calm.received)
     }
 
     /// Stops it when all that is under way is finished, at the latest after `grace`. Components whose code does not return are left alone a second later.
     pub fn kill(mut self, grace: Duration) -> Ended {
         let now = self.clock.now();
         lock(&self.lifecycle).kill(now, grace);
-        self.order_if(true, Order::Drain);
+        self.begin_drain();
         let is_finished = self.drain();
         let stalled = self.stop();
         Ended { is_finished, stalled, stats: self.stats() }
@@ -184,7 +249,13 @@ impl Running {
         loop {
             let now = self.clock.now();
             match lock(&self.lifecycle).on_time(now, is_quiet) {
-                State::Draining(until) => is_quiet = self.quiet.wait(until.since(now)),
+                State::Draining(until) => {
+                    is_quiet = self.quiet.wait(until.since(now)) && self.directory.links.is_settled();
+                    if !is_quiet && self.quiet.calm().is_some() {
+                        // The others are about to acknowledge the last of it, which rings no bell here.
+                        std::thread::park_timeout(LOOK_AGAIN);
+                    }
+                }
                 _ => return is_quiet,
             }
         }
@@ -192,7 +263,7 @@ impl Running {
 
     /// Stops all threads; the tasks whose components do not return.
     fn stop(&mut self) -> Vec<(String, TaskId)> {
-        self.order_if(true, Order::Stop);
+        self.order_if(true, || Order::Stop);
         let until = self.clock.now() + STOP_GRACE;
         let has_ended = self.exits.wait(&*self.clock, until);
         let mut stalled = Vec::new();
@@ -207,32 +278,53 @@ impl Running {
         stalled
     }
 
-    fn order_if(&self, may: bool, order: Order) -> bool {
+    fn order_if(&self, may: bool, order: impl Fn() -> Order) -> bool {
         if may {
-            self.directory.mailboxes.iter().for_each(|mailbox| mailbox.order(order));
+            self.directory.mailboxes.iter().for_each(|mailbox| mailbox.order(order()));
         }
         may
     }
 
-    /// The tasks of each thread.
-    fn cells(&self, program: &Program) -> Vec<Vec<Cell>> {
-        let mut cells: Vec<Vec<Cell>> = self.directory.mailboxes.iter().map(|_| Vec::new()).collect();
-        let maker = Maker::new(program);
+    /// The tasks of each thread, and whether they wait.
+    fn cells(&self, start: u32) -> Vec<Vec<(Cell, bool)>> {
+        let mut cells: Vec<Vec<(Cell, bool)>> = self.directory.mailboxes.iter().map(|_| Vec::new()).collect();
         for task in (0..self.plan.tasks_count()).map(TaskId) {
-            let Place { thread, cell } = self.directory.place(task);
-            assert_eq!(cells[thread].len(), cell, "the directory was made in the order of tasks");
-            let mailbox = Arc::clone(&self.directory.mailboxes[thread]);
-            let (plan, clock, board) = (&self.plan, &self.clock, &self.board);
-            let common = Common::new(Arc::clone(plan), Arc::clone(clock), task, Arc::clone(board), mailbox);
-            cells[thread].push(maker.cell(self.clock.now(), common));
+            let Place::Here { thread, cell } = self.directory.place(task) else { continue };
+            assert_eq!(cells[thread].len(), cell, "the places were made in the order of tasks");
+            let common = self.common(task, thread);
+            let cell = self.maker.cell(self.clock.now(), common, start, &self.directory);
+            cells[thread].push((cell, self.maker.is_held(task)));
         }
         cells
     }
 
-    fn spawn(&self, thread: usize, cells: Vec<Cell>) -> std::io::Result<JoinHandle<()>> {
+    fn common(&self, task: TaskId, thread: usize) -> Common {
+        let mailbox = Arc::clone(&self.directory.mailboxes[thread]);
+        let (plan, clock, board) = (&self.plan, &self.clock, &self.board);
+        Common::new(Arc::clone(plan), Arc::clone(clock), task, Arc::clone(board), mailbox)
+    }
+
+    /// The thread for a task that comes: that of its executor, if it has one here, or the one with the fewest tasks.
+    fn thread_for(&self, task: TaskId) -> usize {
+        let thread_of = |task| match self.directory.place(task) {
+            Place::Here { thread, .. } => Some(thread),
+            Place::At(_) => None,
+        };
+        let mut executors = (0..self.plan.executors_count()).map(|it| self.plan.executor(ExecutorId(it)).1);
+        let siblings = executors.find(|tasks| tasks.contains(&task.0)).unwrap_or(0..0);
+        siblings.map(TaskId).find_map(thread_of).unwrap_or_else(|| {
+            let mut counts = vec![0; self.directory.mailboxes.len()];
+            let all = (0..self.plan.tasks_count()).map(TaskId).filter_map(thread_of);
+            all.for_each(|thread| counts[thread] += 1);
+            (0..counts.len()).min_by_key(|thread| counts[*thread]).unwrap_or(0)
+        })
+    }
+
+    fn spawn(&self, thread: usize, cells: Vec<(Cell, bool)>) -> std::io::Result<JoinHandle<()>> {
         let (clock, board) = (Arc::clone(&self.clock), Arc::clone(&self.board));
         let (directory, quiet) = (Arc::clone(&self.directory), Arc::clone(&self.quiet));
-        let executor = Executor::new(thread, clock, board, directory, quiet, cells);
+        let moves = Arc::clone(&self.moves);
+        let executor = Executor::new(thread, clock, board, directory, (quiet, moves), cells);
         let exits = Arc::clone(&self.exits);
         let name = format!("topology-{thread}");
         std::thread::Builder::new().name(name).spawn(move || {
@@ -242,68 +334,18 @@ impl Running {
     }
 }
 
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("threads", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
             self.stop();
         }
     }
-}
-
-/// Makes tasks.
-struct Maker<'a> {
-    program: &'a Program,
-    ranges: Vec<Arc<Ranges>>,
-    key: HashKey,
-    seed: u64,
-}
-
-impl<'a> Maker<'a> {
-    fn new(program: &'a Program) -> Self {
-        let plan = program.plan();
-        let ranges = plan.components().map(|(id, _)| Arc::new(Ranges::new(plan.tasks(id).len() as u32)));
-        // Three numbers that no other run has.
-        let number = |n: u64| RandomState::new().hash_one(n);
-        Self { program, ranges: ranges.collect(), key: HashKey(number(0), number(1)), seed: number(2) }
-    }
-
-    fn cell(&self, now: Nanos, common: Common) -> Cell {
-        let (task, factory) = (common.task, self.program.factory(common.component).clone());
-        let wiring = Wiring {
-            plan: self.program.plan(),
-            ranges: &|component: ComponentId| Arc::clone(&self.ranges[usize::from(component.0)]),
-            is_local: &|_| true,
-            custom: &|name: &str| -> Option<Box<dyn CustomGrouping>> { self.program.grouping(name) },
-            key: self.key,
-            seed: Random::new(self.seed ^ u64::from(task.0)).bits(),
-            start: 1,
-        };
-        let checked = "the program has all groupings";
-        match factory {
-            Factory::Spout(_) => {
-                let task = SpoutTask::new(task, &wiring, Poison::new()).expect(checked);
-                Cell::Spout(Box::new(SpoutCell::new(common, task, factory)))
-            }
-            Factory::Bolt(_) => {
-                let task = BoltTask::new(now, task, &wiring, false).expect(checked);
-                Cell::Bolt(Box::new(BoltCell::new(common, task, factory)))
-            }
-        }
-    }
-}
-
-/// Deals executors to threads in turn.
-fn directory(plan: &Plan, threads: usize) -> Directory {
-    let mut counts = vec![0; threads];
-    let mut places = Vec::new();
-    for executor in 0..plan.executors_count() {
-        let thread = executor as usize % threads;
-        for _ in plan.executor(ExecutorId(executor)).1 {
-            places.push(Place { thread, cell: counts[thread] });
-            counts[thread] += 1;
-        }
-    }
-    Directory { places, mailboxes: (0..threads).map(|_| Arc::new(Mailbox::default())).collect() }
 }
 
 /// Says that a thread has ended, also if it panicked.
@@ -335,3 +377,5 @@ impl Exits {
 
 /// How long a stop waits for the code of components to return.
 const STOP_GRACE: Duration = Duration::from_secs(1);
+/// When a worker that waits for the acknowledgements of others looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);

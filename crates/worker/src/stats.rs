@@ -31,6 +31,8 @@ pub struct ComponentStats {
     pub id: String,
     /// Whether it is a spout.
     pub kind: Kind,
+    /// How many of its tasks are in this worker.
+    pub tasks: u32,
     /// Tuples that were executed, by a bolt.
     pub executed: u64,
     /// Tuples that were acknowledged: by a bolt, or of a spout's, all that came of them.
@@ -110,6 +112,8 @@ impl ComponentStats {
 #[derive(Debug)]
 pub(crate) struct Board {
     pub(crate) tasks: Vec<TaskBoard>,
+    /// What tasks had done here before they moved elsewhere.
+    former: Vec<TaskBoard>,
     pub(crate) components: Vec<Latencies>,
     pub(crate) threads: Vec<ThreadBoard>,
 }
@@ -147,20 +151,35 @@ pub(crate) struct ThreadBoard {
 
 impl Board {
     pub(crate) fn new(plan: &Plan, threads: usize) -> Self {
-        let task = |task| {
+        let task = |task: u32| {
             let component = plan.component_of(TaskId(task));
             let counters = plan.component(component).streams.len() + plan.edges_from(component).count();
             TaskBoard { emitted: (0..counters).map(|_| AtomicU64::new(0)).collect(), ..Default::default() }
         };
         Self {
             tasks: (0..plan.tasks_count()).map(task).collect(),
+            former: (0..plan.tasks_count()).map(task).collect(),
             components: plan.components().map(|_| Latencies::new()).collect(),
             threads: (0..threads).map(|_| ThreadBoard::new()).collect(),
         }
     }
 
-    pub(crate) fn snapshot(&self, plan: &Plan, now: Nanos) -> Stats {
-        let components = plan.components().map(|(id, _)| self.component(plan, id)).collect();
+    /// A task has moved elsewhere: what it has done counts on, what it had is there now. Only its thread calls this.
+    pub(crate) fn retire(&self, task: TaskId) {
+        let (current, former) = (&self.tasks[task.0 as usize], &self.former[task.0 as usize]);
+        let counters = current.done().zip(former.done());
+        counters.for_each(|(current, former)| add(former, current.swap(0, Ordering::Relaxed)));
+        write(&current.pending, 0);
+        write(&current.queued_bytes, 0);
+    }
+
+    /// What was done, by the tasks that are here and those that were; `is_here`: which are.
+    pub(crate) fn snapshot(&self, plan: &Plan, now: Nanos, is_here: &dyn Fn(TaskId) -> bool) -> Stats {
+        let components = plan.components().map(|(id, _)| ComponentStats {
+            tasks: plan.tasks(id).filter(|task| is_here(TaskId(*task))).count() as u32,
+            ..self.component(plan, id)
+        });
+        let components = components.collect();
         let stalled = self.threads.iter().filter_map(|thread| thread.current(now));
         let stalled = stalled.filter(|(_, time)| *time >= STALL).map(|(task, time)| {
             let id = plan.component(plan.component_of(task)).id.clone();
@@ -170,13 +189,14 @@ impl Board {
     }
 
     fn component(&self, plan: &Plan, component: ComponentId) -> ComponentStats {
-        let tasks = &self.tasks[range(plan, component)];
-        let sum = |of: &dyn Fn(&TaskBoard) -> &AtomicU64| tasks.iter().map(|task| read(of(task))).sum();
+        let tasks = || self.boards(plan, component);
+        let sum = |of: &dyn Fn(&TaskBoard) -> &AtomicU64| tasks().map(|task| read(of(task))).sum();
         let definition = plan.component(component);
         let latencies = &self.components[usize::from(component.0)];
         ComponentStats {
             id: definition.id.clone(),
             kind: definition.kind,
+            tasks: 0,
             executed: sum(&|task| &task.executed),
             acked: sum(&|task| &task.acked),
             failed: sum(&|task| &task.failed),
@@ -184,19 +204,23 @@ impl Board {
             queued_bytes: sum(&|task| &task.queued_bytes),
             faults: sum(&|task| &task.faults),
             restarts: sum(&|task| &task.restarts),
-            last_error: tasks.iter().find_map(|task| lock(&task.last_error).clone()),
+            last_error: tasks().find_map(|task| lock(&task.last_error).clone()),
             streams: self.streams(plan, component),
             execute: Latency::of(&lock(&latencies.execute)),
             complete: Latency::of(&lock(&latencies.complete)),
         }
     }
 
+    fn boards(&self, plan: &Plan, component: ComponentId) -> impl Iterator<Item = &TaskBoard> {
+        let range = range(plan, component);
+        self.tasks[range.clone()].iter().chain(&self.former[range])
+    }
+
     fn streams(&self, plan: &Plan, component: ComponentId) -> Vec<StreamStats> {
-        let tasks = &self.tasks[range(plan, component)];
         let mut at = 0;
         let mut next = || {
             at += 1;
-            tasks.iter().map(|task| read(&task.emitted[at - 1])).sum()
+            self.boards(plan, component).map(|task| read(&task.emitted[at - 1])).sum()
         };
         let streams = plan.component(component).streams.iter().map(|stream| {
             let emitted = next();
@@ -217,6 +241,12 @@ impl TaskBoard {
     pub(crate) fn on_fault(&self, error: &str) {
         add(&self.faults, 1);
         *lock(&self.last_error) = Some(error.to_owned());
+    }
+
+    /// What it has done, without what it has now.
+    fn done(&self) -> impl Iterator<Item = &AtomicU64> {
+        let counters = [&self.executed, &self.acked, &self.failed, &self.faults, &self.restarts];
+        counters.into_iter().chain(&self.emitted)
     }
 
     /// Writes what the task has emitted so far.

@@ -7,5 +7,6 @@
 mod failures;
 mod fixture;
 mod limits;
+mod parts;
 mod stop;
 mod words;
