@@ -62,7 +62,8 @@ pub(crate) fn python_with_clients(root: &Path) -> Result<PathBuf, Failure> {
     let folder = root.join("target/venv");
     let python = folder.join("bin/python");
     let works = |code: &str| Run::new(root, &python.to_string_lossy()).args(["-c", code]).read().is_ok();
-    if python.exists() && works("import redis, psycopg, pymysql, pytest, pytest_timeout, rq, celery, pystorm")
+    if python.exists()
+        && works("import redis, psycopg, pymysql, pytest, pytest_timeout, rq, celery, msgpack, pystorm")
     {
         return Ok(python);
     }
@@ -131,7 +132,7 @@ const SERVICES: [(&str, &str); 5] = [
     ("redis-server", "redis-server"),
 ];
 /// Celery goes without its extra `redis`: the client of that name is there.
-const PYTHON_CLIENTS: [&str; 8] = [
+const PYTHON_CLIENTS: [&str; 9] = [
     "redis==8.1.0",
     "psycopg[binary]==3.3.9",
     "PyMySQL==1.2.4",
@@ -139,6 +140,7 @@ const PYTHON_CLIENTS: [&str; 8] = [
     "pytest-timeout==2.4.0",
     "rq==3.0.0",
     "celery==5.7.0",
+    "msgpack==1.2.4",
     "pystorm==3.1.4",
 ];
 /// The tests are those of the client that is installed.

@@ -14,8 +14,13 @@ use serde_json::Value as Json;
 
 const SENTENCES: u64 = 3_000;
 
-/// A run of the word count, whose components write into `out`.
+/// A run of the word count, whose components write into `out`, in JSON.
 fn start(out: &Path, config: &str) -> Child {
+    start_with(out, config, "json")
+}
+
+/// The same; `serializer` is pystorm's word for how its components speak.
+fn start_with(out: &Path, config: &str, serializer: &str) -> Child {
     let python = std::env::var("EVENKEEL_PYTHON")
         .expect("EVENKEEL_PYTHON names a Python with pystorm: `cargo xtask test clients` makes one");
     let python = std::path::absolute(python).expect("a path");
@@ -31,6 +36,7 @@ fn start(out: &Path, config: &str) -> Child {
         ("python", python.display().to_string()),
         ("out", out.display().to_string()),
         ("sentences", SENTENCES.to_string()),
+        ("serializer", serializer.to_owned()),
     ] {
         command.arg("--property").arg(format!("{name}={value}"));
     }
@@ -82,6 +88,15 @@ fn expected() -> BTreeMap<String, u64> {
 fn words_are_counted_exactly_while_nothing_fails() {
     let out = tempfile::tempdir().expect("a folder for the test");
     let log = end(start(out.path(), ""), out.path());
+    assert_eq!(counts(out.path()), expected(), "{log}");
+    assert!(!log.contains("ERROR"), "{log}");
+}
+
+#[test]
+fn words_are_counted_exactly_in_messagepack() {
+    let out = tempfile::tempdir().expect("a folder for the test");
+    let config = "  topology.multilang.serializer: com.example.MessagePackSerializer\n";
+    let log = end(start_with(out.path(), config, "msgpack"), out.path());
     assert_eq!(counts(out.path()), expected(), "{log}");
     assert!(!log.contains("ERROR"), "{log}");
 }

@@ -49,6 +49,7 @@ fn apply(entry: &Entry, settings: &mut Settings, faults: &mut Faults) {
                 set(settings, value);
             }
         }
+        Apply::Serializer => check_serializer(key, node, faults),
         Apply::Guarantee => {
             let Some(text) = form::text(node, key, faults) else { return };
             match GUARANTEES.iter().find(|(name, _)| *name == text) {
@@ -80,8 +81,46 @@ fn apply(entry: &Entry, settings: &mut Settings, faults: &mut Faults) {
 pub(crate) fn check_value(key: &str, node: &Node, faults: &mut Faults) {
     if key == TICKS {
         form::number(node, key, 1..=DAY_S, faults);
+    } else if key == SERIALIZER {
+        check_serializer(key, node, faults);
     } else if key.starts_with(OURS) {
         faults.error(node.place, format!("`{}` is for the whole topology: put it into `config`", shown(key)));
+    }
+}
+
+/// How shell components speak, by the class that speaks to them on Storm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Serializer {
+    /// Storm's own class, which holds without the key.
+    #[default]
+    Json,
+    /// A class of others.
+    MessagePack,
+}
+
+impl Serializer {
+    /// What the configuration of a component asks for: its own, or else that of the topology.
+    #[must_use]
+    pub fn of(config: &Map<String, Json>) -> Self {
+        config.get(SERIALIZER).and_then(Json::as_str).and_then(Self::of_class).unwrap_or_default()
+    }
+
+    fn of_class(class: &str) -> Option<Self> {
+        match class.rsplit('.').next() {
+            Some(JSON) => Some(Self::Json),
+            Some("MessagePackSerializer" | "MsgpackSerializer") => Some(Self::MessagePack),
+            _ => None,
+        }
+    }
+}
+
+fn check_serializer(key: &str, node: &Node, faults: &mut Faults) {
+    let Some(class) = form::text(node, key, faults) else { return };
+    if Serializer::of_class(class).is_none() {
+        let class = shown(class);
+        let text =
+            format!("`{key}` must be a class {JSON} or MessagePackSerializer, in any package, not `{class}`");
+        faults.error(node.place, text);
     }
 }
 
@@ -98,6 +137,7 @@ struct Row {
 enum Apply {
     Number { least: u64, most: u64, set: fn(&mut Settings, u64) },
     Guarantee,
+    Serializer,
     Pauses,
 }
 
@@ -123,6 +163,7 @@ const ROWS: &[Row] = &[
     // These are for the shell components of the topology, which read them from their configuration.
     number("topology.subprocess.timeout.secs", 1, DAY_S, |_, _| {}),
     number("topology.shellbolt.max.pending", 1, 100_000, |_, _| {}),
+    Row { key: SERIALIZER, apply: Apply::Serializer },
     number("evenkeel.children_max", 0, 100_000, |_, _| {}),
     number("evenkeel.child_memory_bytes_max", 1 << 20, 1 << 50, |_, _| {}),
     number("evenkeel.message_bytes_max", 1 << 10, 1 << 30, |_, _| {}),
@@ -145,6 +186,8 @@ const GUARANTEES: [(&str, Guarantee); 3] = [
 const OURS: &str = "evenkeel.";
 const ACKERS: &str = "topology.acker.executors";
 const TICKS: &str = "topology.tick.tuple.freq.secs";
+const SERIALIZER: &str = "topology.multilang.serializer";
+const JSON: &str = "JsonSerializer";
 const DAY_S: u64 = 86_400;
 const DAY_MS: u64 = DAY_S * 1_000;
 const PAUSES_MAX: usize = 100;

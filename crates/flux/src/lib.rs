@@ -37,6 +37,7 @@ mod streams;
 mod substitute;
 mod tree;
 
+pub use config::Serializer;
 pub use definition::{Definition, Program, Variables};
 pub use fault::{Fault, Faults, Place, Severity};
 pub use properties::parse as parse_properties;

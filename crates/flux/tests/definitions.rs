@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flux::{Definition, Fault, Variables};
+use flux::{Definition, Fault, Serializer, Variables};
 use serde_json::json;
 use topology::definition::{Grouping, Guarantee, Kind, Parallelism};
 
@@ -129,6 +129,28 @@ fn values_out_of_bounds_are_reported() {
     assert_eq!(
         changed("[word]\n    parallelism", "[5]\n    parallelism"),
         ["21:10: error: `the fields` must be text, and `5` is a number: write it in quotes"]
+    );
+}
+
+#[test]
+fn serializer_is_known_by_its_class_for_all_components_or_one() {
+    let key = "topology.multilang.serializer";
+    let with = |class: &str| WORD_COUNT.replace("config:\n", &format!("config:\n  {key}: {class}\n"));
+    let (definition, warnings) = read(&with("com.example.MessagePackSerializer"));
+    assert_eq!(warnings, [""; 0]);
+    assert_eq!(Serializer::of(&definition.config), Serializer::MessagePack);
+    let (definition, _) = read(&with("org.apache.storm.multilang.JsonSerializer"));
+    assert_eq!(Serializer::of(&definition.config), Serializer::Json);
+    let text =
+        WORD_COUNT.replace("topology.tick.tuple.freq.secs, 10", &format!("{key}, a.MsgpackSerializer"));
+    let (definition, _) = read(&text);
+    assert_eq!(Serializer::of(&definition.programs[2].config), Serializer::MessagePack);
+    assert_eq!(Serializer::of(&definition.config), Serializer::Json);
+    assert_eq!(
+        changed("config:\n", &format!("config:\n  {key}: com.example.KryoSerializer\n")),
+        [format!(
+            "5:34: error: `{key}` must be a class JsonSerializer or MessagePackSerializer, in any package, not `com.example.KryoSerializer`"
+        )]
     );
 }
 

@@ -11,6 +11,7 @@ use topology::bolt::TupleId;
 use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
 use topology::message::Misuse;
 
+use crate::codec::Codec;
 use crate::message::{Emit, Message};
 use crate::speak::{self, Told};
 use crate::supervisor::{Event, Spec, Supervisor};
@@ -104,14 +105,14 @@ impl ShellBolt {
         sent.map_err(|misuse: Misuse| format!("it emitted what it may not: {misuse}"))?;
         if needs_task_ids && direct.is_none() {
             let tasks = out.targets();
-            self.tell(|bytes| speak::task_ids(tasks, bytes));
+            self.tell(|codec, bytes| speak::task_ids(codec, tasks, bytes));
         }
         Ok(())
     }
 
     /// Tells the child something, if it lives; if it does not, its end is among the events to come.
-    fn tell<R>(&self, append: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
-        self.supervisor.as_ref()?.tell(self.life?, 0, append)
+    fn tell<R>(&self, append: impl FnOnce(Codec, &mut Vec<u8>) -> R) -> Option<R> {
+        self.supervisor.as_ref()?.tell(self.life?, 0, |bytes| append(self.spec.codec, bytes))
     }
 
     /// Ends the child for what it did.
@@ -156,7 +157,7 @@ impl Bolt for ShellBolt {
         let told = Told { id: self.last, component, stream, task: tuple.task() };
         let fields = (0..tuple.values().len()).filter_map(|place| tuple.values().value(place));
         let values = fields.collect::<Result<Vec<_>, _>>()?;
-        match self.tell(|bytes| speak::tuple(told, values, bytes)) {
+        match self.tell(|codec, bytes| speak::tuple(codec, told, &values, bytes)) {
             Some(Err((place, why))) => {
                 Err(Fault::fatal(format!("field {place} cannot be told to a child: {why}")))
             }
@@ -169,7 +170,7 @@ impl Bolt for ShellBolt {
 
     fn tick(&mut self, _: &mut BoltOut<'_>) -> Result<(), Fault> {
         let interval_s = self.tick_s;
-        self.tell(|bytes| speak::tick(interval_s, bytes));
+        self.tell(|codec, bytes| speak::tick(codec, interval_s, bytes));
         Ok(())
     }
 

@@ -16,18 +16,23 @@ use topology::definition::Grouping;
 use topology::ids::TaskId;
 use topology::plan::Edge;
 
-use crate::json::append_json;
-use crate::speak;
+use crate::codec::Codec;
 
 /// Appends the handshake of `task`.
-pub fn append(plan: &Plan, task: TaskId, config: &Map<String, Json>, pid_dir: &Path, out: &mut Vec<u8>) {
+pub fn append(
+    codec: Codec,
+    plan: &Plan,
+    task: TaskId,
+    config: &Map<String, Json>,
+    pid_dir: &Path,
+    out: &mut Vec<u8>,
+) {
     let hello = json!({
         "pidDir": pid_dir.to_string_lossy(),
         "conf": config,
         "context": context(plan, task),
     });
-    append_json(&hello, out);
-    speak::end(out);
+    codec.append(&hello, out);
 }
 
 /// Where a task is, under the names that Storm has.

@@ -7,39 +7,41 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`framing`], [`message`] | what a child says: messages that end with a line `end`, JSON |
+//! | [`codec`], `value` | how messages are written: JSON or MessagePack; the values of tuples in them |
+//! | [`framing`], [`message`] | where a message of a child ends; what it says |
 //! | [`speak`], [`handshake`] | what a child is told |
 //! | [`pulse`] | whether a child still answers |
 //! | [`supervisor`], `child`, `lines` | keeps a child running; one child, its pipes and its end; its standard error |
 //! | `census` | how many processes a child has, and their memory |
 //! | [`bolt`], [`spout`] | the components |
-//! | `serve` | the other side: a component of this program as the child of another one |
+//! | [`serve`] | the other side: a component of this program as the child of another one |
 //!
-//! The first four have no I/O, and take time as an argument.
+//! The first six have no I/O, and take time as an argument.
 //!
 //! Invariants
 //!   1. A message, a line of the log, and all that waits for a child or for its component have a bound in bytes.
 //!   2. A child that takes more processes or memory than it may is ended, with all that it has started, within a second.
 //!   3. What a child sends is refused as an error that says what was wrong; it never ends the process.
 //!
-//! Out of scope: MessagePack.
 //! Source: the protocol is that of Apache Storm 2.8, as `pystorm` speaks it.
 
 pub mod bolt;
 mod census;
 mod child;
+pub mod codec;
 pub mod framing;
 pub mod handshake;
-mod json;
 mod lines;
 pub mod message;
 pub mod pulse;
-mod serve;
+pub mod serve;
 pub mod speak;
 pub mod spout;
 pub mod supervisor;
+mod value;
 
 pub use bolt::ShellBolt;
+pub use codec::Codec;
 pub use message::{Emit, Garbage, Level, Message};
 pub use serve::serve;
 pub use spout::ShellSpout;

@@ -1,4 +1,4 @@
-//! What a child says: one JSON object a message.
+//! What a child says: one object a message, in JSON here.
 //!
 //! | message | means |
 //! |---|---|
@@ -19,7 +19,8 @@ use topology::nearest::nearest;
 use topology::value::{Value, ValueError};
 use topology::values::Values;
 
-use crate::json::Field;
+use crate::codec::Codec;
+use crate::value::Field;
 
 /// What a child says.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,7 +76,7 @@ pub enum Level {
 pub enum Garbage {
     /// Print goes to standard output in most languages.
     #[error("what it wrote to standard output is no message of the protocol ({error}): `{begin}`")]
-    NotJson {
+    NoMessage {
         /// What is wrong.
         error: String,
         /// How it begins.
@@ -155,16 +156,14 @@ impl Message {
     ///
     /// # Errors
     /// They are no message.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Garbage> {
+    pub fn decode(codec: Codec, bytes: &[u8]) -> Result<Self, Garbage> {
         let begin = || excerpt(bytes);
-        let not_json =
-            |error: serde_json::Error| Garbage::NotJson { error: error.to_string(), begin: begin() };
-        let raw: Raw = serde_json::from_slice(bytes).map_err(not_json)?;
+        let raw: Raw = codec.read(bytes).map_err(|error| Garbage::NoMessage { error, begin: begin() })?;
         let Some(command) = raw.command.clone() else {
             return raw
                 .pid
                 .map(Self::Pid)
-                .ok_or_else(|| Garbage::NotJson { error: "no `command`".to_owned(), begin: begin() });
+                .ok_or_else(|| Garbage::NoMessage { error: "no `command`".to_owned(), begin: begin() });
         };
         let missing = |key| Garbage::Missing { command: command.clone(), key, begin: begin() };
         match command.as_str() {
@@ -268,7 +267,7 @@ mod tests {
     use super::*;
 
     fn refused(text: &str) -> String {
-        Message::decode(text.as_bytes()).expect_err("garbage").to_string()
+        Message::decode(Codec::Json, text.as_bytes()).expect_err("garbage").to_string()
     }
 
     #[test]
@@ -292,7 +291,9 @@ mod tests {
     #[test]
     fn tuple_has_the_values_that_were_sent() {
         let text = r#"{"command":"emit","tuple":[null,true,-7,1.5,"é",[1,["x"]],18446744073709551615],"stream":"s","anchors":["3","9"],"task":4,"need_task_ids":false,"id":{"a":1}}"#;
-        let Ok(Message::Emit(emit)) = Message::decode(text.as_bytes()) else { panic!("a tuple") };
+        let Ok(Message::Emit(emit)) = Message::decode(Codec::Json, text.as_bytes()) else {
+            panic!("a tuple")
+        };
         let list = vec![Value::Int(1), Value::List(vec![Value::Str("x".into())])];
         let values = [
             Value::Null,
@@ -311,15 +312,40 @@ mod tests {
     #[test]
     fn what_is_left_out_is_as_storm_has_it() {
         let text = r#"{"command": "emit", "tuple": [], "anchors": "5"}"#;
-        let Ok(Message::Emit(emit)) = Message::decode(text.as_bytes()) else { panic!("a tuple") };
+        let Ok(Message::Emit(emit)) = Message::decode(Codec::Json, text.as_bytes()) else {
+            panic!("a tuple")
+        };
         assert_eq!((&*emit.stream, &*emit.anchors, emit.direct), ("default", &[5][..], None));
         assert!(emit.needs_task_ids);
-        let log = |text: &str| Message::decode(text.as_bytes());
+        let log = |text: &str| Message::decode(Codec::Json, text.as_bytes());
         assert_eq!(log(r#"{"command":"log","msg":"m"}"#), Ok(Message::Log(Level::Info, "m".into())));
         assert_eq!(
             log(r#"{"command":"log","msg":"m","level":4}"#),
             Ok(Message::Log(Level::Error, "m".into()))
         );
         assert_eq!(log(r#"{"pid":12}"#), Ok(Message::Pid(12)));
+    }
+
+    #[test]
+    fn tuple_in_messagepack_may_have_bytes_and_numbers_that_json_lacks() {
+        // {"command": "emit", "tuple": [bin ff, str ff, f32 inf, u64 max], "anchors": ["3"]}
+        let bytes = b"\x83\xA7command\xA4emit\xA5tuple\x94\xC4\x01\xFF\xA1\xFF\xCA\x7F\x80\0\0\xCF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xA7anchors\x91\xA13";
+        let Ok(Message::Emit(emit)) = Message::decode(Codec::MessagePack, bytes) else { panic!("a tuple") };
+        let raw = || Value::Bytes(b"\xFF"[..].into());
+        let values = [raw(), raw(), Value::Float(f64::INFINITY), Value::Float(18446744073709551615.0)];
+        assert_eq!((emit.values, emit.anchors), (Values::encode(&values).unwrap(), vec![3]));
+    }
+
+    #[test]
+    fn garbage_in_messagepack_is_refused() {
+        let refused =
+            |bytes: &[u8]| Message::decode(Codec::MessagePack, bytes).expect_err("garbage").to_string();
+        assert!(refused(b"\x80").contains("(no `command`)"));
+        let map = refused(b"\x82\xA7command\xA4emit\xA5tuple\x91\x80");
+        assert!(map.contains("a value of a tuple is no object"), "{map}");
+        let deep = [&b"\x82\xA7command\xA4emit\xA5tuple"[..], &[0x91; 100_000], b"\xC0"].concat();
+        assert!(refused(&deep).contains("depth limit exceeded"), "{}", refused(&deep));
+        let ext = refused(b"\x82\xA7command\xA4emit\xA5tuple\x91\xD4\x01x");
+        assert!(ext.contains("no message of the protocol"), "{ext}");
     }
 }

@@ -5,9 +5,9 @@
 //!                                           ^ the component's waker rings a bell
 //! ```
 //!
-//! A session has no I/O: messages come in, bytes for standard output go out.
+//! [`Child`] has no I/O: messages come in, bytes for standard output go out. It speaks as its parent does, JSON or MessagePack.
 //!
-//! Out of scope: MessagePack; direct streams.
+//! Out of scope: direct streams.
 
 mod bolt;
 mod place;
@@ -25,10 +25,24 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use topology::builder::Factory;
 use topology::component::Waker;
 
+use crate::codec::Codec;
 use crate::framing::Frames;
+use crate::message::Garbage;
 use bolt::BoltSession;
 use place::Place;
 use spout::SpoutSession;
+
+/// A component that is the child of whoever speaks to it: messages come in, and bytes for standard output go out.
+pub struct Child<'a> {
+    factory: &'a Factory,
+    waker: Waker,
+    /// What has come, once something has: its first byte tells the codec.
+    frames: Option<Frames>,
+    session: Option<Session>,
+    /// Where the parent looks for the pid.
+    pid_dir: Option<String>,
+    out: Vec<u8>,
+}
 
 /// A component that is called for messages.
 enum Session {
@@ -44,7 +58,12 @@ pub fn serve(factory: &Factory) -> Result<(), String> {
     let bell =
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| error.to_string())?;
     let bell = Arc::new(bell);
-    let mut child = Child::new(factory, Arc::clone(&bell));
+    let ringer = Arc::clone(&bell);
+    let waker = Waker::new(move || {
+        // It fails when it was rung 2^64 times and not heard: then it is ringing.
+        let _ = rustix::io::write(&*ringer, &1_u64.to_ne_bytes());
+    });
+    let mut child = Child::new(factory, waker);
     let mut input = std::io::stdin().lock();
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -62,67 +81,68 @@ pub fn serve(factory: &Factory) -> Result<(), String> {
             }
             child.on_bytes(&buffer[..count])?;
         }
-        if child.write_out().is_err() {
+        if let Some(folder) = child.pid_dir.take() {
+            leave_pid(&folder)?;
+        }
+        if write_out(&mut child.out).is_err() {
             child.close(); // nobody listens any more
             return Ok(());
         }
     }
 }
 
-/// The session, once there was a handshake, and its bytes.
-struct Child<'a> {
-    factory: &'a Factory,
-    waker: Waker,
-    frames: Frames,
-    session: Option<Session>,
-    out: Vec<u8>,
-}
-
 impl<'a> Child<'a> {
-    fn new(factory: &'a Factory, bell: Arc<OwnedFd>) -> Self {
-        let waker = Waker::new(move || {
-            // It fails when it was rung 2^64 times and not heard: then it is ringing.
-            let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
-        });
-        Self { factory, waker, frames: Frames::new(MESSAGE_BYTES_MAX), session: None, out: Vec::new() }
+    /// A child of `factory`, whose component calls `waker` for [`Child::on_bell`].
+    #[must_use]
+    pub fn new(factory: &'a Factory, waker: Waker) -> Self {
+        Self { factory, waker, frames: None, session: None, pid_dir: None, out: Vec::new() }
     }
 
-    fn on_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.frames.push(bytes);
-        while let Some(message) = self.frames.read().map_err(|garbage| garbage.to_string())? {
+    /// Bytes have come: all messages in them are handled.
+    ///
+    /// # Errors
+    /// They are no message, or the component could not begin. Nothing that follows can be handled.
+    pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let Some(&first) = bytes.first() else { return Ok(()) };
+        let mut frames =
+            self.frames.take().unwrap_or_else(|| Frames::new(Codec::of_first(first), MESSAGE_BYTES_MAX));
+        frames.push(bytes);
+        let codec = frames.codec();
+        while let Some(message) = frames.read().map_err(|garbage| unreadable(&garbage))? {
             match &mut self.session {
                 Some(Session::Bolt(session)) => session.on_message(message, &mut self.out)?,
                 Some(Session::Spout(session)) => session.on_message(message, &mut self.out)?,
-                None => {
-                    let place = Place::read(message, self.factory)?;
-                    begin(&place, &mut self.out)?;
-                    let session = match self.factory {
-                        Factory::Bolt(make) => {
-                            BoltSession::new(make(), place, &self.waker).map(Session::Bolt)
-                        }
-                        Factory::Spout(make) => {
-                            SpoutSession::new(make(), place, &self.waker).map(Session::Spout)
-                        }
-                    };
-                    self.session = Some(session.map_err(|fault| fault.error().to_owned())?);
-                }
+                None => self.begin(codec, message)?,
             }
         }
+        self.frames = Some(frames);
         Ok(())
     }
 
-    fn on_bell(&mut self) {
+    /// The component's waker was called.
+    pub fn on_bell(&mut self) {
         // A spout looks at what has happened when it is asked for the next tuple.
         if let Some(Session::Bolt(session)) = &mut self.session {
             session.wake(&mut self.out);
         }
     }
 
-    fn write_out(&mut self) -> std::io::Result<()> {
-        let mut output = std::io::stdout().lock();
-        output.write_all(&self.out)?;
-        output.flush()?;
-        self.out.clear();
+    /// Takes the bytes for standard output.
+    #[must_use]
+    pub fn take_out(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// The handshake has come.
+    fn begin(&mut self, codec: Codec, message: &[u8]) -> Result<(), String> {
+        let mut place = Place::read(codec, message, self.factory)?;
+        self.pid_dir = place.pid_dir.take();
+        said::pid(codec, std::process::id(), &mut self.out);
+        let session = match self.factory {
+            Factory::Bolt(make) => BoltSession::new(make(), place, &self.waker).map(Session::Bolt),
+            Factory::Spout(make) => SpoutSession::new(make(), place, &self.waker).map(Session::Spout),
+        };
+        self.session = Some(session.map_err(|fault| fault.error().to_owned())?);
         Ok(())
     }
 
@@ -135,16 +155,33 @@ impl<'a> Child<'a> {
     }
 }
 
-/// Puts the pid where the parent looks for it, and tells it.
-fn begin(place: &Place, out: &mut Vec<u8>) -> Result<(), String> {
-    let pid = std::process::id();
-    if let Some(folder) = &place.pid_dir {
-        let file = Path::new(folder).join(pid.to_string());
-        #[expect(clippy::disallowed_methods, reason = "a file of the protocol's, which no simulation has")]
-        std::fs::write(&file, "").map_err(|error| format!("{}: {error}", file.display()))?;
+impl std::fmt::Debug for Child<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Child").field("frames", &self.frames).finish_non_exhaustive()
     }
-    said::pid(pid, out);
+}
+
+/// Puts the pid where the parent looks for it.
+fn leave_pid(folder: &str) -> Result<(), String> {
+    let file = Path::new(folder).join(std::process::id().to_string());
+    #[expect(clippy::disallowed_methods, reason = "a file of the protocol's, which no simulation has")]
+    std::fs::write(&file, "").map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn write_out(out: &mut Vec<u8>) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    output.write_all(out)?;
+    output.flush()?;
+    out.clear();
     Ok(())
+}
+
+/// What is wrong with bytes of the parent's.
+fn unreadable(garbage: &Garbage) -> String {
+    match garbage {
+        Garbage::NoMessage { error, begin } => format!("standard input has no message: {error}: `{begin}`"),
+        other => other.to_string(),
+    }
 }
 
 /// Waits for the two; which is ready.

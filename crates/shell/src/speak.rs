@@ -7,13 +7,15 @@
 //! | a spout | `{"command": "next"}`, `ack` and `fail` with `id`, `activate`, `deactivate` |
 //! | who emitted | `[n, n, ...]`, the tasks that got the tuple |
 
+use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 use topology::ids::TaskId;
 use topology::value::Value;
 
-use crate::json::{append, append_json};
+use crate::codec::Codec;
+use crate::value::{self, SpokenList};
 
-pub use crate::json::Unspeakable;
+pub use crate::value::Unspeakable;
 
 /// A tuple for a bolt.
 #[derive(Clone, Copy, Debug)]
@@ -43,87 +45,77 @@ pub enum Command {
     Deactivate,
 }
 
+#[derive(Serialize)]
+struct TupleMessage<'a> {
+    #[serde(serialize_with = "as_text")]
+    id: u64,
+    comp: Option<&'a str>,
+    stream: &'a str,
+    task: i64,
+    tuple: SpokenList<'a>,
+}
+
+#[derive(Serialize)]
+struct CommandMessage<'a> {
+    command: &'a str,
+    id: &'a Json,
+}
+
 /// Appends a tuple with `values`; the place of the value that cannot be told is in the error, and nothing was appended.
 ///
 /// # Errors
-/// A value is not in JSON.
-pub fn tuple<'a>(
+/// A value is not in `codec`.
+pub fn tuple(
+    codec: Codec,
     told: Told<'_>,
-    values: impl IntoIterator<Item = Value<'a>>,
+    values: &[Value<'_>],
     out: &mut Vec<u8>,
 ) -> Result<(), (usize, Unspeakable)> {
-    let start = out.len();
+    value::check(codec, values)?;
     let Told { id, component, stream, task } = told;
-    head(id, Some(component), stream, i64::from(task.0) + 1, out);
-    for (place, value) in values.into_iter().enumerate() {
-        if place > 0 {
-            out.push(b',');
-        }
-        if let Err(why) = append(&value, out) {
-            out.truncate(start);
-            return Err((place, why));
-        }
-    }
-    out.extend_from_slice(b"]}");
-    end(out);
+    let (comp, task) = (Some(component), i64::from(task.0) + 1);
+    codec.append(&TupleMessage { id, comp, stream, task, tuple: SpokenList(values) }, out);
     Ok(())
 }
 
 /// Appends a tick; its id is [`NOBODYS`].
-pub fn tick(interval_s: u64, out: &mut Vec<u8>) {
-    head(NOBODYS, Some("__system"), "__tick", SYSTEM_TASK, out);
-    append_json(&interval_s, out);
-    out.extend_from_slice(b"]}");
-    end(out);
+pub fn tick(codec: Codec, interval_s: u64, out: &mut Vec<u8>) {
+    let values = [Value::Int(i64::try_from(interval_s).unwrap_or(i64::MAX))];
+    system(codec, Some("__system"), "__tick", &values, out);
 }
 
 /// Appends a heartbeat for a bolt, which answers with `sync`.
-pub fn heartbeat(out: &mut Vec<u8>) {
-    head(NOBODYS, None, "__heartbeat", SYSTEM_TASK, out);
-    out.extend_from_slice(b"]}");
-    end(out);
+pub fn heartbeat(codec: Codec, out: &mut Vec<u8>) {
+    system(codec, None, "__heartbeat", &[], out);
 }
 
 /// Appends the tasks that got a tuple.
-pub fn task_ids(tasks: &[TaskId], out: &mut Vec<u8>) {
+pub fn task_ids(codec: Codec, tasks: &[TaskId], out: &mut Vec<u8>) {
     let numbers: Vec<u32> = tasks.iter().map(|task| task.0 + 1).collect();
-    append_json(&numbers, out);
-    end(out);
+    codec.append(&numbers, out);
 }
 
 /// Appends a command for a spout.
-pub fn command(command: &Command, out: &mut Vec<u8>) {
+pub fn command(codec: Codec, command: &Command, out: &mut Vec<u8>) {
     let none = Json::from("");
-    let (name, id) = match command {
+    let (command, id) = match command {
         Command::Next => ("next", &none),
         Command::Ack(id) => ("ack", id),
         Command::Fail(id) => ("fail", id),
         Command::Activate => ("activate", &none),
         Command::Deactivate => ("deactivate", &none),
     };
-    out.extend_from_slice(b"{\"command\":");
-    append_json(name, out);
-    out.extend_from_slice(b",\"id\":");
-    append_json(id, out);
-    out.push(b'}');
-    end(out);
+    codec.append(&CommandMessage { command, id }, out);
 }
 
-/// A tuple up to where its values begin.
-fn head(id: u64, component: Option<&str>, stream: &str, task: i64, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"id\":\"");
-    append_json(&id, out);
-    out.extend_from_slice(b"\",\"comp\":");
-    append_json(&component, out);
-    out.extend_from_slice(b",\"stream\":");
-    append_json(stream, out);
-    out.extend_from_slice(b",\"task\":");
-    append_json(&task, out);
-    out.extend_from_slice(b",\"tuple\":[");
+/// Appends a tuple of nobody's.
+fn system(codec: Codec, comp: Option<&str>, stream: &str, values: &[Value<'_>], out: &mut Vec<u8>) {
+    let message = TupleMessage { id: NOBODYS, comp, stream, task: SYSTEM_TASK, tuple: SpokenList(values) };
+    codec.append(&message, out);
 }
 
-pub(crate) fn end(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"\nend\n");
+fn as_text<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(itoa::Buffer::new().format(*number))
 }
 
 /// The id of ticks and heartbeats, which are no tuples of anybody's.

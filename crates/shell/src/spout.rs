@@ -104,14 +104,14 @@ impl ShellSpout {
         if let (true, None, Some(supervisor), Some(life)) =
             (needs_task_ids, direct, &self.supervisor, self.life)
         {
-            supervisor.tell(life, 0, |bytes| speak::task_ids(&[], bytes));
+            supervisor.tell(life, 0, |bytes| speak::task_ids(self.spec.codec, &[], bytes));
         }
         Ok(())
     }
 
     fn tell(&mut self, command: &Command) {
         let (Some(supervisor), Some(life)) = (&self.supervisor, self.life) else { return };
-        if supervisor.tell(life, 1, |bytes| speak::command(command, bytes)).is_some() {
+        if supervisor.tell(life, 1, |bytes| speak::command(self.spec.codec, command, bytes)).is_some() {
             self.told.push_back(*command == Command::Next);
         }
     }

@@ -30,6 +30,7 @@ use topology::component::Waker;
 use topology::definition::Kind;
 use topology::ids::TaskId;
 
+use crate::codec::Codec;
 use crate::message::Message;
 use attend::Attendant;
 use living::Living;
@@ -46,6 +47,8 @@ pub struct Spec {
     pub folder: Option<PathBuf>,
     /// What it is told as its configuration.
     pub config: Map<String, Json>,
+    /// How it speaks.
+    pub codec: Codec,
     /// What it may take.
     pub limits: Limits,
 }

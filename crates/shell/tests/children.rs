@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clock::{Clock, SystemClock};
 use serde_json::Map;
+use shell::codec::Codec;
 use shell::message::Message;
 use shell::speak::{self, Command};
 use shell::supervisor::{Event, Limits, Spec, Supervisor};
@@ -48,7 +49,7 @@ impl Watched {
         let topology = Topology { name: "t".into(), settings: Settings::default(), components };
         let (plan, _) = Plan::new(topology).expect("a plan");
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let spec = Spec { command, folder: None, config: Map::new(), limits };
+        let spec = Spec { command, folder: None, config: Map::new(), codec: Codec::Json, limits };
         let bell = Arc::new((Mutex::new(false), Condvar::new()));
         let ringer = Arc::clone(&bell);
         let waker = Waker::new(move || {
@@ -91,7 +92,7 @@ impl Watched {
     }
 
     fn tell(&self, life: u64, command: &Command) {
-        self.supervisor.tell(life, 1, |out| speak::command(command, out)).expect("it lives");
+        self.supervisor.tell(life, 1, |out| speak::command(Codec::Json, command, out)).expect("it lives");
     }
 }
 
@@ -243,7 +244,7 @@ fn nothing_that_a_child_has_started_is_left() {
     };
     let pids = [pid(0), pid(1)];
     eventually("they run", || pids.iter().all(|pid| is_there(pid)));
-    child.supervisor.tell(life, 0, speak::heartbeat).expect("it lives");
+    child.supervisor.tell(life, 0, |out| speak::heartbeat(Codec::Json, out)).expect("it lives");
     assert_eq!(child.ended(), "it exited with status 0");
     eventually("they are gone", || !pids.iter().any(|pid| is_there(pid)));
     assert!(!has_sleepers(&child), "nor what left the group of the group");

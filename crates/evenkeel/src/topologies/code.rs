@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flux::Definition;
+use flux::{Definition, Serializer};
 use serde_json::{Map, Value as Json};
-use shell::{Limits, ShellBolt, ShellSpout, Spec};
+use shell::{Codec, Limits, ShellBolt, ShellSpout, Spec};
 use topology::builder::{Code, Factory, Program};
 use topology::definition::Kind;
 
@@ -53,7 +53,11 @@ fn spec(definition: &Definition, name: &str, program: &flux::Program, folder: Pa
     let given = definition.config.iter().chain(&program.config);
     config.extend(given.map(|(key, value)| (key.clone(), value.clone())));
     let limits = limits(&config);
-    Spec { command: program.command.clone(), folder: Some(folder), config, limits }
+    let codec = match Serializer::of(&config) {
+        Serializer::Json => Codec::Json,
+        Serializer::MessagePack => Codec::MessagePack,
+    };
+    Spec { command: program.command.clone(), folder: Some(folder), config, codec, limits }
 }
 
 fn limits(config: &Map<String, Json>) -> Limits {

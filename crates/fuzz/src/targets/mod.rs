@@ -187,6 +187,20 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 512,
     },
     Target {
+        name: "shell-messagepack",
+        run: shell::messagepack,
+        seeds: shell::messagepack_seeds,
+        words: shell::MESSAGEPACK_WORDS,
+        input_bytes_max: 512,
+    },
+    Target {
+        name: "shell-serve",
+        run: shell::serve,
+        seeds: shell::serve_seeds,
+        words: shell::SERVE_WORDS,
+        input_bytes_max: 1_024,
+    },
+    Target {
         name: "topology-envelope",
         run: topology::envelope,
         seeds: topology::envelope_seeds,

@@ -16,7 +16,8 @@ use topology::values::Values;
 
 use super::place::Place;
 use super::said::{self, Of};
-use crate::json::Field;
+use crate::codec::Codec;
+use crate::value::Field;
 
 /// A bolt with what it has.
 pub(super) struct BoltSession {
@@ -38,6 +39,7 @@ struct Waiting {
 /// What a bolt says, on its way to the parent.
 #[derive(Default)]
 struct Sink {
+    codec: Codec,
     /// What the parent calls the tuples that the bolt has.
     ids: HashMap<u64, String>,
     /// The names of its streams.
@@ -65,7 +67,7 @@ impl BoltSession {
     pub(super) fn new(mut bolt: Box<dyn Bolt>, place: Place, waker: &Waker) -> Result<Self, Fault> {
         bolt.prepare(&Context::new(&place.plan, place.task, waker))?;
         let component = place.plan.component_of(place.task);
-        let mut sink = Sink::default();
+        let mut sink = Sink { codec: place.codec, ..Sink::default() };
         for stream in &place.plan.component(component).streams {
             if let Some(id) = place.plan.stream(component, &stream.id) {
                 sink.streams.insert(id, (stream.id.clone(), stream.fields.len()));
@@ -79,20 +81,21 @@ impl BoltSession {
     /// # Errors
     /// It is none.
     pub(super) fn on_message(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-        if message.first() == Some(&b'[') {
+        let codec = self.place.codec;
+        if codec.is_list(message) {
             return Ok(()); // tasks that got a tuple
         }
         let Told { id, comp, stream, task, tuple } =
-            serde_json::from_slice(message).map_err(|error| format!("it is no tuple: {error}"))?;
+            codec.read(message).map_err(|error| format!("it is no tuple: {error}"))?;
         let id = match id {
             Id::Text(id) => id,
             Id::Number(id) => id.to_string(),
         };
         match stream.as_str() {
-            "__heartbeat" => said::sync(out),
+            "__heartbeat" => said::sync(codec, out),
             "__tick" => {
                 self.call(out, |bolt, out| bolt.tick(out));
-                said::settled("ack", &id, out);
+                said::settled(codec, "ack", &id, out);
             }
             _ => {
                 let component = comp.unwrap_or_default();
@@ -148,7 +151,7 @@ impl BoltSession {
         let component = self.place.plan.component_of(self.place.task);
         let mut bolt_out = BoltOut::new(&self.place.plan, component, &mut self.sink, None);
         if let Err(fault) = call(&mut *self.bolt, &mut bolt_out) {
-            said::warning(fault.error(), &mut self.sink.out);
+            said::warning(self.place.codec, fault.error(), &mut self.sink.out);
         }
         out.append(&mut self.sink.out);
     }
@@ -168,7 +171,7 @@ impl BoltSink for Sink {
         }
         let ids = anchors.iter().map(|id| self.ids.get(&id.number()).map(String::as_str));
         let ids = ids.collect::<Option<Vec<_>>>().ok_or(Misuse::UnknownTuple)?;
-        let said = said::emit(name, &values, &Of::Anchors(ids), &mut self.out);
+        let said = said::emit(self.codec, name, &values, &Of::Anchors(ids), &mut self.out);
         said.map_err(|_| Misuse::Value(ValueError::NotUtf8(0)))
     }
 
@@ -178,14 +181,14 @@ impl BoltSink for Sink {
 
     fn ack(&mut self, tuple: TupleId) -> Result<(), Misuse> {
         let id = self.ids.remove(&tuple.number()).ok_or(Misuse::UnknownTuple)?;
-        said::settled("ack", &id, &mut self.out);
+        said::settled(self.codec, "ack", &id, &mut self.out);
         Ok(())
     }
 
     fn fail(&mut self, tuple: TupleId, error: &str, _: Nack) -> Result<(), Misuse> {
         let id = self.ids.remove(&tuple.number()).ok_or(Misuse::UnknownTuple)?;
-        said::error(error, &mut self.out);
-        said::settled("fail", &id, &mut self.out);
+        said::error(self.codec, error, &mut self.out);
+        said::settled(self.codec, "fail", &id, &mut self.out);
         Ok(())
     }
 

@@ -9,9 +9,13 @@ use topology::builder::Factory;
 use topology::definition::{Component, Grouping, Settings, Stream, Subscription, Topology};
 use topology::ids::{StreamId, TaskId};
 
+use crate::codec::Codec;
+
 /// A component's place.
 #[derive(Debug)]
 pub(super) struct Place {
+    /// How its parent speaks.
+    pub(super) codec: Codec,
     pub(super) plan: Plan,
     /// Its task in the plan.
     pub(super) task: TaskId,
@@ -47,9 +51,8 @@ impl Place {
     ///
     /// # Errors
     /// It is none, or the place is none for such a component.
-    pub(super) fn read(message: &[u8], factory: &Factory) -> Result<Self, String> {
-        let hello: Hello =
-            serde_json::from_slice(message).map_err(|error| format!("it is no handshake: {error}"))?;
+    pub(super) fn read(codec: Codec, message: &[u8], factory: &Factory) -> Result<Self, String> {
+        let hello: Hello = codec.read(message).map_err(|error| format!("it is no handshake: {error}"))?;
         let Hello { pid_dir, conf, context } = hello;
         let mut numbers: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for (task, component) in &context.components {
@@ -74,7 +77,7 @@ impl Place {
         let task = tasks[&context.taskid];
         let attempts_max = conf.get("evenkeel.attempts_max").and_then(Json::as_u64);
         let attempts_max = attempts_max.map_or(Settings::default().attempts_max, |attempts| attempts as u32);
-        Ok(Self { plan, task, pid_dir, tasks, attempts_max })
+        Ok(Self { codec, plan, task, pid_dir, tasks, attempts_max })
     }
 
     /// A stream of `component` that it reads.

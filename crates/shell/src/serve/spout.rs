@@ -49,11 +49,12 @@ impl SpoutSession {
     /// # Errors
     /// It is none.
     pub(super) fn on_message(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-        if message.first() == Some(&b'[') {
+        let codec = self.place.codec;
+        if codec.is_list(message) {
             return Ok(()); // tasks that got a tuple
         }
         let Command { command, id } =
-            serde_json::from_slice(message).map_err(|error| format!("it is no command: {error}"))?;
+            codec.read(message).map_err(|error| format!("it is no command: {error}"))?;
         let id = || id.as_ref().and_then(Json::as_str).and_then(|id| id.parse::<u128>().ok());
         match command.as_str() {
             "next" => self.next(out),
@@ -67,7 +68,7 @@ impl SpoutSession {
             "deactivate" => self.spout.deactivate(),
             other => return Err(format!("unknown command `{other}`")),
         }
-        said::sync(out);
+        said::sync(codec, out);
         Ok(())
     }
 
@@ -87,7 +88,7 @@ impl SpoutSession {
         let result =
             self.spout.next_tuple(&mut SpoutOut::new(&self.place.plan, component, &room, &mut emissions));
         if let Err(fault) = result {
-            said::warning(fault.error(), out);
+            said::warning(self.place.codec, fault.error(), out);
         }
         for Emission { position, stream, values, direct } in emissions {
             self.say(position, stream, &values, out);
@@ -98,8 +99,8 @@ impl SpoutSession {
 
     fn say(&self, position: Position, stream: StreamId, values: &Values, out: &mut Vec<u8>) {
         let name = &self.place.plan.declaration(stream).1.id;
-        if let Err(why) = said::emit(name, values, &Of::Id(position.0.to_string()), out) {
-            said::warning(&format!("the tuple at {} is left out: {why}", position.0), out);
+        if let Err(why) = said::emit(self.place.codec, name, values, &Of::Id(position.0.to_string()), out) {
+            said::warning(self.place.codec, &format!("the tuple at {} is left out: {why}", position.0), out);
         }
     }
 

@@ -54,8 +54,8 @@ impl Spout for Numbers {
     }
 }
 
-fn bell() -> Arc<OwnedFd> {
-    Arc::new(eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor"))
+fn bell() -> Waker {
+    Waker::new(|| ())
 }
 
 /// What the child says to `text`, without its pid.
@@ -109,4 +109,31 @@ fn spout_emits_again_what_failed_until_it_is_given_up() {
     told(&mut child, next);
     told(&mut child, &command("ack"));
     assert_eq!(*heard.lock().expect("whole"), ["fail 7 after 2", "ack 7"]);
+}
+
+#[test]
+fn parent_that_speaks_messagepack_is_answered_in_it() {
+    let factory = Factory::bolt(Echo::default);
+    let mut child = Child::new(&factory, bell());
+    let mut told = |message: &serde_json::Value| {
+        let mut bytes = Vec::new();
+        Codec::MessagePack.append(message, &mut bytes);
+        // In pieces: the first byte alone tells the codec.
+        bytes.iter().for_each(|byte| child.on_bytes(&[*byte]).expect("it is a message"));
+        let mut frames = Frames::new(Codec::MessagePack, 1_000);
+        frames.push(&child.take_out());
+        let mut said = Vec::new();
+        while let Some(message) = frames.read().expect("messages") {
+            said.push(Codec::MessagePack.read::<serde_json::Value>(message).expect("a message"));
+        }
+        said
+    };
+    assert!(told(&serde_json::from_str(BOLT).expect("JSON"))[0]["pid"].is_u64());
+    let tuple =
+        serde_json::json!({"id": "-9", "comp": "source", "stream": "default", "task": 2, "tuple": ["a"]});
+    let said = told(&tuple);
+    assert_eq!(said[0]["anchors"], serde_json::json!(["-9"]));
+    assert_eq!(said[0]["tuple"], serde_json::json!(["a", "source"]));
+    assert_eq!(said[1], serde_json::json!({"command": "ack", "id": "-9"}));
+    assert!(told(&serde_json::json!([3, 4])).is_empty(), "tasks that got a tuple");
 }

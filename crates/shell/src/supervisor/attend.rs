@@ -79,12 +79,19 @@ impl Attendant {
         };
         child.limit_processes(self.spec.limits.children_max + SLACK_PROCESSES);
         let mut out = Vec::new();
-        handshake::append(&self.plan, self.task, &self.spec.config, child.pid_dir(), &mut out);
+        handshake::append(
+            self.spec.codec,
+            &self.plan,
+            self.task,
+            &self.spec.config,
+            child.pid_dir(),
+            &mut out,
+        );
         let mut life = Life {
             of: self,
             number,
             child,
-            frames: Frames::new(self.spec.limits.message_bytes_max),
+            frames: Frames::new(self.spec.codec, self.spec.limits.message_bytes_max),
             lines: Lines::default(),
             pulse: Pulse::new(self.clock.now(), self.spec.limits.timeout),
             out,
@@ -183,7 +190,7 @@ impl Life<'_> {
         match self.pulse.poll(now, may_ask) {
             Beat::Rest => None,
             Beat::Ask => {
-                speak::heartbeat(&mut self.out);
+                speak::heartbeat(self.of.spec.codec, &mut self.out);
                 self.pulse.on_told(now);
                 None
             }
@@ -309,7 +316,7 @@ impl Life<'_> {
     /// Takes what is for the log, and appends what is for the component.
     fn sort_messages(&mut self, events: &mut Vec<Event>) -> Result<(), Garbage> {
         while let Some(bytes) = self.frames.read()? {
-            let message = Message::decode(bytes)?;
+            let message = Message::decode(self.of.spec.codec, bytes)?;
             match message {
                 Message::Pid(_) if !self.has_begun => {
                     self.has_begun = true;

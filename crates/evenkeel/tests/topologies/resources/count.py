@@ -4,6 +4,7 @@ import atexit
 import collections
 import json
 import os
+import sys
 
 from pystorm import Bolt
 
@@ -28,4 +29,4 @@ class Count(Bolt):
 
 
 if __name__ == "__main__":
-    Count().run()
+    Count(serializer=sys.argv[1]).run()

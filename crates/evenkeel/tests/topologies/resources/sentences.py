@@ -1,6 +1,7 @@
 """Emits numbered sentences; when all are acknowledged, writes how many there were."""
 
 import os
+import sys
 
 from pystorm import ReliableSpout
 
@@ -25,4 +26,4 @@ class Sentences(ReliableSpout):
 
 
 if __name__ == "__main__":
-    Sentences().run()
+    Sentences(serializer=sys.argv[1]).run()

@@ -36,4 +36,4 @@ class Split(Bolt):
 
 
 if __name__ == "__main__":
-    Split().run()
+    Split(serializer=sys.argv[1]).run()
