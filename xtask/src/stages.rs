@@ -138,7 +138,12 @@ fn format(root: &Path, _: &mut Tally) -> Result<(), Failure> {
 }
 
 fn clippy(root: &Path, _: &mut Tally) -> Result<(), Failure> {
-    cargo(root, &["clippy", "--workspace", "--all-targets"]).args(["--", "-D", "warnings"]).show(&mut |_| {})
+    packages::ensure(root, &[packages::LIBZMQ])?;
+    let run = with_libzmq(cargo(
+        root,
+        &["clippy", "--workspace", "--all-targets", "--features", "evenkeel/zeromq"],
+    ));
+    run.args(["--", "-D", "warnings"]).show(&mut |_| {})
 }
 
 fn build(root: &Path, _: &mut Tally) -> Result<(), Failure> {
@@ -148,8 +153,11 @@ fn build(root: &Path, _: &mut Tally) -> Result<(), Failure> {
 
 fn unit(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
     // Benchmarks and replays are tested beside it.
-    packages::ensure(root, &[packages::REDIS_SERVER])?;
-    test(root, tally, "unit", &["--lib", "--bins"], &[])
+    packages::ensure(root, &[packages::REDIS_SERVER, packages::LIBZMQ])?;
+    test(root, tally, "unit", &["--lib", "--bins"], &[])?;
+    // With the feature one crate is built again, and one test of it.
+    let zeromq = cargo(root, &["test", "--workspace", "--features", "transport/zeromq", "--test", "zeromq"]);
+    with_libzmq(zeromq).show(&mut |line| tally.read(line))
 }
 
 fn fuzz(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
@@ -247,6 +255,12 @@ fn class_of(name: &str) -> &'static str {
 fn cargo(root: &Path, arguments: &[&str]) -> Run {
     let run = Run::cargo(root).args(arguments.iter().copied()).args(["--profile", PROFILE]);
     run.time_max(Duration::from_secs(1_800))
+}
+
+/// The same with Debian's libzmq: `zmq-sys` would build its own.
+fn with_libzmq(run: Run) -> Run {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    run.args(["--config".to_owned(), format!("target.{target}.zmq.rustc-link-lib=[\"zmq\"]")])
 }
 
 const PROFILE: &str = "ci";

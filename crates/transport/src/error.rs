@@ -56,6 +56,11 @@ pub enum BindError {
         "{0} is beyond loopback, where nodes have to prove who they are: use 127.0.0.1 or [::1], or set a secret or certificates"
     )]
     Exposed(SocketAddr),
+    /// Use a loopback address, or the transport `tcp`, where nodes can prove who they are.
+    #[error(
+        "{0} is beyond loopback, where nodes have to prove who they are, and this transport has no way to: use 127.0.0.1 or [::1], or the transport tcp"
+    )]
+    Unproved(SocketAddr),
     /// Choose another address, or stop what listens there.
     #[error("cannot listen on {address}: {reason}")]
     Listen {

@@ -5,7 +5,7 @@
 //! taken is answered with the reason ([`SendError`]) and never dropped without a word.
 //!
 //! ```text
-//!  Transport (tcp, local, simulated) -> Session: one connection -> Link: sequences, credits, what is kept -> wire: chunks, frames
+//!  Transport (tcp, zeromq, local, simulated) -> Session: one connection -> Link: sequences, credits, what is kept -> wire: chunks, frames
 //! ```
 //!
 //! Invariants
@@ -34,6 +34,8 @@ mod status;
 pub mod tcp;
 mod transport;
 pub mod wire;
+#[cfg(feature = "zeromq")]
+pub mod zeromq;
 
 pub use error::{BindError, LinkError, SendError};
 pub use identity::{Channel, Class, Incarnation, NodeId};

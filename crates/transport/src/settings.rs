@@ -2,7 +2,7 @@
 //!
 //! | field | unit | default | least | most | why |
 //! |---|---|---|---|---|---|
-//! | `threads` | threads | 1 | 1 | 1,024 | one loop moves what one core can; more only for more nodes than that |
+//! | `threads` | threads | 1 | 1 | 1,024 | loops (`zeromq`: I/O threads of libzmq): one moves what one core can; more only for more nodes than that |
 //! | `buffer_size_bytes` | bytes | 64 KiB | 1 KiB | 16 MiB | payload of a chunk: one write, one checksum |
 //! | `message_size_bytes_max` | bytes | 1 MiB | 1 KiB | 256 MiB | larger ones are refused; split over chunks up to here |
 //! | `channel_window_bytes` | bytes | 2 MiB | message | 1 GiB | what a receiver holds of a channel that it does not consume |

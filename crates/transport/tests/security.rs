@@ -37,19 +37,19 @@ fn node(id: u64, security: &Security) -> Node {
 }
 
 fn refused(node: &Node, why: Refusal) -> u64 {
-    node.tcp.security().refused(why)
+    node.transport.security().refused(why)
 }
 
 /// Has node 1 dial node 2, which must come to nothing: both say why.
 fn never_meet(one: &Security, two: &Security, at_one: &[Refusal], at_two: Refusal) {
     let (one, two) = (node(1, one), node(2, two));
-    let sender = one.tcp.connect(NodeId(2), &two.address).unwrap();
-    two.tcp.connect(NodeId(1), &one.address).unwrap();
+    let sender = one.transport.connect(NodeId(2), &two.address).unwrap();
+    two.transport.connect(NodeId(1), &one.address).unwrap();
     eventually("the second node refuses the first, again and again", || refused(&two, at_two) >= 2);
     eventually("the first says why", || at_one.iter().any(|why| refused(&one, *why) >= 1));
     assert!(sender.send(A, b"secret words").is_err());
-    assert!(!one.is_up(2) && !two.is_up(1), "{:?} {:?}", one.tcp.security(), two.tcp.security());
-    assert_eq!((one.tcp.security().proved, two.tcp.security().proved), (0, 0));
+    assert!(!one.is_up(2) && !two.is_up(1), "{:?} {:?}", one.transport.security(), two.transport.security());
+    assert_eq!((one.transport.security().proved, two.transport.security().proved), (0, 0));
     assert_eq!(two.collector.count() + one.collector.count(), 0);
 }
 
@@ -99,9 +99,9 @@ fn nodes_with_the_same_secret_keep_order_over_connections_that_are_cut() {
     });
     all_came(&two, 3, COUNT);
     all_came(&one, 2, COUNT);
-    let status = one.tcp.status(NodeId(2)).unwrap();
+    let status = one.transport.status(NodeId(2)).unwrap();
     assert!(status.connections > 5 && status.lost_messages == 0, "{status:?}");
-    assert_eq!(two.tcp.security().proved, two.tcp.status(NodeId(1)).unwrap().connections);
+    assert_eq!(two.transport.security().proved, two.transport.status(NodeId(1)).unwrap().connections);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn peer_that_refuses_this_node_is_called_unreachable_while_attempts_go_on() {
     let settings = Settings { retries_max: 2, ..settings() };
     let one = Node::start_secured(1, 1, settings, &secret("another secret, which is wrong", "east"));
     let two = node(2, &right());
-    one.tcp.connect(NodeId(2), &two.address).unwrap();
+    one.transport.connect(NodeId(2), &two.address).unwrap();
     eventually("it is called so", || one.collector.has(NodeId(2), Event::Unreachable));
     eventually("attempts go on", || refused(&one, Refusal::PeerRefusesSecret) > 5);
     assert_eq!(one.collector.times(NodeId(2), Event::Unreachable), 1);
@@ -158,16 +158,16 @@ fn links_by_tls_move_between_loops_under_load() {
         let sender = one.sender(2);
         scope.spawn(move || send_on(&sender, 1, COUNT, 200));
         for node in [&one, &two] {
-            let connection = node.tcp.connections()[0].clone();
+            let connection = node.transport.connections()[0].clone();
             for _ in 0..10 {
                 let to = 1 - connection.loop_index();
-                node.tcp.move_connection(connection.id(), to).unwrap();
+                node.transport.move_connection(connection.id(), to).unwrap();
                 eventually("it moved", || connection.loop_index() == to);
             }
         }
     });
     all_came(&two, 1, COUNT);
-    assert_eq!(one.tcp.status(NodeId(2)).unwrap().connections, 1);
+    assert_eq!(one.transport.status(NodeId(2)).unwrap().connections, 1);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn plaintext_is_closed_without_an_answer_and_the_nodes_go_on() {
     }
     send_on(&one.sender(2), 1, 10, 10);
     all_came(&two, 1, 10);
-    assert_eq!(one.tcp.status(NodeId(2)).unwrap().connections, 1);
+    assert_eq!(one.transport.status(NodeId(2)).unwrap().connections, 1);
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn bytes_of_a_good_connection_sent_again_are_refused() {
     stream.write_all(&proxy.first_sent(64 << 10)).unwrap();
     read_all(stream);
     eventually("it is counted", || refused(&two, Refusal::BrokenTls) == 1);
-    assert_eq!((two.collector.count(), two.tcp.security().proved), (5, 1));
+    assert_eq!((two.collector.count(), two.transport.security().proved), (5, 1));
 }
 
 /// TLS with `node`, by who has no certificate and takes that of any server; `None` if that is refused at once.
@@ -269,7 +269,7 @@ fn older_version_of_tls_is_refused_on_both_sides() {
 
     let one = node(1, &right());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    one.tcp.connect(NodeId(2), &listener.local_addr().unwrap().to_string()).unwrap();
+    one.transport.connect(NodeId(2), &listener.local_addr().unwrap().to_string()).unwrap();
     let own = rcgen::generate_simple_self_signed(["node".to_owned()]).unwrap();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()));
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -306,14 +306,14 @@ fn peer_that_stalls_is_dropped_after_the_time_wherever_it_stalls() {
         assert!(read_all(stream).is_empty());
         eventually("it is counted", || refused(&two, Refusal::TooSlow) == index as u64 + 1);
     }
-    assert_eq!(one.tcp.status(NodeId(2)).unwrap().connections, 1);
+    assert_eq!(one.transport.status(NodeId(2)).unwrap().connections, 1);
 }
 
 #[test]
 fn tls_alone_proves_nothing() {
     let patient = Settings { handshake_timeout: Duration::from_millis(300), ..settings() };
     let two = Node::start_secured(2, 1, patient, &right());
-    two.tcp.connect(NodeId(1), "127.0.0.1:1").unwrap();
+    two.transport.connect(NodeId(1), "127.0.0.1:1").unwrap();
     let silent = client(&[&TLS13], &two).expect("certificates are not looked at");
     assert!(read_all(silent).is_empty());
     eventually("it is counted", || refused(&two, Refusal::TooSlow) == 1);
@@ -340,7 +340,7 @@ fn tls_alone_proves_nothing() {
         assert_eq!(read_all(stream), answer);
         eventually("it is counted", || refused(&two, why) == 1);
     }
-    assert!(!two.is_up(1) && two.tcp.security().proved == 0);
+    assert!(!two.is_up(1) && two.transport.security().proved == 0);
 }
 
 #[test]
@@ -363,12 +363,12 @@ fn two_hundred_connections_without_a_word_do_not_keep_a_node_out() {
     let (one, two) = (node(1, &right()), node(2, &right()));
     let half_open: Vec<TcpStream> = (0..200).map(|_| stranger(&two)).collect();
     eventually("most are closed", || refused(&two, Refusal::TooMany) == 200 - 64);
-    assert_eq!(two.tcp.security().waiting, 64);
+    assert_eq!(two.transport.security().waiting, 64);
     join(&one, &two, None);
     send_on(&one.sender(2), 1, 10, 10);
     all_came(&two, 1, 10);
     drop(half_open);
-    eventually("none waits", || two.tcp.security().waiting == 0);
+    eventually("none waits", || two.transport.security().waiting == 0);
 }
 
 #[test]

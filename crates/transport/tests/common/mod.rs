@@ -5,6 +5,8 @@
 
 pub mod certificates;
 pub mod node;
+#[macro_use]
+pub mod promises;
 pub mod proxy;
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Nodes with sockets, which keep what comes.
+//! Nodes of any transport, which keep what comes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,32 +19,69 @@ pub fn settings() -> Settings {
     }
 }
 
-pub struct Node {
-    pub tcp: Tcp,
+/// A transport under test.
+pub trait Kind {
+    type Transport: Transport;
+
+    /// Where a node may listen.
+    const ADDRESS: &str;
+
+    fn new_node(&self, id: u64, run: u64, settings: Settings) -> Self::Transport;
+}
+
+/// The transport `tcp`.
+pub struct OverTcp;
+
+impl Kind for OverTcp {
+    type Transport = Tcp;
+
+    const ADDRESS: &str = "127.0.0.1:0";
+
+    fn new_node(&self, id: u64, run: u64, settings: Settings) -> Tcp {
+        Tcp::new(NodeId(id), Incarnation::new(run), settings, Arc::new(SystemClock)).unwrap()
+    }
+}
+
+pub struct Node<T: Transport = Tcp> {
+    pub transport: T,
     pub collector: Arc<Collector>,
     pub address: String,
 }
 
 impl Node {
-    pub fn start(id: u64, run: u64, settings: Settings) -> Self {
-        Self::start_secured(id, run, settings, &Security::None)
+    pub fn start_secured(id: u64, run: u64, settings: Settings, security: &Security) -> Self {
+        let tcp = OverTcp.new_node(id, run, settings).secured(security).unwrap();
+        Self::listening(tcp, OverTcp::ADDRESS)
+    }
+}
+
+impl<T: Transport> Node<T> {
+    pub fn start(kind: &impl Kind<Transport = T>, id: u64, run: u64, settings: Settings) -> Self {
+        Self::start_at(kind, address_of(kind), (id, run), settings)
     }
 
-    pub fn start_secured(id: u64, run: u64, settings: Settings, security: &Security) -> Self {
-        let tcp = Tcp::new(NodeId(id), Incarnation::new(run), settings, Arc::new(SystemClock)).unwrap();
-        let tcp = tcp.secured(security).unwrap();
+    pub fn start_at(
+        kind: &impl Kind<Transport = T>,
+        address: &str,
+        (id, run): (u64, u64),
+        settings: Settings,
+    ) -> Self {
+        Self::listening(kind.new_node(id, run, settings), address)
+    }
+
+    fn listening(transport: T, address: &str) -> Self {
         let collector = Arc::new(Collector::default());
-        tcp.receive(Arc::clone(&collector) as Arc<dyn Receive>);
-        let address = tcp.bind("127.0.0.1:0").unwrap();
-        Self { tcp, collector, address }
+        transport.receive(Arc::clone(&collector) as Arc<dyn Receive>);
+        let address = transport.bind(address).unwrap();
+        Self { transport, collector, address }
     }
 
     pub fn is_up(&self, peer: u64) -> bool {
-        self.tcp.status(NodeId(peer)).is_some_and(|status| status.state == LinkState::Up)
+        self.transport.status(NodeId(peer)).is_some_and(|status| status.state == LinkState::Up)
     }
 
     pub fn sender(&self, peer: u64) -> Sender {
-        self.tcp.sender(NodeId(peer)).unwrap()
+        self.transport.sender(NodeId(peer)).unwrap()
     }
 
     pub fn numbers(&self, channel: Channel) -> Vec<u64> {
@@ -52,18 +89,27 @@ impl Node {
     }
 }
 
+fn address_of<K: Kind>(_: &K) -> &'static str {
+    K::ADDRESS
+}
+
 /// Two nodes, the first of which reaches the second by `address`, or directly.
-pub fn join(one: &Node, two: &Node, address: Option<&str>) {
-    one.tcp.connect(two.tcp.node(), address.unwrap_or(&two.address)).unwrap();
-    two.tcp.connect(one.tcp.node(), &one.address).unwrap();
-    let (one_id, two_id) = (one.tcp.node().0, two.tcp.node().0);
+pub fn join<T: Transport>(one: &Node<T>, two: &Node<T>, address: Option<&str>) {
+    one.transport.connect(two.transport.node(), address.unwrap_or(&two.address)).unwrap();
+    two.transport.connect(one.transport.node(), &one.address).unwrap();
+    let (one_id, two_id) = (one.transport.node().0, two.transport.node().0);
     eventually("they are connected", || one.is_up(two_id) && two.is_up(one_id));
 }
 
-pub fn pair(settings: &Settings) -> (Node, Node) {
-    let (one, two) = (Node::start(1, 1, settings.clone()), Node::start(2, 1, settings.clone()));
+pub fn pair<K: Kind>(kind: &K, settings: &Settings) -> (Node<K::Transport>, Node<K::Transport>) {
+    let (one, two) = two_of(kind, settings);
     join(&one, &two, None);
     (one, two)
+}
+
+/// Two nodes that do not know each other yet.
+pub fn two_of<K: Kind>(kind: &K, settings: &Settings) -> (Node<K::Transport>, Node<K::Transport>) {
+    (Node::start(kind, 1, 1, settings.clone()), Node::start(kind, 2, 1, settings.clone()))
 }
 
 /// Sends `count` messages on each of `channels`, from a thread for each.
@@ -79,7 +125,7 @@ pub fn send_on(sender: &Sender, channels: u16, count: u64, size_bytes: usize) {
     });
 }
 
-pub fn all_came(node: &Node, channels: u16, count: u64) {
+pub fn all_came<T: Transport>(node: &Node<T>, channels: u16, count: u64) {
     eventually("all came", || node.collector.count() == usize::from(channels) * count as usize);
     for channel in 0..channels {
         assert!(node.numbers(Channel::reliable(channel)).into_iter().eq(0..count), "channel {channel}");
