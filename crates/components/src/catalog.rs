@@ -9,8 +9,8 @@ use topology::nearest::nearest;
 use crate::arguments::{Arguments, hint};
 use crate::row::{Emits, Made, Reach, Row, URL};
 use crate::{
-    counting, dedupe, distinct, enrich, file_sink, file_spout, generator, key_sink, rate_limit, stream_sink,
-    stream_spout, top, window,
+    counting, dedupe, distinct, enrich, file_sink, file_spout, generator, http_sink, key_sink, rate_limit,
+    stream_sink, stream_spout, top, window,
 };
 
 /// A command that names a component of the table.
@@ -84,6 +84,9 @@ impl Builtin {
         let name = builtin.row.name;
         match builtin.made.reach {
             Reach::Machine => Err(format!("`{name}` uses files: it runs with `topology run --local` alone")),
+            Reach::Network => Err(format!(
+                "`{name}` connects to other machines, which no client of a server may have it do: it runs with `topology run --local` alone"
+            )),
             Reach::Server => Ok(builtin),
         }
     }
@@ -180,6 +183,7 @@ pub const ROWS: &[Row] = &[
     stream_sink::ROW,
     stream_sink::PUBLISH,
     file_sink::ROW,
+    http_sink::ROW,
 ];
 
 const PROGRAM: &str = "evenkeel";
@@ -231,6 +235,7 @@ mod tests {
         };
         assert!(refused("file-spout /etc/passwd").contains("`topology run --local` alone"));
         assert!(refused("file-sink /etc/passwd").contains("`topology run --local` alone"));
+        assert!(refused("http-sink http://10.0.0.1/ --key {id}").contains("connects to other machines"));
         for of_another in ["enrich k --url redis://db.example", "stream-spout orders --url=redis://10.0.0.1"]
         {
             let error = refused(of_another);

@@ -16,6 +16,7 @@
 //! | `counting`, `distinct`, `window`, `top` | counts and sums, of values, of time, the largest ones; in memory or in keys |
 //! | `dedupe`, `rate_limit`, `enrich` | which tuples go on, when, and with what |
 //! | `file_spout`, `file_sink` | lines of files |
+//! | `http_sink` | requests to a web server |
 //!
 //! Invariants
 //!   1. A tuple is acknowledged when the server has said that it did what the tuple asks for, and an entry of a stream when its tuple is.
@@ -35,6 +36,7 @@ mod enrich;
 mod file_sink;
 mod file_spout;
 mod generator;
+mod http_sink;
 mod key_sink;
 mod rate_limit;
 mod row;

@@ -35,6 +35,8 @@ pub(crate) enum Reach {
     Server,
     /// Files of the machine.
     Machine,
+    /// A host that its words name.
+    Network,
 }
 
 /// What a component emits on its default stream.

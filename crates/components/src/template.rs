@@ -77,6 +77,29 @@ impl Template {
         }
         Ok(())
     }
+
+    /// The same, with what `encode` makes of each value.
+    ///
+    /// # Errors
+    /// As [`Template::append`].
+    pub(crate) fn append_with(
+        &self,
+        tuple: &Tuple<'_>,
+        out: &mut Vec<u8>,
+        encode: impl Fn(&[u8]) -> Vec<u8>,
+    ) -> Result<(), Fault> {
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Part::Field(name) => {
+                    let mut value = Vec::new();
+                    append_field(tuple, name, &mut value)?;
+                    out.append(&mut encode(&value));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
