@@ -9,9 +9,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bytes::Bytes;
 use connection::{Event, Link, Options, Target};
 use resp::Value as Reply;
 use topology::bolt::TupleId;
+use topology::changes::Command;
 use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
 use topology::definition::DEFAULT_STREAM;
 use topology::value::Value;
@@ -46,6 +48,13 @@ pub(crate) struct Requests {
     ends: Vec<usize>,
 }
 
+/// A bolt with exactly-once whose requests are part of the epoch: what the server answers is not told.
+#[derive(Debug)]
+pub(crate) struct Writing<A: Ask> {
+    ask: A,
+    requests: Requests,
+}
+
 impl Requests {
     /// Appends a request of these words.
     pub(crate) fn push<A: AsRef<[u8]>>(&mut self, words: &[A]) {
@@ -56,6 +65,17 @@ impl Requests {
     fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+    }
+
+    /// The words of each request.
+    fn commands(&self) -> impl Iterator<Item = Command> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let Ok(Some((Reply::Array(words), size))) = resp::decode_value(rest) else { return None };
+            rest = &rest[size..];
+            let word = |word| if let Reply::Bulk(word) = word { Bytes::from(word) } else { Bytes::new() };
+            Some(words.into_iter().map(word).collect())
+        })
     }
 
     #[cfg(test)]
@@ -114,7 +134,15 @@ impl Server {
 /// # Errors
 /// It names none that speaks the Redis protocol.
 pub(crate) fn target(arguments: &Arguments) -> Result<Target, String> {
-    let target: Target = arguments.text(URL).unwrap_or_default().parse()?;
+    target_at(arguments.text(URL).unwrap_or_default())
+}
+
+/// The server at `url`.
+///
+/// # Errors
+/// There is none that speaks the Redis protocol.
+pub(crate) fn target_at(url: &str) -> Result<Target, String> {
+    let target: Target = url.parse()?;
     if target.protocol != connection::Protocol::Resp {
         return Err(format!("{target} does not speak the Redis protocol"));
     }
@@ -228,6 +256,21 @@ impl<A: Ask> Bolt for Asking<A> {
 
     fn close(&mut self) {
         self.link = None;
+    }
+}
+
+impl<A: Ask> Writing<A> {
+    pub(crate) fn new(ask: A) -> Self {
+        Self { ask, requests: Requests::default() }
+    }
+}
+
+impl<A: Ask> Bolt for Writing<A> {
+    fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        self.requests.clear();
+        self.ask.request(tuple, &mut self.requests)?;
+        self.requests.commands().try_for_each(|command| out.command(command))?;
+        Ok(Outcome::Ack)
     }
 }
 

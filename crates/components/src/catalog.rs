@@ -1,16 +1,17 @@
 //! The table of components, and a command that names one of them.
 
+use connection::Target;
 use topology::Plan;
 use topology::builder::Factory;
-use topology::definition::{DEFAULT_STREAM, Kind, Stream};
+use topology::definition::{DEFAULT_STREAM, Grouping, Guarantee, Kind, Stream};
 use topology::ids::ComponentId;
 use topology::nearest::nearest;
 
 use crate::arguments::{Arguments, hint};
-use crate::row::{Emits, Made, Reach, Row, URL};
+use crate::row::{Emits, Exact, Made, Reach, Row, URL};
 use crate::{
-    counting, dedupe, distinct, enrich, file_sink, file_spout, generator, http_sink, key_sink, rate_limit,
-    stream_sink, stream_spout, top, window,
+    asking, counting, dedupe, distinct, enrich, file_sink, file_spout, generator, http_sink, key_sink,
+    rate_limit, stream_sink, stream_spout, top, window,
 };
 
 /// A command that names a component of the table.
@@ -29,6 +30,14 @@ pub struct Shape<'a> {
     pub inputs: Vec<(&'a str, &'a Stream)>,
     /// The streams that it declares.
     pub outputs: &'a [Stream],
+    /// How many tasks it has.
+    pub tasks: u32,
+    /// Which of them gets a tuple, for each component that it reads.
+    pub groupings: Vec<(&'a str, &'a Grouping)>,
+    /// Whether a component reads one of its streams.
+    pub is_read: bool,
+    /// What holds for each tuple.
+    pub guarantee: Guarantee,
 }
 
 impl Builtin {
@@ -109,10 +118,17 @@ impl Builtin {
         }
     }
 
-    /// What makes its instances.
+    /// What makes its instances, for a topology of this guarantee, which [`Builtin::misfits`] has looked at.
     #[must_use]
-    pub fn factory(&self) -> Factory {
-        self.made.factory.clone()
+    pub fn factory(&self, guarantee: Guarantee) -> Factory {
+        match &self.made.exact {
+            Exact::Other(factory) | Exact::Keyed(factory, _) | Exact::Silent(factory)
+                if guarantee == Guarantee::ExactlyOnce =>
+            {
+                factory.clone()
+            }
+            _ => self.made.factory.clone(),
+        }
     }
 
     /// What does not fit between it and its place in a definition.
@@ -133,8 +149,28 @@ impl Builtin {
                 ));
             }
         }
+        misfits.extend(self.misfit_of_guarantee(shape));
         misfits.extend(shape.outputs.iter().filter_map(|stream| self.misfit_of(stream, &shape.inputs)));
         misfits
+    }
+
+    fn misfit_of_guarantee(&self, shape: &Shape<'_>) -> Option<String> {
+        let name = self.row.name;
+        match &self.made.exact {
+            _ if shape.guarantee != Guarantee::ExactlyOnce => None,
+            Exact::None(why) => Some(format!("`{name}` cannot be exactly-once: {why}")),
+            Exact::Silent(_) if shape.is_read => Some(format!(
+                "with exactly-once `{name}` changes its key and emits nothing, and here its tuples are read"
+            )),
+            Exact::Keyed(_, field) if shape.tasks > 1 => {
+                let is_by = |grouping: &Grouping| matches!(grouping, Grouping::Fields(fields) if fields == std::slice::from_ref(field));
+                let (from, _) = shape.groupings.iter().find(|(_, grouping)| !is_by(grouping))?;
+                Some(format!(
+                    "with exactly-once each value of `{field}` belongs to one task of `{name}`: group what comes from `{from}` by FIELDS [{field}], or have one task"
+                ))
+            }
+            _ => None,
+        }
     }
 
     fn misfit_of(&self, stream: &Stream, inputs: &[(&str, &Stream)]) -> Option<String> {
@@ -153,6 +189,24 @@ impl Builtin {
     }
 }
 
+/// The server that components use which name none.
+///
+/// # Errors
+/// What `environment` says is no server that speaks the Redis protocol.
+pub fn default_target(environment: &dyn Fn(&str) -> Option<String>) -> Result<Target, String> {
+    asking::target_at(&environment(URL_VARIABLE).unwrap_or_else(|| URL_DEFAULT.to_owned()))
+}
+
+/// What does not fit between a program that is no component of this one and its place in a definition.
+#[must_use]
+pub fn misfit_of_program(plan: &Plan, id: ComponentId) -> Option<String> {
+    let is_spout = plan.component(id).kind == Kind::Spout;
+    (is_spout && plan.settings().guarantee == Guarantee::ExactlyOnce).then(|| {
+        "a spout that is a program cannot be exactly-once, as it has no positions: use `stream-spout`, or at-least-once"
+            .to_owned()
+    })
+}
+
 impl<'a> Shape<'a> {
     /// The place of the component `id` in `plan`.
     #[must_use]
@@ -162,7 +216,18 @@ impl<'a> Shape<'a> {
             let (from, stream) = plan.declaration(edge.stream);
             (plan.component(from).id.as_str(), stream)
         });
-        Self { kind: component.kind, inputs: inputs.collect(), outputs: &component.streams }
+        Self {
+            kind: component.kind,
+            inputs: inputs.collect(),
+            outputs: &component.streams,
+            tasks: plan.tasks(id).len() as u32,
+            groupings: plan
+                .edges_to(id)
+                .map(|edge| (plan.component(edge.from).id.as_str(), &edge.grouping))
+                .collect(),
+            is_read: plan.edges_from(id).next().is_some(),
+            guarantee: plan.settings().guarantee,
+        }
     }
 }
 
@@ -251,7 +316,15 @@ mod tests {
         let count = read("count --by word").expect("it is right");
         let input = Stream::default_with(&["wort", "n"]);
         let outputs = [Stream::default_with(&["word"]), Stream::default_with(&["a"]).named("late")];
-        let mut shape = Shape { kind: Kind::Bolt, inputs: vec![("split", &input)], outputs: &outputs };
+        let mut shape = Shape {
+            kind: Kind::Bolt,
+            inputs: vec![("split", &input)],
+            outputs: &outputs,
+            tasks: 1,
+            groupings: vec![("split", &Grouping::Shuffle)],
+            is_read: true,
+            guarantee: Guarantee::AtLeastOnce,
+        };
         assert_eq!(
             count.misfits(&shape),
             [
@@ -260,7 +333,35 @@ mod tests {
                 "`count` emits on the stream `default` alone, nothing on `late`",
             ]
         );
+        shape.guarantee = Guarantee::ExactlyOnce;
+        assert!(count.misfits(&shape)[1].ends_with("give `--prefix`"), "{:?}", count.misfits(&shape));
         shape.kind = Kind::Spout;
         assert_eq!(count.misfits(&shape), ["`count` is a bolt, and here is a spout"]);
+    }
+
+    #[test]
+    fn with_exactly_once_a_key_belongs_to_one_task() {
+        let (input, by_word) = (Stream::default_with(&["word"]), Grouping::Fields(vec!["word".to_owned()]));
+        let mut shape = Shape {
+            kind: Kind::Bolt,
+            inputs: vec![("split", &input)],
+            outputs: &[],
+            tasks: 2,
+            groupings: vec![("split", &Grouping::Shuffle)],
+            is_read: true,
+            guarantee: Guarantee::ExactlyOnce,
+        };
+        let misfits = |text: &str, shape: &Shape<'_>| read(text).expect("it is right").misfits(shape);
+        let count = "count --by word --prefix w:";
+        assert!(misfits(count, &shape)[0].contains("what comes from `split` by FIELDS [word]"));
+        shape.groupings = vec![("split", &by_word)];
+        assert!(misfits(count, &shape).is_empty());
+        let silent = misfits("top-k 5 --by word --prefix w:", &shape);
+        assert!(silent[0].contains("emits nothing, and here its tuples are read"), "{silent:?}");
+        shape.is_read = false;
+        assert!(misfits("top-k 5 --by word --prefix w:", &shape).is_empty());
+        assert!(
+            misfits("file-sink /tmp/x", &shape)[0].contains("`file-sink` cannot be exactly-once: a file")
+        );
     }
 }

@@ -1,12 +1,14 @@
 //! `count` and `sum`: a number for each value of a field, in memory or in a hash of the server.
 //!
 //! In memory numbers begin at 0 with each start of the task. In a hash they are kept, and any client reads them; a tuple that is tried again
-//! may count twice.
+//! may count twice, but with exactly-once.
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use resp::Value as Reply;
 use topology::builder::Factory;
+use topology::changes::StateKey;
 use topology::component::{Bolt, BoltOut, Fault, Outcome, Tuple};
 use topology::value::Value;
 use topology::values::Values;
@@ -15,7 +17,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::append_field;
 use crate::convert::{number, number_value, text_value};
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 
 /// What is added up for which values.
 #[derive(Clone, Debug)]
@@ -37,7 +39,7 @@ struct Memory {
 #[derive(Clone, Debug)]
 struct Hash {
     adding: Adding,
-    key: Vec<u8>,
+    key: Bytes,
 }
 
 impl Adding {
@@ -62,6 +64,25 @@ impl Bolt for Memory {
         let total = self.totals.entry(value.clone()).or_default();
         *total += added;
         out.emit(&[text_value(&value), number_value(*total)])?;
+        Ok(Outcome::Ack)
+    }
+}
+
+/// In a hash, as state of an exactly-once topology.
+#[derive(Clone, Debug)]
+struct Exactly(Hash);
+
+impl Bolt for Exactly {
+    fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        let Self(Hash { adding, key }) = self;
+        let (value, added) = adding.read(tuple)?;
+        let place = StateKey::of_field(key.clone(), value.clone());
+        let total = match out.get(&place)? {
+            Some(text) => std::str::from_utf8(&text)?.parse::<f64>()? + added,
+            None => added,
+        };
+        out.set(place, Some(total.to_string().into()))?;
+        out.emit(&[text_value(&value), number_value(total)])?;
         Ok(Outcome::Ack)
     }
 }
@@ -103,19 +124,23 @@ fn make(arguments: &Arguments, name: &str, field: Option<&str>) -> Result<Made, 
     let field = field.transpose()?.map(str::to_owned);
     let adding = Adding { by: by.to_owned(), field };
     let reads = std::iter::once(by.to_owned()).chain(adding.field.clone()).collect();
-    let factory = match arguments.text("--prefix") {
+    let (factory, exact) = match arguments.text("--prefix") {
         Some(prefix) => {
-            let (server, key) = (Server::read(arguments)?, format!("{prefix}{name}").into_bytes());
+            let (server, key) = (Server::read(arguments)?, Bytes::from(format!("{prefix}{name}")));
             let hash = Hash { adding, key };
-            Factory::bolt(move || Asking::new(hash.clone(), server.clone()))
+            let exactly = Exactly(hash.clone());
+            let exact = Exact::Keyed(Factory::bolt(move || exactly.clone()), by.to_owned());
+            (Factory::bolt(move || Asking::new(hash.clone(), server.clone())), exact)
         }
         None => {
             let keys_max = arguments.number("--keys-max").unwrap_or_default() as usize;
-            Factory::bolt(move || Memory { adding: adding.clone(), keys_max, totals: HashMap::new() })
+            let memory = move || Memory { adding: adding.clone(), keys_max, totals: HashMap::new() };
+            let exact = Exact::None("numbers in memory are not part of an epoch: give `--prefix`");
+            (Factory::bolt(memory), exact)
         }
     };
     let what = if name == "count" { "the value and its count" } else { "the value and its sum" };
-    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Values(2..=2, what) })
+    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Values(2..=2, what), exact })
 }
 
 pub(crate) const BY: Opt =
@@ -192,7 +217,7 @@ mod tests {
 
     #[test]
     fn hash_is_asked_and_its_answer_is_emitted() {
-        let mut hash = Hash { adding: adding(None), key: b"w:count".to_vec() };
+        let mut hash = Hash { adding: adding(None), key: "w:count".into() };
         let mut out = Requests::default();
         let mut kept =
             tuple(&["word"], &[Value::from("a")], |tuple| hash.request(tuple, &mut out)).expect("it fits");
@@ -207,5 +232,16 @@ mod tests {
         assert!(made(&COUNT, "").expect_err("refused").contains("`--by` is missing"));
         assert!(made(&SUM, "--by word").expect_err("refused").contains("`--field` is missing"));
         assert_eq!(made(&SUM, "--by word --field n").expect("right").reads, ["word", "n"]);
+    }
+
+    #[test]
+    fn with_exactly_once_a_number_is_state_of_the_bolt() {
+        let hash = Hash { adding: adding(Some("n")), key: "w:sum".into() };
+        let mut stand = Stand::bolt(Exactly(hash), &["word", "n"], &["word", "sum"]);
+        for added in [1.5, 2.5] {
+            stand.execute(&[Value::from("a"), Value::from(added)]);
+        }
+        assert_eq!(stand.record.emitted, [["a", "1.5"], ["a", "4"]]);
+        assert_eq!(stand.record.values[&StateKey::of_field("w:sum", "a")], "4");
     }
 }

@@ -11,7 +11,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::append_field;
 use crate::counting::BY;
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 
 /// Which tuples are the same.
 #[derive(Clone, Debug)]
@@ -53,7 +53,8 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let reads = vec![by.clone(), id.clone()];
     let dedupe = Dedupe { prefix, by, id, keep_ms: needed("--keep-ms")? };
     let factory = Factory::bolt(move || Asking::new(dedupe.clone(), server.clone()));
-    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::InputAnd(0, "what it reads") })
+    let exact = Exact::None("the keys of values end by time");
+    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::InputAnd(0, "what it reads"), exact })
 }
 
 /// Its row of the table.

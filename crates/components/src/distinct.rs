@@ -6,10 +6,10 @@ use topology::component::{Fault, Tuple};
 use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
-use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
+use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
 use crate::convert::{append_field, text_value};
 use crate::counting::{BY, total};
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 
 /// Which values are counted, and by what.
 #[derive(Clone, Debug)]
@@ -47,9 +47,11 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let (by, of, prefix) = (needed("--by")?, needed("--of")?, needed("--prefix")?.into_bytes());
     let reads = vec![by.clone(), of.clone()];
     let distinct = Distinct { prefix, by, of };
+    let writes = distinct.clone();
+    let exact = Exact::Silent(Factory::bolt(move || Writing::new(writes.clone())));
     let factory = Factory::bolt(move || Asking::new(distinct.clone(), server.clone()));
     let emits = Emits::Values(2..=2, "the value of `--by` and how many different ones there were");
-    Ok(Made { factory, reads, reach: Reach::Server, emits })
+    Ok(Made { factory, reads, reach: Reach::Server, emits, exact })
 }
 
 /// Its row of the table.

@@ -9,7 +9,7 @@ use topology::values::Values;
 use crate::arguments::{Arguments, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::text_value;
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 use crate::template::Template;
 
 /// A question: GET of a key, or HGET of a field.
@@ -51,7 +51,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let enrich = Enrich { key: words[0].clone(), field: words.get(1).cloned() };
     let factory = Factory::bolt(move || Asking::new(enrich.clone(), server.clone()));
     let emits = Emits::InputAnd(1, "what it reads and the value that was found");
-    Ok(Made { factory, reads, reach: Reach::Server, emits })
+    Ok(Made { factory, reads, reach: Reach::Server, emits, exact: Exact::Same })
 }
 
 /// Its row of the table.

@@ -18,7 +18,7 @@ use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Tuple, Waker};
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::convert::append_field;
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 use crate::template::Template;
 
 /// Which file, and what a line is.
@@ -185,7 +185,8 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let reads = line.iter().flat_map(Template::fields).cloned().collect();
     let settings = Settings { path: arguments.words()[0].clone(), line };
     let factory = Factory::bolt(move || FileSink::new(settings.clone()));
-    Ok(Made { factory, reads, reach: Reach::Machine, emits: Emits::Nothing })
+    let exact = Exact::None("a file is not part of an epoch");
+    Ok(Made { factory, reads, reach: Reach::Machine, emits: Emits::Nothing, exact })
 }
 
 const WAITING_BYTES_MAX: usize = 1 << 20;

@@ -1,6 +1,6 @@
 //! `file-spout`: the lines of a file. A task of `n` emits every `n`-th line.
 //!
-//! A new start begins with the first line again. A line that is too long is skipped, and told: it must not stop those behind it.
+//! A new start begins with the first line again; with exactly-once, behind what is durable. A line that is too long is skipped, and told: it must not stop those behind it.
 #![expect(clippy::disallowed_methods, reason = "a user's file, outside of the data that a simulation owns")]
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use topology::value::Value;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::convert::text_value;
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 
 /// Which file.
 #[derive(Clone, Debug)]
@@ -37,12 +37,25 @@ struct FileSpout {
     place: u64,
     step: u64,
     fields: usize,
+    /// Lines up to this one are not emitted.
+    after: Option<u64>,
 }
 
 impl FileSpout {
     fn new(settings: Settings) -> Self {
         let (file, line) = (None, Vec::new());
-        Self { settings, file, line, is_too_long: false, offset: 0, number: 0, place: 0, step: 1, fields: 1 }
+        Self {
+            settings,
+            file,
+            line,
+            is_too_long: false,
+            offset: 0,
+            number: 0,
+            place: 0,
+            step: 1,
+            fields: 1,
+            after: None,
+        }
     }
 
     /// Reads on; whether there is a line.
@@ -70,7 +83,7 @@ impl FileSpout {
         let (line, offset, number) = (std::mem::take(&mut self.line), self.offset, self.number);
         self.offset += line.len() as u64;
         self.number += 1;
-        if number % self.step != self.place {
+        if number % self.step != self.place || self.after.is_some_and(|after| offset <= after) {
             self.is_too_long = false;
             return Ok(());
         }
@@ -104,6 +117,12 @@ impl Spout for FileSpout {
         Ok(())
     }
 
+    /// Lines before are read again, as their number says whose they are.
+    fn seek(&mut self, after: Option<Position>) -> Result<(), Fault> {
+        self.after = after.map(|Position(offset)| u64::try_from(offset)).transpose()?;
+        Ok(())
+    }
+
     fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
         for _ in 0..out.room().max(1) {
             if !self.read()? {
@@ -123,7 +142,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     };
     let factory = Factory::spout(move || FileSpout::new(settings.clone()));
     let emits = Emits::Values(1..=2, "where the line begins and the line, or the line alone");
-    Ok(Made { factory, reads: Vec::new(), reach: Reach::Machine, emits })
+    Ok(Made { factory, reads: Vec::new(), reach: Reach::Machine, emits, exact: Exact::Same })
 }
 
 /// How long a file is left alone that has nothing new.

@@ -1,6 +1,6 @@
 //! `generator`: numbered tuples with a text of random letters; equal options give equal tuples.
 //!
-//! A task of `n` emits every `n`-th number, so all tasks together emit each number once. A new start begins at 0 again.
+//! A task of `n` emits every `n`-th number, so all tasks together emit each number once. A new start begins at 0 again; with exactly-once, behind what is durable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use topology::tracker::Position;
 use topology::value::Value;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 
 /// What it generates.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,8 @@ struct Generator {
     settings: Settings,
     clock: Arc<dyn Clock>,
     start: Nanos,
+    /// The first number since the start.
+    first: u64,
     /// The next number, and the step to the one after it.
     next: u64,
     step: u64,
@@ -43,13 +45,13 @@ struct Generator {
 impl Generator {
     fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
         let start = clock.now();
-        Self { settings, clock, start, next: 0, step: 1, fields: 2, text: String::new() }
+        Self { settings, clock, start, first: 0, next: 0, step: 1, fields: 2, text: String::new() }
     }
 
     /// When the next tuple is due, from the start on.
     fn due(&self) -> Duration {
         let Some(rate) = self.settings.rate else { return Duration::ZERO };
-        Duration::from_nanos((u128::from(self.next) * 1_000_000_000 / u128::from(rate)) as u64)
+        Duration::from_nanos((u128::from(self.next - self.first) * 1_000_000_000 / u128::from(rate)) as u64)
     }
 
     fn fill_text(&mut self) {
@@ -73,6 +75,15 @@ impl Spout for Generator {
         let streams = &context.plan().component(context.component()).streams;
         self.fields = streams.first().map_or(2, |stream| stream.fields.len());
         self.start = self.clock.now();
+        Ok(())
+    }
+
+    fn seek(&mut self, after: Option<Position>) -> Result<(), Fault> {
+        if let Some(Position(after)) = after {
+            self.next = u64::try_from(after)? + self.step;
+            // a task's first number is less than the step
+            self.first = self.next - self.next % self.step;
+        }
         Ok(())
     }
 
@@ -115,6 +126,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
         reads: Vec::new(),
         reach: Reach::Server,
         emits: Emits::Values(1..=2, "a number and a text, or the text alone"),
+        exact: Exact::Same,
     })
 }
 

@@ -34,7 +34,7 @@ use topology::value::Value;
 use url::Url;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 use crate::template::Template;
 use caller::{Call, Caller};
 
@@ -217,7 +217,13 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let fields = [&settings.target.path, &settings.key].into_iter().chain(&settings.body);
     let reads = fields.flat_map(Template::fields).cloned().collect();
     let factory = Factory::bolt(move || HttpSink::new(settings.clone()));
-    Ok(Made { factory, reads, reach: Reach::Network, emits: Emits::Nothing })
+    Ok(Made {
+        factory,
+        reads,
+        reach: Reach::Network,
+        emits: Emits::Nothing,
+        exact: Exact::None("a web server is not part of an epoch"),
+    })
 }
 
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

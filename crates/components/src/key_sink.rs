@@ -7,8 +7,8 @@ use topology::nearest::nearest;
 use topology::values::Values;
 
 use crate::arguments::{Arguments, Signature, hint};
-use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
-use crate::row::{Emits, Made, Reach, Row};
+use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 use crate::template::Template;
 
 /// The words of a command.
@@ -57,8 +57,10 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     reads.sort();
     reads.dedup();
     let sink = KeySink { words: templates };
+    let writes = sink.clone();
+    let exact = Exact::Other(Factory::bolt(move || Writing::new(writes.clone())));
     let factory = Factory::bolt(move || Asking::new(sink.clone(), server.clone()));
-    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Nothing })
+    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Nothing, exact })
 }
 
 /// Commands, what they take, and how many words that is.

@@ -48,5 +48,5 @@ mod testing;
 mod top;
 mod window;
 
-pub use catalog::{Builtin, Shape};
+pub use catalog::{Builtin, Shape, default_target, misfit_of_program};
 pub use row::Row;

@@ -17,7 +17,7 @@ use topology::definition::DEFAULT_STREAM;
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::convert::append_field;
 use crate::counting::KEYS_MAX;
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 
 /// The rate, and for which values.
 #[derive(Clone, Debug)]
@@ -77,7 +77,13 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
         clock: Arc::new(SystemClock),
         due: HashMap::new(),
     });
-    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::InputAnd(0, "what it reads") })
+    Ok(Made {
+        factory,
+        reads,
+        reach: Reach::Server,
+        emits: Emits::InputAnd(0, "what it reads"),
+        exact: Exact::Same,
+    })
 }
 
 const RATE_MAX: u32 = 1_000_000;

@@ -26,6 +26,22 @@ pub(crate) struct Made {
     pub(crate) reads: Vec<String>,
     pub(crate) reach: Reach,
     pub(crate) emits: Emits,
+    pub(crate) exact: Exact,
+}
+
+/// What does a component's work with exactly-once.
+#[derive(Clone, Debug)]
+pub(crate) enum Exact {
+    /// The same component.
+    Same,
+    /// Another one.
+    Other(Factory),
+    /// Another one, which keeps state by the values of this field.
+    Keyed(Factory, String),
+    /// Another one, which emits nothing.
+    Silent(Factory),
+    /// Nothing, and why.
+    None(&'static str),
 }
 
 /// What a component uses beside its tuples.

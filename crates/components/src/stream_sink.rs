@@ -6,9 +6,9 @@ use topology::component::{Fault, Tuple};
 use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
-use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
+use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
 use crate::convert::append_field;
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 use crate::template::Template;
 
 /// An entry for each tuple.
@@ -68,8 +68,10 @@ fn make_stream(arguments: &Arguments) -> Result<Made, String> {
     let fields = arguments.text("--fields").map(|_| arguments.names("--fields"));
     let reads = key.fields().cloned().chain(fields.clone().unwrap_or_default()).collect();
     let sink = StreamSink { key, fields, max: arguments.number("--maxlen") };
+    let writes = sink.clone();
+    let exact = Exact::Other(Factory::bolt(move || Writing::new(writes.clone())));
     let factory = Factory::bolt(move || Asking::new(sink.clone(), server.clone()));
-    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Nothing })
+    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Nothing, exact })
 }
 
 fn make_publish(arguments: &Arguments) -> Result<Made, String> {
@@ -77,8 +79,10 @@ fn make_publish(arguments: &Arguments) -> Result<Made, String> {
     let (channel, message) = (Template::read(&words[0])?, Template::read(&words[1])?);
     let reads = channel.fields().chain(message.fields()).cloned().collect();
     let sink = Publish { channel, message };
+    let writes = sink.clone();
+    let exact = Exact::Other(Factory::bolt(move || Writing::new(writes.clone())));
     let factory = Factory::bolt(move || Asking::new(sink.clone(), server.clone()));
-    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Nothing })
+    Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Nothing, exact })
 }
 
 /// The row of `stream-sink`.
@@ -119,7 +123,7 @@ pub(crate) const PUBLISH: Row = Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::tuple;
+    use crate::testing::{Stand, tuple};
     use topology::value::Value;
 
     fn asked(ask: &mut impl Ask) -> String {
@@ -143,5 +147,17 @@ mod tests {
         assert_eq!(asked(&mut sink), "XADD out:a * n 7");
         let message = Template::read("{n}!").expect("right");
         assert_eq!(asked(&mut Publish { channel: key, message }), "PUBLISH out:a 7!");
+    }
+
+    #[test]
+    fn with_exactly_once_the_entry_is_part_of_the_epoch() {
+        let key = Template::read("out:{word}").expect("right");
+        let sink = Writing::new(StreamSink { key, fields: None, max: None });
+        let mut stand = Stand::bolt(sink, &["word", "n"], &[]);
+        stand.execute(&[Value::from("a"), Value::from(7)]);
+        assert_eq!(
+            (&stand.record.commands[..], &stand.record.acked[..]),
+            (&["XADD out:a * word a n 7".to_owned()][..], &[1][..])
+        );
     }
 }

@@ -13,8 +13,11 @@
 //! The consumer's name is the component's with its task's place: a task that starts again reads what it had before. What a consumer had that
 //! is not there any more is claimed after `--claim-after-ms`, at the start and each time that has passed.
 //!
+//! With exactly-once it is another spout ([`by_position`]), which has no group.
+//!
 //! A tuple that is given up stays pending in the group, or goes to the stream of `--dead-letter` and is acknowledged then.
 
+mod by_position;
 mod entries;
 mod reading;
 mod settling;
@@ -32,7 +35,8 @@ use topology::tracker::{DeadLetter, Position};
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, URL_OPTION};
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
+use by_position::PositionSpout;
 use entries::{Entry, Wanted};
 use reading::{Found, Reading};
 use settling::{Letters, Settling};
@@ -70,6 +74,20 @@ struct StreamSpout {
     /// Entries that wait, are out, or are not yet acknowledged to the server.
     known: HashSet<u128>,
     events: VecDeque<Event>,
+}
+
+impl Settings {
+    /// What of an entry becomes the fields that the component declares.
+    fn wanted(&self, context: &Context<'_>) -> Vec<Wanted> {
+        let streams = &context.plan().component(context.component()).streams;
+        let declared: &[String] = streams.first().map_or(&[], |stream| &stream.fields);
+        let chosen = |place| self.fields.as_ref().and_then(|fields| fields.get(place));
+        declared
+            .iter()
+            .enumerate()
+            .map(|(place, name)| Wanted::named(chosen(place).unwrap_or(name)))
+            .collect()
+    }
 }
 
 impl StreamSpout {
@@ -167,16 +185,7 @@ impl Spout for StreamSpout {
         let group = group.as_deref().unwrap_or(&context.plan().topology().name);
         let consumer = format!("{}-{}", context.id(), context.place());
         self.reading = Reading::new(key, group, &consumer, from, *count, *claim_after);
-        let streams = &context.plan().component(context.component()).streams;
-        let declared: &[String] = streams.first().map_or(&[], |stream| &stream.fields);
-        self.wanted = declared
-            .iter()
-            .enumerate()
-            .map(|(place, name)| {
-                let chosen = self.settings.fields.as_ref().and_then(|fields| fields.get(place));
-                Wanted::named(chosen.unwrap_or(name))
-            })
-            .collect();
+        self.wanted = self.settings.wanted(context);
         self.settling = Settling::new(key, group, letters.clone());
         let link = |what: &str| {
             let waker = context.waker();
@@ -229,9 +238,11 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
         claim_after: Duration::from_millis(arguments.number("--claim-after-ms").unwrap_or_default()),
         letters,
     };
+    let exactly = settings.clone();
+    let exact = Exact::Other(Factory::spout(move || PositionSpout::new(exactly.clone())));
     let factory = Factory::spout(move || StreamSpout::new(settings.clone(), Arc::new(SystemClock)));
     let emits = Emits::Values(counts, "the fields that `--fields` names");
-    Ok(Made { factory, reads: Vec::new(), reach: Reach::Server, emits })
+    Ok(Made { factory, reads: Vec::new(), reach: Reach::Server, emits, exact })
 }
 
 /// Pause after an error of the server's.

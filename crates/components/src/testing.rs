@@ -1,14 +1,17 @@
 //! What tests run components on: a definition of a component with a neighbour, and what it has said.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use bytes::Bytes;
 use topology::Plan;
 use topology::anchor::Nack;
 use topology::bolt::TupleId;
+use topology::changes::{Command, StateKey};
 use topology::component::{
-    Bolt, BoltOut, BoltSink, Context, Fault, Next, Outcome, Spout, SpoutOut, SpoutSink, Tuple, Waker,
+    Bolt, BoltOut, BoltSink, Context, Fault, Known, Next, Outcome, Spout, SpoutOut, SpoutSink, StateSink,
+    Tuple, Waker,
 };
 use topology::definition::{Component, Grouping, Settings, Stream, Subscription, Topology};
 use topology::ids::{ComponentId, StreamId, TaskId};
@@ -38,6 +41,9 @@ pub(crate) struct Record {
     pub(crate) emitted: Vec<Vec<String>>,
     pub(crate) acked: Vec<u64>,
     pub(crate) failed: Vec<(u64, String)>,
+    /// Its state, as exactly-once has it.
+    pub(crate) values: HashMap<StateKey, Bytes>,
+    pub(crate) commands: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -147,6 +153,28 @@ impl BoltSink for Record {
 
     fn extend(&mut self, _: TupleId) -> Result<(), Misuse> {
         Ok(())
+    }
+
+    fn state(&mut self) -> Option<&mut dyn StateSink> {
+        Some(self)
+    }
+}
+
+impl StateSink for Record {
+    fn get(&mut self, key: &StateKey) -> Known {
+        Known::Value(self.values.get(key).cloned())
+    }
+
+    fn set(&mut self, key: StateKey, value: Option<Bytes>) {
+        match value {
+            Some(value) => self.values.insert(key, value),
+            None => self.values.remove(&key),
+        };
+    }
+
+    fn command(&mut self, command: Command) {
+        let words = command.iter().map(|word| String::from_utf8_lossy(word));
+        self.commands.push(words.collect::<Vec<_>>().join(" "));
     }
 }
 

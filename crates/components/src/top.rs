@@ -9,10 +9,10 @@ use topology::value::Value;
 use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
-use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
+use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
 use crate::convert::{append_field, number, text_value};
 use crate::counting::{BY, total};
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 
 /// What is ranked.
 #[derive(Clone, Debug)]
@@ -79,12 +79,15 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let field = arguments.text("--field").map(str::to_owned);
     let reads = std::iter::once(by.clone()).chain(field.clone()).collect();
     let top = Top { key, by, field, k, drops: format!("-{}", keep + 1) };
+    let writes = top.clone();
+    let exact = Exact::Silent(Factory::bolt(move || Writing::new(writes.clone())));
     let factory = Factory::bolt(move || Asking::new(top.clone(), server.clone()));
     Ok(Made {
         factory,
         reads,
         reach: Reach::Server,
         emits: Emits::Values(3..=3, "the place, the value and its number"),
+        exact,
     })
 }
 

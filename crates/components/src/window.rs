@@ -13,7 +13,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::{append_field, number, text_value};
 use crate::counting::{BY, total};
-use crate::row::{Emits, Made, Reach, Row};
+use crate::row::{Emits, Exact, Made, Reach, Row};
 
 /// What is added up, and for which windows.
 #[derive(Clone, Debug)]
@@ -106,7 +106,8 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let window = Window { prefix, by, field, time, size_ms, slide_ms, keep_ms };
     let factory = Factory::bolt(move || Asking::new(window.clone(), server.clone()));
     let emits = Emits::Values(3..=3, "the window's start in milliseconds, the value and its number");
-    Ok(Made { factory, reads, reach: Reach::Server, emits })
+    let exact = Exact::None("its windows end by time");
+    Ok(Made { factory, reads, reach: Reach::Server, emits, exact })
 }
 
 /// The year 10,000: sums of times do not overflow.

@@ -46,11 +46,11 @@ struct Place {
 }
 
 impl Place {
-    fn new() -> Self {
+    fn new(definition: &str) -> Self {
         let dir = tempfile::tempdir().expect("a folder for the test");
         let server = Server::start(&dir.path().join("data"), &[]);
         let port = server.port;
-        std::fs::write(dir.path().join("x.yaml"), DEFINITION).expect("it is written");
+        std::fs::write(dir.path().join("x.yaml"), definition).expect("it is written");
         Self { dir, server: Some(server), port }
     }
 
@@ -83,8 +83,12 @@ impl Place {
     }
 
     fn wait_for(&self, seen: u64) {
+        self.wait_for_number(&["HLEN", "seen"], seen);
+    }
+
+    fn wait_for_number(&self, command: &[&str], seen: u64) {
         let log = || std::fs::read_to_string(self.log()).unwrap_or_default();
-        let is_seen = || self.number(&["HLEN", "seen"]) >= seen;
+        let is_seen = || self.number(command) >= seen;
         eventually(&format!("{seen} entries are seen; the log: {}", log()), is_seen);
     }
 
@@ -138,7 +142,7 @@ fn fill(port: u16) {
 
 #[test]
 fn no_entry_is_lost_when_server_and_runner_are_killed() {
-    let mut place = Place::new();
+    let mut place = Place::new(DEFINITION);
     fill(place.port);
     let mut run = place.run();
     place.wait_for(ENTRIES / 10);
@@ -172,4 +176,58 @@ fn no_entry_is_lost_when_server_and_runner_are_killed() {
     }
     // What was out at each of the two ends, and a few attempts of it while the server was away.
     assert!(extra <= 500, "{extra} counted twice");
+}
+
+const EXACTLY: &str = "\
+name: exactly
+config: {evenkeel.guarantee: exactly-once, topology.max.spout.pending: 20, topology.message.timeout.secs: 5}
+spouts:
+- id: source
+  className: org.apache.storm.flux.wrappers.spouts.FluxShellSpout
+  constructorArgs: [[evenkeel, component, stream-spout, orders], [id, word]]
+  parallelism: 2
+bolts:
+- id: count
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, count, --by, word, --prefix, \"orders:\"], [word, count]]
+  parallelism: 3
+- id: latest
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, key-sink, HSET, latest, \"{word}\", \"{count}\"], [nothing]]
+- id: seen
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, stream-sink, seen], [nothing]]
+  parallelism: 2
+streams:
+- {from: source, to: count, grouping: {type: FIELDS, args: [word]}}
+- {from: count, to: latest, grouping: {type: FIELDS, args: [word]}}
+- {from: source, to: seen, grouping: {type: SHUFFLE}}
+";
+
+#[test]
+fn counts_equal_with_exactly_once_when_server_and_runner_are_killed() {
+    let mut place = Place::new(EXACTLY);
+    fill(place.port);
+    let mut run = place.run();
+    for part in 1..=6 {
+        place.wait_for_number(&["XLEN", "seen"], part * ENTRIES / 8);
+        if part % 2 == 0 {
+            place.crash();
+        } else {
+            run.kill().expect("it runs");
+            run.wait().expect("it ends");
+            run = place.run();
+        }
+        assert!(place.number(&["XLEN", "seen"]) < ENTRIES, "it was killed in the middle");
+    }
+    place.wait_for_number(&["XLEN", "seen"], ENTRIES);
+    run.kill().expect("it runs");
+    run.wait().expect("it ends");
+    assert_eq!(place.number(&["XLEN", "seen"]), ENTRIES, "each entry once");
+    let (counts, latest) = (place.hash("orders:count"), place.hash("latest"));
+    for rest in 0..WORDS {
+        let due = (1..=ENTRIES).filter(|number| number % WORDS == rest).count().to_string();
+        let word = word(rest);
+        assert_eq!((&counts[&word], &latest[&word]), (&due, &due), "{word}");
+    }
 }

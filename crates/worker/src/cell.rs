@@ -4,9 +4,11 @@
 //! outbox afterwards. A turn that ends early says that there is more.
 
 mod bolt;
+mod exact;
 mod pace;
 mod seat;
 mod spout;
+mod state;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +18,10 @@ use topology::Plan;
 use topology::component::{Context, Waker};
 use topology::ids::{ComponentId, TaskId};
 use topology::message::Envelope;
+use topology::parcel::Epoch;
 
 pub(crate) use bolt::BoltCell;
+pub(crate) use exact::Exact;
 pub(crate) use spout::SpoutCell;
 
 use crate::mailbox::Mailbox;
@@ -82,6 +86,21 @@ impl Cell {
         }
     }
 
+    /// An epoch ends: of spouts here, of bolts when it has come to them from all sides.
+    pub(crate) fn pass_barrier(&mut self, now: Nanos, epoch: Epoch) {
+        if let Self::Spout(cell) = self {
+            cell.pass_barrier(now, epoch);
+        }
+    }
+
+    /// The store has what was done in an epoch.
+    pub(crate) fn on_durable(&mut self, now: Nanos, epoch: Epoch) {
+        match self {
+            Self::Spout(cell) => cell.on_durable(now, epoch),
+            Self::Bolt(cell) => cell.on_durable(epoch),
+        }
+    }
+
     /// `to` is about to move: what waits for it is sent, then nothing until [`Cell::resume`].
     pub(crate) fn hold(&mut self, to: TaskId) {
         match self {
@@ -127,7 +146,7 @@ impl Cell {
     pub(crate) fn is_idle(&self) -> bool {
         match self {
             Self::Spout(cell) => cell.task.is_idle() && cell.has_emitted_all(),
-            Self::Bolt(cell) => cell.task.is_idle(),
+            Self::Bolt(cell) => cell.task.is_idle() && !cell.task.is_dirty(),
         }
     }
 

@@ -15,11 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, Nanos};
-use topology::ids::WorkerId;
+use connection::Target;
+use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
 
-use crate::cell::Cell;
+use crate::cell::{Cell, Common, Exact};
+use crate::epochs::{Beginning, Desk, Word};
 use crate::mailbox::{Letters, Mailbox, Order};
+use crate::maker::Maker;
 use crate::part::{Move, Moves};
 use crate::post::{Directory, Place, Post};
 use crate::quiet::{Counts, Quiet};
@@ -47,6 +50,18 @@ pub(crate) struct Executor {
     published: Nanos,
     is_draining: bool,
     is_stopped: bool,
+    is_active: bool,
+    /// With exactly-once: what its tasks are made anew with.
+    remaking: Option<Remaking>,
+    generation: u32,
+}
+
+/// What the tasks of a thread are made anew with.
+#[derive(Clone, Debug)]
+pub(crate) struct Remaking {
+    pub(crate) maker: Arc<Maker>,
+    pub(crate) target: Target,
+    pub(crate) desk: Arc<Desk>,
 }
 
 /// A cell and what is known of it.
@@ -72,6 +87,7 @@ impl Executor {
         directory: Arc<Directory>,
         (quiet, moves): (Arc<Quiet>, Moves),
         cells: Vec<(Cell, bool)>,
+        remaking: Option<Remaking>,
     ) -> Self {
         Self {
             thread,
@@ -93,6 +109,9 @@ impl Executor {
             taken: 0,
             is_draining: false,
             is_stopped: false,
+            is_active: true,
+            remaking,
+            generation: 0,
         }
     }
 
@@ -140,9 +159,12 @@ impl Executor {
 
     fn on_order(&mut self, now: Nanos, order: Order) {
         match order {
-            Order::Active(is_active) => self.each(|slot| slot.set_active(is_active)),
+            Order::Active(is_active) => {
+                self.is_active = is_active;
+                self.each(|slot| slot.set_active(is_active));
+            }
             Order::Drain => {
-                self.is_draining = true;
+                (self.is_draining, self.is_active) = (true, false);
                 self.each(|slot| slot.set_active(false));
             }
             Order::Stop => {
@@ -160,7 +182,48 @@ impl Executor {
             }),
             Order::Connected(worker) => self.on_connected(now, worker),
             Order::Adopt(cell) => self.adopt(*cell),
+            Order::Prepare(beginning) => self.prepare(now, &beginning),
+            Order::Go(generation) if generation == self.generation => {
+                self.each(|slot| slot.is_paused = false);
+            }
+            Order::Barrier(generation, epoch) if generation == self.generation => {
+                self.each(|slot| slot.cell.pass_barrier(now, epoch));
+            }
+            Order::Durable(generation, epoch) if generation == self.generation => {
+                self.each(|slot| slot.cell.on_durable(now, epoch));
+            }
+            Order::Go(_) | Order::Barrier(..) | Order::Durable(..) => {}
         }
+    }
+
+    /// Makes all tasks anew, with what the store has of them.
+    fn prepare(&mut self, now: Nanos, beginning: &Beginning) {
+        let Some(Remaking { maker, target, desk }) = self.remaking.clone() else { return };
+        let Beginning { generation, positions, poison } = beginning;
+        self.each(|slot| {
+            slot.cell.close();
+            slot.cell.publish();
+        });
+        for slot in self.cells.drain(..).flatten() {
+            self.board.retire(slot.cell.task());
+        }
+        self.timers.clear();
+        for task in (0..maker.plan().tasks_count()).map(TaskId) {
+            if !matches!(self.directory.place(task), Place::Here { thread, .. } if thread == self.thread) {
+                continue;
+            }
+            let (plan, clock) = (Arc::clone(maker.plan()), Arc::clone(&self.clock));
+            let common = Common::new(plan, clock, task, Arc::clone(&self.board), Arc::clone(&self.mailbox));
+            let last = positions.get(&task).copied();
+            let exact = Exact::new(target.clone(), Arc::clone(&desk), task, *generation, last);
+            let poison = poison.get(&task).cloned().unwrap_or_default();
+            let mut cell = maker.cell(now, common, *generation, &self.directory, Some((exact, poison)));
+            cell.set_active(self.is_active);
+            self.cells.push(Some(Slot { is_paused: true, ..Slot::new(cell) }));
+        }
+        self.ready = (0..self.cells.len()).collect();
+        self.generation = *generation;
+        desk.tell(Word::Ready { thread: self.thread, generation: *generation });
     }
 
     /// Does something with all cells, which have a turn afterwards.

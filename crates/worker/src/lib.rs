@@ -10,7 +10,8 @@
 //! |---|---|
 //! | [`running`] | start, activate, deactivate, kill with a wait, counters |
 //! | `executor` | one thread: letters, timers, turns of its tasks, parking |
-//! | `cell` | one task with its component: a turn; panics and pauses before a restart |
+//! | `cell` | one task with its component: a turn; panics and pauses before a restart; state of bolts |
+//! | `epochs` | exactly-once: the coordinator's thread, and what the server keeps of epochs |
 //! | [`part`], `maker` | which tasks are this worker's; how they are made |
 //! | `mailbox`, `post` | what threads send each other |
 //! | [`links`], [`carrier`], `inbox` | what workers send each other |
@@ -26,11 +27,12 @@
 //! **Bounds.** A mailbox has what credits allow: `channel_bytes_max` for each channel, a few credits beside it, and one report for each root of what was
 //! finished, of which there are at most `max_spout_pending` a spout task. A waker that is called often is one letter.
 //!
-//! Out of scope: which worker has which task (`supervisor`), exactly-once, which needs a store.
+//! Out of scope: which worker has which task (`supervisor`).
 //! Source: docs/adr/0035-topologies-in-one-process.md.
 
 pub mod carrier;
 mod cell;
+mod epochs;
 mod executor;
 mod inbox;
 pub mod links;

@@ -2,13 +2,15 @@
 //!
 //! Senders lock it for as long as it takes to append, and ring only if the owner waits. Bounds: see the crate.
 
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
+use topology::parcel::Epoch;
 
 use crate::cell::Cell;
+use crate::epochs::Beginning;
 use crate::sync::{lock, wait};
 
 /// The mailbox of a thread.
@@ -52,6 +54,14 @@ pub(crate) enum Order {
     Connected(WorkerId),
     /// A task that has moved is this thread's from now on.
     Adopt(Box<Cell>),
+    /// With exactly-once: all tasks are made anew and do nothing.
+    Prepare(Arc<Beginning>),
+    /// Tasks of this generation work.
+    Go(u32),
+    /// Spouts of this generation end an epoch.
+    Barrier(u32, Epoch),
+    /// The store has what tasks of this generation did in an epoch.
+    Durable(u32, Epoch),
 }
 
 impl Mailbox {

@@ -14,7 +14,7 @@ use topology::ranges::Ranges;
 use topology::spout::{Poison, SpoutTask};
 use topology::{Plan, Wiring};
 
-use crate::cell::{BoltCell, Cell, Common, SpoutCell};
+use crate::cell::{BoltCell, Cell, Common, Exact, SpoutCell};
 use crate::part::Part;
 use crate::post::{Directory, Place};
 use crate::sync::lock;
@@ -58,8 +58,20 @@ impl Maker {
         lock(&self.held).contains(&task)
     }
 
-    /// A start of a task.
-    pub(crate) fn cell(&self, now: Nanos, common: Common, start: u32, directory: &Directory) -> Cell {
+    /// The definition.
+    pub(crate) fn plan(&self) -> &Arc<Plan> {
+        self.program.plan()
+    }
+
+    /// A start of a task; with exactly-once its part in epochs, and what a spout is to skip.
+    pub(crate) fn cell(
+        &self,
+        now: Nanos,
+        common: Common,
+        start: u32,
+        directory: &Directory,
+        exact: Option<(Exact, Poison)>,
+    ) -> Cell {
         let (task, factory) = (common.task, self.program.factory(common.component).clone());
         let wiring = Wiring {
             plan: self.program.plan(),
@@ -71,14 +83,16 @@ impl Maker {
             start,
         };
         let checked = "the program has all groupings";
+        let (exact, poison) =
+            exact.map_or_else(|| (None, Poison::new()), |(exact, poison)| (Some(exact), poison));
         let mut cell = match factory {
             Factory::Spout(_) => {
-                let task = SpoutTask::new(task, &wiring, Poison::new()).expect(checked);
-                Cell::Spout(Box::new(SpoutCell::new(common, task, factory)))
+                let task = SpoutTask::new(task, &wiring, poison).expect(checked);
+                Cell::Spout(Box::new(SpoutCell::new(common, task, factory, exact)))
             }
             Factory::Bolt(_) => {
                 let task = BoltTask::new(now, task, &wiring, false).expect(checked);
-                Cell::Bolt(Box::new(BoltCell::new(common, task, factory)))
+                Cell::Bolt(Box::new(BoltCell::new(common, task, factory, exact)))
             }
         };
         lock(&self.held).iter().for_each(|held| cell.hold(*held));

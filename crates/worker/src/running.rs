@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::{Clock, Nanos, SystemClock};
+use connection::Target;
 use topology::Plan;
 use topology::builder::Program;
 use topology::definition::Guarantee;
@@ -22,7 +23,8 @@ use topology::ids::{ExecutorId, TaskId, WorkerId};
 use topology::lifecycle::{Lifecycle, State};
 
 use crate::cell::{Cell, Common};
-use crate::executor::Executor;
+use crate::epochs::{Coordinator, Desk};
+use crate::executor::{Executor, Remaking};
 use crate::inbox::Inbox;
 use crate::mailbox::Order;
 use crate::maker::{self, Maker};
@@ -39,16 +41,22 @@ pub struct Options {
     pub threads: usize,
     /// What tells the time.
     pub clock: Arc<dyn Clock>,
+    /// The server that keeps epochs and state, which exactly-once needs.
+    pub store: Option<Target>,
 }
 
 /// Why a topology was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A store would have to keep its epochs.
-    #[error(
-        "exactly-once needs a store for its epochs, which a topology in one process does not have: use at-least-once"
-    )]
-    ExactlyOnce,
+    /// A store has to keep its epochs.
+    #[error("exactly-once needs a server that keeps its epochs (Options::store), and none is given")]
+    NoStore,
+    /// Epochs are of one process.
+    #[error("exactly-once runs in one worker: set topology.workers to 1, or use at-least-once")]
+    ExactlyOnceInParts,
+    /// The connection to the store could not be started.
+    #[error("the thread for epochs could not be started")]
+    Epochs(#[source] std::io::Error),
     /// The system has no more threads.
     #[error("thread {thread} could not be started")]
     Thread {
@@ -68,11 +76,13 @@ pub struct Running {
     board: Arc<Board>,
     directory: Arc<Directory>,
     quiet: Arc<Quiet>,
-    maker: Maker,
+    maker: Arc<Maker>,
     moves: Moves,
     lifecycle: Mutex<Lifecycle>,
     exits: Arc<Exits>,
     threads: Vec<JoinHandle<()>>,
+    /// With exactly-once: the coordinator of epochs.
+    epochs: Option<(Arc<Desk>, JoinHandle<()>)>,
 }
 
 /// How a topology has ended.
@@ -95,7 +105,7 @@ struct Exits {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { threads: 0, clock: Arc::new(SystemClock) }
+        Self { threads: 0, clock: Arc::new(SystemClock), store: None }
     }
 }
 
@@ -117,7 +127,7 @@ impl Running {
     /// Starts a topology, all of it. It is active.
     ///
     /// # Errors
-    /// Its guarantee is exactly-once, or the system has no more threads.
+    /// Its guarantee is exactly-once and there is no store, or the system has no more threads.
     pub fn start(program: &Program, options: &Options) -> Result<Self, StartError> {
         Self::start_part(program, options, &Part::all(program.plan()))
     }
@@ -131,9 +141,14 @@ impl Running {
     /// If the part is of another topology.
     pub fn start_part(program: &Program, options: &Options, part: &Part) -> Result<Self, StartError> {
         let plan = Arc::clone(program.plan());
-        if plan.settings().guarantee == Guarantee::ExactlyOnce {
-            return Err(StartError::ExactlyOnce);
-        }
+        let store = match (plan.settings().guarantee, &options.store) {
+            (Guarantee::ExactlyOnce, None) => return Err(StartError::NoStore),
+            (Guarantee::ExactlyOnce, Some(_)) if part.places.iter().any(|worker| *worker != part.worker) => {
+                return Err(StartError::ExactlyOnceInParts);
+            }
+            (Guarantee::ExactlyOnce, store) => store.clone(),
+            _ => None,
+        };
         assert_eq!(part.places.len(), plan.tasks_count() as usize, "each task has a place");
         let threads = options.threads(&plan);
         let places = maker::places(&plan, threads, part);
@@ -143,19 +158,33 @@ impl Running {
             board: Arc::new(Board::new(&plan, threads)),
             directory: Arc::new(Directory::new(&places, threads, Arc::clone(&part.links))),
             quiet: Arc::new(Quiet::new(threads)),
-            maker: Maker::new(program, part),
+            maker: Arc::new(Maker::new(program, part)),
             moves: Arc::clone(&part.moves),
             lifecycle: Mutex::new(Lifecycle::new()),
             exits: Arc::new(Exits { has_ended: Mutex::new(vec![false; threads]), bell: Condvar::new() }),
             threads: Vec::new(),
+            epochs: None,
             plan,
         };
-        for (thread, cells) in running.cells(part.start).into_iter().enumerate() {
-            let handle =
-                running.spawn(thread, cells).map_err(|source| StartError::Thread { thread, source })?;
-            running.threads.push(handle);
+        let remaking = store.map(|target| running.start_epochs(target)).transpose()?;
+        // With exactly-once tasks are made when the store has said where they begin.
+        let start = remaking.is_none().then_some(part.start);
+        for (thread, cells) in running.cells(start).into_iter().enumerate() {
+            let handle = running.spawn(thread, cells, remaking.clone());
+            running.threads.push(handle.map_err(|source| StartError::Thread { thread, source })?);
         }
         Ok(running)
+    }
+
+    /// Starts the coordinator of epochs; what the tasks of threads are made with.
+    fn start_epochs(&mut self, target: Target) -> Result<Remaking, StartError> {
+        let mailboxes = self.directory.mailboxes.clone();
+        let coordinator = Coordinator::new(&self.plan, &self.clock, &self.board, mailboxes, &target);
+        let (coordinator, desk) = coordinator.map_err(StartError::Epochs)?;
+        let builder = std::thread::Builder::new().name("epochs".to_owned());
+        let handle = builder.spawn(move || coordinator.run()).map_err(StartError::Epochs)?;
+        self.epochs = Some((Arc::clone(&desk), handle));
+        Ok(Remaking { maker: Arc::clone(&self.maker), target, desk })
     }
 
     /// Its definition.
@@ -200,7 +229,7 @@ impl Running {
         // Those who send to it hold for it: it holds for others, not for itself.
         let thread = self.thread_for(task);
         let common = self.common(task, thread);
-        let mut cell = self.maker.cell(self.clock.now(), common, start, &self.directory);
+        let mut cell = self.maker.cell(self.clock.now(), common, start, &self.directory, None);
         cell.set_active(lock(&self.lifecycle).state() == State::Active);
         self.directory.mailboxes[thread].order(Order::Adopt(Box::new(cell)));
     }
@@ -275,6 +304,10 @@ impl Running {
                 stalled.push((self.plan.component(self.plan.component_of(task)).id.clone(), task));
             }
         }
+        if let Some((desk, handle)) = self.epochs.take() {
+            desk.close();
+            let _ = handle.join();
+        }
         stalled
     }
 
@@ -285,14 +318,15 @@ impl Running {
         may
     }
 
-    /// The tasks of each thread, and whether they wait.
-    fn cells(&self, start: u32) -> Vec<Vec<(Cell, bool)>> {
+    /// The tasks of each thread, and whether they wait; none without a start.
+    fn cells(&self, start: Option<u32>) -> Vec<Vec<(Cell, bool)>> {
         let mut cells: Vec<Vec<(Cell, bool)>> = self.directory.mailboxes.iter().map(|_| Vec::new()).collect();
+        let Some(start) = start else { return cells };
         for task in (0..self.plan.tasks_count()).map(TaskId) {
             let Place::Here { thread, cell } = self.directory.place(task) else { continue };
             assert_eq!(cells[thread].len(), cell, "the places were made in the order of tasks");
             let common = self.common(task, thread);
-            let cell = self.maker.cell(self.clock.now(), common, start, &self.directory);
+            let cell = self.maker.cell(self.clock.now(), common, start, &self.directory, None);
             cells[thread].push((cell, self.maker.is_held(task)));
         }
         cells
@@ -320,11 +354,16 @@ impl Running {
         })
     }
 
-    fn spawn(&self, thread: usize, cells: Vec<(Cell, bool)>) -> std::io::Result<JoinHandle<()>> {
+    fn spawn(
+        &self,
+        thread: usize,
+        cells: Vec<(Cell, bool)>,
+        remaking: Option<Remaking>,
+    ) -> std::io::Result<JoinHandle<()>> {
         let (clock, board) = (Arc::clone(&self.clock), Arc::clone(&self.board));
         let (directory, quiet) = (Arc::clone(&self.directory), Arc::clone(&self.quiet));
         let moves = Arc::clone(&self.moves);
-        let executor = Executor::new(thread, clock, board, directory, (quiet, moves), cells);
+        let executor = Executor::new(thread, clock, board, directory, (quiet, moves), cells, remaking);
         let exits = Arc::clone(&self.exits);
         let name = format!("topology-{thread}");
         std::thread::Builder::new().name(name).spawn(move || {

@@ -125,7 +125,7 @@ impl Reading {
 }
 
 /// The reply of XREADGROUP for one stream.
-fn of_stream(reply: Reply) -> Result<Found, String> {
+pub(super) fn of_stream(reply: Reply) -> Result<Found, String> {
     let streams = match reply {
         Reply::Null => return Ok(Found::default()),
         Reply::Array(streams) => streams,
@@ -182,7 +182,7 @@ fn strange(reply: &Reply) -> String {
 }
 
 /// How long the server waits for a new entry: less than the time that the connection has for an answer.
-const BLOCK_MS: &str = "5000";
+pub(super) const BLOCK_MS: &str = "5000";
 
 #[cfg(test)]
 mod tests {

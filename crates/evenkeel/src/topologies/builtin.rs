@@ -3,13 +3,14 @@
 use components::{Builtin, Shape};
 use flux::{Definition, Fault, Program, Severity};
 use topology::builder::Factory;
+use topology::definition::Guarantee;
 
 use crate::failure::Failure;
 
 /// What makes the component of `program`, if that is one of this program's; its arguments were checked by [`faults`].
-pub(super) fn factory(program: &Program) -> Option<Factory> {
+pub(super) fn factory(program: &Program, guarantee: Guarantee) -> Option<Factory> {
     let words = Builtin::words(&program.command)?;
-    read(words).ok().map(|builtin| builtin.factory())
+    read(words).ok().map(|builtin| builtin.factory(guarantee))
 }
 
 /// Runs the component that `words` name, as the child of whoever started this process.
@@ -18,7 +19,7 @@ pub(super) fn factory(program: &Program) -> Option<Factory> {
 /// One line: what is wrong with the words, or with what the parent says.
 pub(super) fn serve(words: &[String]) -> Result<(), Failure> {
     let builtin = read(words).map_err(Failure::Usage)?;
-    shell::serve(&builtin.factory()).map_err(Failure::System)
+    shell::serve(&builtin.factory(Guarantee::AtLeastOnce)).map_err(Failure::System)
 }
 
 /// What is wrong with the components of this program in `definition`.
@@ -26,12 +27,12 @@ pub(super) fn faults(definition: &Definition) -> Vec<Fault> {
     let plan = &definition.plan;
     let programs = plan.components().zip(&definition.programs);
     let wrong = programs.flat_map(|((id, _), program)| {
-        let texts = Builtin::words(&program.command).map(|words| match read(words) {
-            Err(text) => vec![text],
-            Ok(builtin) => builtin.misfits(&Shape::of(plan, id)),
-        });
-        let of_text = |text| Fault { place: program.place, severity: Severity::Error, text };
-        texts.unwrap_or_default().into_iter().map(of_text)
+        let texts = match Builtin::words(&program.command).map(read) {
+            None => components::misfit_of_program(plan, id).into_iter().collect(),
+            Some(Err(text)) => vec![text],
+            Some(Ok(builtin)) => builtin.misfits(&Shape::of(plan, id)),
+        };
+        texts.into_iter().map(|text| Fault { place: program.place, severity: Severity::Error, text })
     });
     wrong.collect()
 }

@@ -4,11 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use connection::Target;
 use flux::{Definition, Serializer};
 use serde_json::{Map, Value as Json};
 use shell::{Codec, Limits, ShellBolt, ShellSpout, Spec};
 use topology::builder::{Code, Factory, Program};
-use topology::definition::Kind;
+use topology::definition::{Guarantee, Kind};
 
 use super::builtin;
 use crate::failure::Failure;
@@ -26,11 +27,22 @@ pub(super) fn program(definition: &Definition, name: &str, folder: &Path) -> Res
     })
 }
 
+/// The server that keeps the epochs of `definition`, if it is exactly-once: the one that its components use.
+///
+/// # Errors
+/// One line: EVENKEEL_URL names no server.
+pub(super) fn store(definition: &Definition) -> Result<Option<Target>, Failure> {
+    if definition.plan.settings().guarantee != Guarantee::ExactlyOnce {
+        return Ok(None);
+    }
+    components::default_target(&|name| std::env::var(name).ok()).map(Some).map_err(Failure::Usage)
+}
+
 /// What each component runs.
 fn code(definition: &Definition, name: &str, folder: &Path) -> Code {
     let mut code = Code::default();
     for ((_, component), program) in definition.plan.components().zip(&definition.programs) {
-        if let Some(factory) = builtin::factory(program) {
+        if let Some(factory) = builtin::factory(program, definition.plan.settings().guarantee) {
             code.components.insert(component.id.clone(), factory);
             continue;
         }

@@ -24,8 +24,8 @@ pub(super) fn run(
     let program = super::code::program(definition, &definition.plan.topology().name, &folder(file))?;
     crate::logging::start(&server::settings::Settings::default());
     let end = signals()?;
-    let running = Running::start(&program, &Options::with_threads(threads))
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let options = Options { store: super::code::store(definition)?, ..Options::with_threads(threads) };
+    let running = Running::start(&program, &options).map_err(|error| Failure::Usage(error.to_string()))?;
     tracing::info!(topology = definition.plan.topology().name, "the topology runs; Ctrl-C ends it");
     // Either way it is the end.
     let _ = match length {

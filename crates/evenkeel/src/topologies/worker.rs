@@ -41,8 +41,8 @@ pub(crate) fn run() -> Result<(), Failure> {
     let program = super::code::program(&definition, &job.name, &folder)?;
     let (events, to_do) = channel();
     listen(input, events)?;
-    let running =
-        Running::start(&program, &Options::default()).map_err(|error| Failure::Usage(error.to_string()))?;
+    let options = Options { store: super::code::store(&definition)?, ..Options::default() };
+    let running = Running::start(&program, &options).map_err(|error| Failure::Usage(error.to_string()))?;
     if !job.is_active {
         running.deactivate();
     }

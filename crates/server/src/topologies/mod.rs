@@ -18,12 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use components::Builtin;
+use components::{Builtin, misfit_of_program};
 use flux::Variables;
 use store::{Stop, Store, StoreError};
 use supervisor::{Job, Supervisor};
 use ticket::Ticket;
-use topology::definition::Guarantee;
 
 use record::{Definition, decode_list, encode_list};
 
@@ -197,11 +196,6 @@ impl Topologies {
         })?;
         let (plan, options) = (&read.plan, self.supervisor.options());
         let settings = plan.settings();
-        if settings.guarantee == Guarantee::ExactlyOnce {
-            return Err(
-                "evenkeel.guarantee is exactly-once, which is not there yet: use at-least-once".to_owned()
-            );
-        }
         let (components, tasks) = (read.programs.len(), plan.tasks_count());
         if components > COMPONENTS_MAX {
             return Err(format!("it has {components} components, more than the limit of {COMPONENTS_MAX}"));
@@ -221,8 +215,12 @@ impl Topologies {
         let place = self.supervisor.place();
         let folder = place.folder(definition.folder.as_deref()).map_err(|error| error.to_string())?;
         for ((id, component), program) in plan.components().zip(&read.programs) {
-            let checked = Builtin::check_for_client(&program.command, plan, id)
-                .unwrap_or_else(|| place.check(&folder, &program.command).map_err(|error| error.to_string()));
+            let checked = Builtin::check_for_client(&program.command, plan, id).unwrap_or_else(|| {
+                match misfit_of_program(plan, id) {
+                    Some(misfit) => Err(misfit),
+                    None => place.check(&folder, &program.command).map_err(|error| error.to_string()),
+                }
+            });
             checked.map_err(|error| {
                 format!("{}: error: component `{}`: {error}", program.place, component.id)
             })?;

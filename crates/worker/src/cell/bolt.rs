@@ -11,11 +11,14 @@ use topology::builder::Factory;
 use topology::component::{Bolt, BoltOut, Fault, Outcome, Tuple};
 use topology::ids::{StreamId, TaskId};
 use topology::message::Envelope;
+use topology::parcel::Epoch;
 use topology::values::Values;
 
 use super::Common;
+use super::exact::Exact;
 use super::pace::Pace;
 use super::seat::{Panicked, Seat};
+use super::state::{Sink, State};
 use crate::stats::{add, record, write};
 
 /// A task of a bolt with its bolt.
@@ -25,39 +28,52 @@ pub(crate) struct BoltCell {
     seat: Seat<dyn Bolt>,
     factory: Factory,
     pace: Pace,
+    /// With exactly-once.
+    exact: Option<(Exact, State)>,
     executed: u64,
 }
 
 impl BoltCell {
-    pub(crate) fn new(common: Common, task: BoltTask, factory: Factory) -> Self {
+    pub(crate) fn new(common: Common, task: BoltTask, factory: Factory, exact: Option<Exact>) -> Self {
         let (seat, pace) = (Seat::new(), Pace::default());
-        Self { common, task, seat, factory, pace, executed: 0 }
+        let exact = exact.map(|exact| {
+            let state = State::new(&exact.target, common.id(), common.waker.clone());
+            (exact, state)
+        });
+        Self { common, task, seat, factory, pace, exact, executed: 0 }
     }
 
     pub(crate) fn turn(&mut self, now: Nanos, outbox: &mut Vec<Envelope>) -> bool {
         self.fill(now);
         if self.seat.is_taken() && self.common.take_wake() {
+            self.read_state();
             self.call(now, |bolt, out| bolt.wake(out));
         }
         self.pace.begin_turn(now);
         let mut is_long = false;
         while !is_long
             && self.seat.is_ready()
-            && let Some(input) = self.task.next_input(now)
+            && let Some(input) = self.next_input(now)
         {
-            is_long = match input {
-                Input::Tick => {
-                    self.call(now, |bolt, out| bolt.tick(out));
-                    false
-                }
-                Input::Tuple { id, from, stream, values } => self.execute(now, id, (from, stream), &values),
-            };
+            is_long = self.take(now, input);
             if !self.task.is_within_parcel() || self.pace.is_slow() {
                 self.task.send(outbox);
             }
         }
         self.task.send(outbox);
+        if let Some((exact, _)) = &mut self.exact {
+            if let Some(capture) = self.task.poll_barrier() {
+                self.task.send(outbox);
+                exact.on_barrier(capture);
+            }
+            exact.tell_work(self.task.is_dirty());
+        }
         is_long
+    }
+
+    /// The store has `epoch`.
+    pub(super) fn on_durable(&mut self, epoch: Epoch) {
+        self.task.on_durable(epoch);
     }
 
     pub(crate) fn next_due(&self) -> Option<Nanos> {
@@ -94,31 +110,91 @@ impl BoltCell {
         }
     }
 
-    /// Calls the bolt without a tuple.
-    fn call(&mut self, now: Nanos, call: impl FnOnce(&mut dyn Bolt, &mut BoltOut<'_>) -> Result<(), Fault>) {
-        let Self { common, task, seat, .. } = self;
-        let mut out = BoltOut::new(&common.plan, common.component, task, None);
-        match seat.call(now, |bolt| call(bolt, &mut out)) {
-            None | Some(Ok(Ok(()))) => {}
-            Some(Ok(Err(fault))) => common.on_fault(fault.error()),
-            Some(Err(panicked)) => self.on_panic(&panicked),
+    /// What waited for state comes before what is new.
+    fn next_input(&mut self, now: Nanos) -> Option<Input> {
+        if let Some((_, state)) = &mut self.exact {
+            if let Some(input) = state.next_again() {
+                return Some(input);
+            }
+            if !state.has_room() {
+                return None;
+            }
+        }
+        self.task.next_input(now)
+    }
+
+    fn read_state(&mut self) {
+        if let Some((_, state)) = &mut self.exact
+            && let Err(error) = state.pump(&mut self.task)
+        {
+            self.common.on_fault(&error);
         }
     }
 
-    /// Has the bolt execute a tuple; whether the turn has taken long enough.
+    /// Whether the turn has taken long enough.
+    fn take(&mut self, now: Nanos, input: Input) -> bool {
+        match &input {
+            Input::Tick => {
+                if self.call(now, |bolt, out| bolt.tick(out)) {
+                    self.park(input);
+                }
+                false
+            }
+            Input::Tuple { id, from, stream, values } => {
+                let (is_long, is_pending) = self.execute(now, *id, (*from, *stream), values);
+                if is_pending {
+                    self.park(input);
+                }
+                is_long
+            }
+        }
+    }
+
+    /// Lets `input` wait for state that is being read.
+    fn park(&mut self, input: Input) {
+        let id = if let Input::Tuple { id, .. } = input { Some(id) } else { None };
+        let is_parked = self.exact.as_mut().is_some_and(|(_, state)| state.park(input));
+        if let Some(id) = id.filter(|_| !is_parked) {
+            self.task.fail(id, "its state cannot be read", Nack::FAIL).unwrap_or(());
+        }
+    }
+
+    /// Calls the bolt without a tuple; whether the call waits for state.
+    fn call(
+        &mut self,
+        now: Nanos,
+        call: impl FnOnce(&mut dyn Bolt, &mut BoltOut<'_>) -> Result<(), Fault>,
+    ) -> bool {
+        let Self { common, task, seat, exact, .. } = self;
+        let mut sink = Sink { task, state: exact.as_mut().map(|(_, state)| state) };
+        let mut out = BoltOut::new(&common.plan, common.component, &mut sink, None);
+        match seat.call(now, |bolt| call(bolt, &mut out)) {
+            None | Some(Ok(Ok(()))) => {}
+            Some(Ok(Err(fault))) if fault.is_pending() => return true,
+            Some(Ok(Err(fault))) => common.on_fault(fault.error()),
+            Some(Err(panicked)) => self.on_panic(&panicked),
+        }
+        false
+    }
+
+    /// Has the bolt execute a tuple; whether the turn has taken long enough, and whether the tuple waits for state.
     fn execute(
         &mut self,
         now: Nanos,
         id: TupleId,
         (from, stream): (TaskId, StreamId),
         values: &Values,
-    ) -> bool {
-        let Self { common, task, seat, pace, .. } = self;
+    ) -> (bool, bool) {
+        let Self { common, task, seat, pace, exact, .. } = self;
         let tuple = Tuple::new(&common.plan, id, from, stream, values);
-        let mut out = BoltOut::new(&common.plan, common.component, task, Some(id));
+        let mut sink = Sink { task, state: exact.as_mut().map(|(_, state)| state) };
+        let mut out = BoltOut::new(&common.plan, common.component, &mut sink, Some(id));
         let call = pace.begin_call(&*common.clock);
         let result = seat.call(now, |bolt| bolt.execute(&tuple, &mut out));
         let (time, is_long) = pace.end_call(&*common.clock, &call);
+        if matches!(&result, Some(Ok(Err(fault))) if fault.is_pending()) {
+            return (is_long, true);
+        }
         self.executed += 1;
         time.into_iter().for_each(|time| self.record(time));
         match result {
@@ -131,7 +207,7 @@ impl BoltCell {
             }
             Some(Err(panicked)) => self.on_panic(&panicked),
         }
-        is_long
+        (is_long, false)
     }
 
     fn record(&self, time: Duration) {
@@ -143,6 +219,9 @@ impl BoltCell {
         self.common.on_loss(error);
         add(&self.common.counters().restarts, 1);
         self.task.fail_all(error, Nack::FAIL);
+        if let Some((_, state)) = &mut self.exact {
+            state.forget_inputs();
+        }
     }
 }
 

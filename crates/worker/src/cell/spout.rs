@@ -9,10 +9,12 @@ use clock::Nanos;
 use topology::builder::Factory;
 use topology::component::{Fault, Next, Spout, SpoutOut};
 use topology::message::Envelope;
+use topology::parcel::Epoch;
 use topology::spout::{Emission, SpoutTask};
 use topology::tracker::Settled;
 
 use super::Common;
+use super::exact::Exact;
 use super::pace::Pace;
 use super::seat::{Losses, Panicked, Seat};
 use crate::stats::{add, record, write};
@@ -30,6 +32,8 @@ pub(crate) struct SpoutCell {
     is_active: bool,
     /// Calls in a row that have failed.
     failures: Losses,
+    /// With exactly-once.
+    exact: Option<Exact>,
     acked: u64,
     dead: u64,
 }
@@ -43,7 +47,7 @@ enum Wish {
 }
 
 impl SpoutCell {
-    pub(crate) fn new(common: Common, task: SpoutTask, factory: Factory) -> Self {
+    pub(crate) fn new(common: Common, task: SpoutTask, factory: Factory, exact: Option<Exact>) -> Self {
         Self {
             common,
             task,
@@ -54,6 +58,7 @@ impl SpoutCell {
             next: Wish::Now,
             is_active: true,
             failures: Losses::default(),
+            exact,
             acked: 0,
             dead: 0,
         }
@@ -78,7 +83,25 @@ impl SpoutCell {
             self.task.send(outbox);
         }
         self.task.send(outbox);
+        if let Some(exact) = &mut self.exact {
+            while let Some(failed) = self.task.poll_failed() {
+                exact.on_failed(failed);
+            }
+            exact.tell_work(self.task.is_dirty());
+        }
         is_long
+    }
+
+    /// An epoch ends here.
+    pub(super) fn pass_barrier(&mut self, now: Nanos, epoch: Epoch) {
+        if let Some(exact) = &mut self.exact {
+            exact.on_barrier(self.task.pass_barrier(now, epoch));
+        }
+    }
+
+    /// The store has `epoch`.
+    pub(super) fn on_durable(&mut self, now: Nanos, epoch: Epoch) {
+        self.task.on_durable(now, epoch);
     }
 
     pub(crate) fn next_due(&self) -> Option<Nanos> {
@@ -118,11 +141,14 @@ impl SpoutCell {
     }
 
     fn fill(&mut self, now: Nanos) {
-        let Self { seat, common, factory, .. } = self;
+        let Self { seat, common, factory, exact, .. } = self;
         let open = || {
             let Factory::Spout(make) = factory else { unreachable!("the program was checked") };
             let mut spout = make();
             spout.open(&common.context())?;
+            if let Some(exact) = exact {
+                spout.seek(exact.last)?;
+            }
             Ok(spout)
         };
         if let Err(error) = seat.fill(now, open) {
@@ -143,10 +169,17 @@ impl SpoutCell {
         let room = self.task.room() as usize;
         let mut is_long = false;
         while !is_long && self.next == Wish::Now && self.emissions.len() < room && self.seat.is_taken() {
-            let Self { common, task, seat, pace, emissions, .. } = self;
+            let Self { common, task, seat, pace, emissions, exact, .. } = self;
+            let seen = emissions.len();
             let mut out = SpoutOut::new(&common.plan, common.component, task, emissions);
             let call = pace.begin_call(&*common.clock);
             let result = seat.call(now, |spout| spout.next_tuple(&mut out));
+            let result = match exact {
+                Some(exact) => result.map(|result| {
+                    result.map(|next| next.and_then(|next| exact.note(emissions, seen).map(|()| next)))
+                }),
+                None => result,
+            };
             let (time, is_over) = pace.end_call(&*common.clock, &call);
             time.into_iter().for_each(|time| record(&common.latencies().execute, time, 1));
             is_long = is_over;
@@ -177,6 +210,9 @@ impl SpoutCell {
     fn settle(&mut self, now: Nanos) {
         while let Some(completed) = self.task.poll_completed() {
             record(&self.common.latencies().complete, completed.latency, completed.acked.into());
+            if self.exact.is_some() {
+                self.acked += u64::from(completed.acked);
+            }
         }
         while let Some(settled) = self.task.poll_settled() {
             let Self { seat, common, .. } = self;

@@ -181,5 +181,5 @@ fn exactly_once_is_refused_with_what_is_missing() {
     test.builder.settings().guarantee = topology::definition::Guarantee::ExactlyOnce;
     test.bolt("sink", |_, _| Ok(Outcome::Ack)).shuffle("numbers");
     let refused = Running::start(&test.builder.build().unwrap(), &Options::default()).unwrap_err();
-    assert!(matches!(refused, StartError::ExactlyOnce), "{refused}");
+    assert!(matches!(refused, StartError::NoStore), "{refused}");
 }

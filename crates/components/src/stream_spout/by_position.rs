@@ -1,0 +1,234 @@
+//! The entries of a stream behind a position: for exactly-once, whose epochs have the positions.
+//!
+//! Each of `n` tasks reads the whole stream and emits its share of the entries, which their ids say: so a task gets the same entries after each start.
+//!
+//! There is no consumer group, and nothing is acknowledged: what an epoch has passed is seen in `topology:NAME:epochs`. So a stream may be trimmed up to
+//! the lowest position there.
+
+use std::collections::VecDeque;
+
+use connection::{Event, Link, Options};
+use resp::Value as Reply;
+use topology::component::{Context, Fault, Next, Spout, SpoutOut};
+use topology::definition::DEFAULT_STREAM;
+use topology::random::Random;
+use topology::tracker::Position;
+
+use super::entries::{self, Entry, Wanted};
+use super::reading::{BLOCK_MS, of_stream};
+use super::{ERROR_PAUSE, Settings};
+
+/// The spout.
+#[derive(Debug)]
+pub(super) struct PositionSpout {
+    settings: Settings,
+    wanted: Vec<Wanted>,
+    /// Its share: entries of this place of so many.
+    place: u64,
+    tasks: u64,
+    /// The last entry that was read; `None`: the stream's end is to be asked for.
+    last: Option<u128>,
+    link: Option<Link>,
+    life: Option<u64>,
+    is_asked: bool,
+    waiting: VecDeque<Entry>,
+    events: VecDeque<Event>,
+}
+
+impl PositionSpout {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            wanted: Vec::new(),
+            place: 0,
+            tasks: 1,
+            last: Some(0),
+            link: None,
+            life: None,
+            is_asked: false,
+            waiting: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    fn on_events(&mut self) -> Result<(), Fault> {
+        let mut events = std::mem::take(&mut self.events);
+        if let Some(link) = &self.link {
+            link.take(&mut events);
+        }
+        let mut result = Ok(());
+        for event in events.drain(..) {
+            match event {
+                Event::Connected(life) => (self.life, self.is_asked) = (Some(life), false),
+                Event::Lost(why) => {
+                    (self.life, self.is_asked) = (None, false);
+                    result = Err(Fault::new(why));
+                }
+                Event::Reply(_, reply) => {
+                    self.is_asked = false;
+                    result = self.on_reply(reply).and(result);
+                }
+            }
+        }
+        self.events = events;
+        result
+    }
+
+    fn on_reply(&mut self, reply: Reply) -> Result<(), Fault> {
+        let of_key =
+            |error: &str| Fault::new(format!("the server refused to read `{}`: {error}", self.settings.key));
+        if let Reply::Error(text) = &reply {
+            return Err(of_key(&String::from_utf8_lossy(text)).after(ERROR_PAUSE));
+        }
+        if self.last.is_none() {
+            self.last = Some(last_id(&reply).map_err(|error| of_key(&error).after(ERROR_PAUSE))?);
+            return Ok(());
+        }
+        for (id, fields) in of_stream(reply).map_err(|error| of_key(&error).after(ERROR_PAUSE))?.entries {
+            self.last = Some(id);
+            if self.is_own(id) {
+                self.waiting.push_back(Entry::new(id, &fields, &self.wanted));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an entry is of this task's share.
+    fn is_own(&self, id: u128) -> bool {
+        let bits = Random::new((id >> 64) as u64 ^ (id as u64).rotate_left(32)).bits();
+        bits % self.tasks == self.place
+    }
+
+    fn emit(&mut self, out: &mut SpoutOut<'_>) -> Result<(), Fault> {
+        while out.room() > 0
+            && let Some(Entry { id, values }) = self.waiting.pop_front()
+        {
+            let sent = values
+                .map_err(Fault::from)
+                .and_then(|values| out.send(DEFAULT_STREAM, Position(id), values, None).map_err(Fault::from));
+            if let Err(fault) = sent {
+                let id = entries::shown(id);
+                return Err(Fault::new(format!(
+                    "entry {id} of `{}` is skipped: {}",
+                    self.settings.key,
+                    fault.error()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self) {
+        let (Some(link), Some(life)) = (&self.link, self.life) else { return };
+        if self.is_asked || !self.waiting.is_empty() {
+            return;
+        }
+        let Settings { key, count, .. } = &self.settings;
+        self.is_asked = link.send(life, 0, |out| match self.last {
+            None => resp::encode_command(out, &["XREVRANGE", key, "+", "-", "COUNT", "1"]),
+            Some(last) => {
+                let (count, last) = (count.to_string(), entries::shown(last));
+                resp::encode_command(
+                    out,
+                    &["XREAD", "COUNT", &count, "BLOCK", BLOCK_MS, "STREAMS", key, &last],
+                );
+            }
+        });
+    }
+}
+
+impl Spout for PositionSpout {
+    fn open(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        self.wanted = self.settings.wanted(context);
+        (self.place, self.tasks) = (u64::from(context.place()), u64::from(context.tasks()));
+        let (waker, options) = (context.waker(), Options::named(&format!("reader of {}", context.id())));
+        self.link = Some(Link::start(&self.settings.target, options, move || waker.wake())?);
+        Ok(())
+    }
+
+    fn seek(&mut self, after: Option<Position>) -> Result<(), Fault> {
+        let first = if self.settings.from == "$" { None } else { Some(0) };
+        self.last = after.map_or(first, |position| Some(position.0));
+        Ok(())
+    }
+
+    fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
+        self.on_events()?;
+        self.emit(out)?;
+        self.ask();
+        Ok(if self.waiting.is_empty() { Next::Woken } else { Next::Now })
+    }
+
+    fn close(&mut self) {
+        self.link = None;
+    }
+}
+
+/// The id of the entry in a reply to XREVRANGE; 0 if there is none.
+fn last_id(reply: &Reply) -> Result<u128, String> {
+    let Reply::Array(entries) = reply else { return Err(format!("it answered {reply:?}")) };
+    let Some(entry) = entries.first() else { return Ok(0) };
+    match entry {
+        Reply::Array(parts) => match parts.first() {
+            Some(Reply::Bulk(id)) => entries::number(id).ok_or_else(|| format!("it answered {reply:?}")),
+            _ => Err(format!("it answered {reply:?}")),
+        },
+        _ => Err(format!("it answered {reply:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spout(place: u64, tasks: u64) -> PositionSpout {
+        let settings = Settings {
+            target: connection::Target::local(1),
+            key: "orders".to_owned(),
+            group: None,
+            from: "0".to_owned(),
+            fields: None,
+            count: 10,
+            claim_after: std::time::Duration::ZERO,
+            letters: None,
+        };
+        PositionSpout { place, tasks, ..PositionSpout::new(settings) }
+    }
+
+    #[test]
+    fn each_entry_is_of_one_task_and_tasks_have_about_as_many() {
+        let tasks: Vec<PositionSpout> = (0..4).map(|place| spout(place, 4)).collect();
+        let mut counts = [0; 4];
+        for id in (0..1_000).map(|n| (1_700_000_000_000 + n / 10) << 64 | (n % 10)) {
+            let owners: Vec<usize> = (0..4).filter(|place| tasks[*place].is_own(id)).collect();
+            assert_eq!(owners.len(), 1, "{id}");
+            counts[owners[0]] += 1;
+        }
+        assert!(counts.iter().all(|count| *count > 200), "{counts:?}");
+    }
+
+    #[test]
+    fn it_goes_on_behind_the_last_entry_that_was_read_and_a_refusal_is_told() {
+        let mut spout = spout(0, 1);
+        spout.seek(Some(Position(5))).expect("it can");
+        assert_eq!(spout.last, Some(5));
+        let reply = b"*1\r\n*2\r\n$6\r\norders\r\n*1\r\n*2\r\n$3\r\n0-7\r\n*2\r\n$1\r\na\r\n$1\r\n1\r\n";
+        let (reply, _) = resp::decode_value(reply).expect("a reply").expect("all of it");
+        spout.on_reply(reply).expect("entries");
+        assert_eq!((spout.last, spout.waiting.len()), (Some(7), 1));
+        let refused = spout.on_reply(Reply::Error(b"WRONGTYPE no stream".to_vec())).expect_err("refused");
+        assert!(refused.error().contains("`orders`: WRONGTYPE"), "{}", refused.error());
+    }
+
+    #[test]
+    fn the_end_of_a_stream_is_its_last_entry() {
+        let mut spout = spout(0, 1);
+        spout.settings.from = "$".to_owned();
+        spout.seek(None).expect("it can");
+        let reply = b"*1\r\n*2\r\n$3\r\n3-1\r\n*0\r\n";
+        let (reply, _) = resp::decode_value(reply).expect("a reply").expect("all of it");
+        spout.on_reply(reply).expect("an entry");
+        assert_eq!(spout.last, entries::number(b"3-1"));
+        assert_eq!(last_id(&Reply::Array(Vec::new())), Ok(0), "it is empty");
+    }
+}

@@ -1,0 +1,184 @@
+//! Exactly-once with components in Rust over a real server: state, tuples that fail, components that panic, a store that goes away.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use common::{Server, call, eventually};
+use resp::Value as Reply;
+use topology::builder::TopologyBuilder;
+use topology::changes::StateKey;
+use topology::component::{Bolt, BoltOut, Fault, Next, Outcome, Spout, SpoutOut, Tuple};
+use topology::definition::Guarantee;
+use topology::tracker::Position;
+use topology::values;
+use worker::{Options, Running};
+
+const END: u64 = 5_000;
+
+/// Emits the numbers from 1 to [`END`].
+struct Numbers {
+    next: u64,
+}
+
+/// Counts numbers by their rest, in state; calls `before` first.
+struct Count<F>(F);
+
+impl Spout for Numbers {
+    fn seek(&mut self, after: Option<Position>) -> Result<(), Fault> {
+        self.next = after.map_or(1, |Position(after)| after as u64 + 1);
+        Ok(())
+    }
+
+    fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
+        if self.next > END {
+            return Ok(Next::Woken);
+        }
+        out.emit(Position(self.next.into()), &values![self.next as i64])?;
+        self.next += 1;
+        Ok(Next::Now)
+    }
+}
+
+impl<F: FnMut(u64) -> Result<(), Fault> + Send> Bolt for Count<F> {
+    fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        let number = tuple.int("n")? as u64;
+        let key = StateKey::of_field("counts", (number % RESTS).to_string());
+        let count = out
+            .get(&key)?
+            .map_or(Ok(0), |text| std::str::from_utf8(&text)?.parse::<u64>().map_err(Fault::from))?;
+        (self.0)(number)?;
+        out.set(key, Some((count + 1).to_string().into()))?;
+        out.command(vec!["XADD".into(), "seen".into(), "*".into(), "n".into(), number.to_string().into()])?;
+        Ok(Outcome::Ack)
+    }
+}
+
+const RESTS: u64 = 7;
+
+/// Runs the topology `name` over the server at `port`.
+fn run<F>(name: &str, port: u16, before: F) -> Running
+where
+    F: FnMut(u64) -> Result<(), Fault> + Clone + Send + Sync + 'static,
+{
+    let mut builder = TopologyBuilder::new(name);
+    let settings = builder.settings();
+    (settings.guarantee, settings.max_spout_pending) = (Guarantee::ExactlyOnce, 100);
+    builder.set_spout("numbers", || Numbers { next: 0 }).outputs(&["n"]);
+    builder.set_bolt("count", move || Count(before.clone())).shuffle("numbers");
+    let store = Some(connection::Target::local(port));
+    Running::start(&builder.build().expect("it is right"), &Options { store, ..Options::with_threads(2) })
+        .expect("it starts")
+}
+
+fn number(port: u16, command: &[&str]) -> u64 {
+    match call(port, command) {
+        Ok(Reply::Integer(number)) => number as u64,
+        Ok(Reply::Bulk(text)) => String::from_utf8_lossy(&text).parse().expect("a number"),
+        other => panic!("{command:?}: {other:?}"),
+    }
+}
+
+/// The counts, and what they are if each number but `skipped` counted once.
+fn counts(port: u16, skipped: &[u64]) -> (BTreeMap<u64, u64>, BTreeMap<u64, u64>) {
+    let due = |rest| (1..=END).filter(|n| n % RESTS == rest && !skipped.contains(n)).count() as u64;
+    let seen = |rest: u64| number(port, &["HGET", "counts", &rest.to_string()]);
+    ((0..RESTS).map(|rest| (rest, seen(rest))).collect(), (0..RESTS).map(|rest| (rest, due(rest))).collect())
+}
+
+fn server() -> (tempfile::TempDir, Server) {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(&dir.path().join("data"), &[]);
+    (dir, server)
+}
+
+#[test]
+fn failures_and_panics_change_nothing_and_poison_is_a_dead_letter() {
+    let (_dir, server) = server();
+    let port = server.port;
+    let calls = Arc::new(AtomicU64::new(0));
+    let running = run("faulty", port, move |number| {
+        match calls.fetch_add(1, Ordering::Relaxed) {
+            1_000 => panic!("a bolt may panic"),
+            call if call % 1_500 == 1_499 => return Err(Fault::silent("not now")),
+            _ => {}
+        }
+        if number == 4_321 { Err(Fault::new("never")) } else { Ok(()) }
+    });
+    eventually("all numbers are counted", || number(port, &["XLEN", "seen"]) == END - 1);
+    let (seen, due) = counts(port, &[4_321]);
+    assert_eq!(seen, due);
+    assert_eq!(number(port, &["HGET", "topology:faulty:epochs", "position:numbers:0/1"]), END);
+    assert_eq!(number(port, &["XLEN", "topology:faulty:dead-letters"]), 1);
+    let letter =
+        format!("{:?}", call(port, &["XRANGE", "topology:faulty:dead-letters", "-", "+"]).expect("a letter"));
+    let bulk = |text: &str| format!("{:?}", text.as_bytes().to_vec());
+    for part in ["numbers", "4321", "count", "never", "field:n"] {
+        assert!(letter.contains(&bulk(part)[1..bulk(part).len() - 1]), "{part} in {letter}");
+    }
+    assert!(running.kill(std::time::Duration::from_secs(10)).is_finished);
+}
+
+#[test]
+fn command_that_the_server_refuses_is_a_dead_letter_and_the_others_are_there() {
+    let (_dir, server) = server();
+    let port = server.port;
+    assert!(call(port, &["SET", "seen", "no stream"]).is_ok());
+    let running = run("refused", port, |_| Ok(()));
+    eventually("all are refused", || number(port, &["XLEN", "topology:refused:dead-letters"]) == END);
+    let (seen, due) = counts(port, &[]);
+    assert_eq!(seen, due);
+    let stats = running.stats();
+    let error = stats.component("numbers").and_then(|spout| spout.last_error.clone()).unwrap_or_default();
+    assert!(error.contains("the store refused XADD") && error.contains("WRONGTYPE"), "{error}");
+}
+
+#[test]
+fn second_runner_of_a_topology_does_not_count_twice() {
+    let (_dir, server) = server();
+    let port = server.port;
+    let has_other_begun = Arc::new(AtomicBool::new(false));
+    let (wait, begun) = (Arc::clone(&has_other_begun), has_other_begun);
+    let one = run("twice", port, move |number| {
+        // In the middle of an epoch, with others behind it that are durable.
+        while number == END / 2 && !wait.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    eventually("the first one counts", || number(port, &["XLEN", "seen"]) > 0);
+    let other = run("twice", port, move |_| {
+        begun.store(true, Ordering::Release);
+        Ok(())
+    });
+    eventually("all numbers are counted", || number(port, &["XLEN", "seen"]) == END);
+    let error =
+        |running: &Running| running.stats().component("numbers").and_then(|spout| spout.last_error.clone());
+    eventually("the first one is told", || {
+        error(&one).is_some_and(|error| error.contains("does it run twice?"))
+    });
+    drop((one, other));
+    let (seen, due) = counts(port, &[]);
+    assert_eq!((seen, number(port, &["XLEN", "seen"])), (due, END));
+}
+
+#[test]
+fn state_that_is_of_another_type_fails_its_tuples_alone() {
+    let (_dir, server) = server();
+    let port = server.port;
+    assert!(call(port, &["SET", "counts", "no hash"]).is_ok());
+    let running = run("typed", port, |_| Ok(()));
+    let error = || {
+        running.stats().component("numbers").and_then(|spout| spout.last_error.clone()).unwrap_or_default()
+    };
+    let letters = || number(port, &["XLEN", "topology:typed:dead-letters"]);
+    eventually(&format!("tuples are given up ({})", error()), || letters() >= 5);
+    let letter =
+        call(port, &["XRANGE", "topology:typed:dead-letters", "-", "+", "COUNT", "1"]).expect("a letter");
+    let wrong = format!("{:?}", b"WRONGTYPE".to_vec());
+    assert!(format!("{letter:?}").contains(&wrong[1..wrong.len() - 1]), "{letter:?}");
+    assert_eq!(number(port, &["DEL", "counts"]), 1);
+    eventually("it goes on", || number(port, &["XLEN", "seen"]) > 0);
+}

@@ -1,0 +1,403 @@
+//! What a server keeps of a topology's epochs, and the requests that change it; no I/O.
+//!
+//! ```text
+//!  topology:NAME:epochs         hash: generation, epoch, position:SPOUT:PLACE/TASKS ...
+//!  topology:NAME:dead-letters   stream of tuples that were given up, and of commands that the server refused
+//!
+//!  UNWATCH, WATCH epochs, HGETALL epochs                                        taking over
+//!  MULTI, changes ..., HSET epochs ..., EXEC, WATCH epochs, HGET epochs generation   one step
+//! ```
+//!
+//! Invariants
+//!   1. A step is one transaction: all of it is there or nothing, and the reply to EXEC says that it is durable.
+//!   2. A step whose hash somebody has changed since the step before is refused by EXEC: so of two that write epochs one is stopped.
+//!
+//! **Bound.** A step is as large as what its tuples changed; the server's limit is `transaction.max`.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use resp::Value as Reply;
+use topology::Plan;
+use topology::changes::{Command, StateKey};
+use topology::epochs::Group;
+use topology::ids::TaskId;
+use topology::parcel::Epoch;
+use topology::tracker::{DeadLetter, Position};
+use topology::value::Value;
+
+/// What the server has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Saved {
+    /// The last generation that was begun.
+    pub(crate) generation: u32,
+    /// The last epoch.
+    pub(crate) epoch: Epoch,
+    /// What spout tasks have emitted last.
+    pub(crate) positions: BTreeMap<TaskId, Position>,
+}
+
+/// A request, and what its reply says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) asks: Asks,
+    pub(crate) words: Command,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// For nothing but to be taken.
+    Nothing,
+    /// For what is saved.
+    Saved,
+    /// For the end of a step.
+    Step,
+    /// Who has begun the last generation.
+    Generation,
+}
+
+/// The names of a topology's keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    epochs: Bytes,
+    dead_letters: Bytes,
+}
+
+impl Asks {
+    const ALL: [Self; 4] = [Self::Nothing, Self::Saved, Self::Step, Self::Generation];
+
+    /// What a request is marked with on its connection.
+    pub(crate) fn token(self) -> u64 {
+        self as u64
+    }
+
+    pub(crate) fn of_token(token: u64) -> Self {
+        Self::ALL[token as usize]
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let name = &plan.topology().name;
+        let key = |what: &str| Bytes::from(format!("topology:{name}:{what}"));
+        Self { epochs: key("epochs"), dead_letters: key("dead-letters") }
+    }
+
+    /// Asks for what is saved. A step that follows is refused if somebody changes it.
+    pub(crate) fn take_over(&self) -> Vec<Request> {
+        vec![
+            request(Asks::Nothing, &[b"UNWATCH"]),
+            request(Asks::Nothing, &[b"WATCH", &self.epochs]),
+            request(Asks::Saved, &[b"HGETALL", &self.epochs]),
+        ]
+    }
+
+    /// The step that begins a generation.
+    pub(crate) fn begin(&self, generation: u32) -> Vec<Request> {
+        self.step(generation, Vec::new(), Vec::new())
+    }
+
+    /// The step that ends an epoch, and the commands in it whose refusal is to be told, by their places in the reply to EXEC.
+    pub(crate) fn end(&self, plan: &Plan, group: &Group) -> (Vec<Request>, BTreeMap<usize, Command>) {
+        let mut commands = value_commands(&group.values);
+        commands.extend(group.commands.iter().cloned());
+        let told = commands.iter().cloned().enumerate().collect();
+        commands.extend(group.dead.iter().map(|(task, letter)| self.dead_letter(plan, *task, letter)));
+        let mut fields = vec![Bytes::from_static(EPOCH), Bytes::from(group.epoch.0.to_string())];
+        for (task, position) in &group.positions {
+            fields.extend([position_field(plan, *task).into(), Bytes::from(position.0.to_string())]);
+        }
+        (self.step(group.generation, commands, fields), told)
+    }
+
+    /// Writes down a command that the server has refused, and why.
+    pub(crate) fn refused(&self, command: &Command, error: &str) -> Request {
+        let shown = command.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ");
+        let mut words = self.letter();
+        words.extend(
+            [&b"error"[..], error.as_bytes(), b"command", shown.as_bytes()].map(Bytes::copy_from_slice),
+        );
+        Request { asks: Asks::Nothing, words }
+    }
+
+    /// What the reply to HGETALL says.
+    ///
+    /// # Errors
+    /// It is no hash of this program, or a spout had another number of tasks.
+    pub(crate) fn saved(&self, plan: &Plan, reply: &Reply) -> Result<Saved, String> {
+        let key = String::from_utf8_lossy(&self.epochs);
+        let fields = pairs(reply).ok_or_else(|| format!("the server has no hash at `{key}`: {reply:?}"))?;
+        let wrong =
+            |field: &str| format!("field `{field}` of `{key}` is no number: remove the key to begin anew");
+        let mut saved = Saved::default();
+        for (field, value) in fields {
+            let (field, value) = (String::from_utf8_lossy(field), std::str::from_utf8(value).unwrap_or(""));
+            match field.as_bytes() {
+                GENERATION => saved.generation = value.parse().map_err(|_| wrong(&field))?,
+                EPOCH => saved.epoch = Epoch(value.parse().map_err(|_| wrong(&field))?),
+                _ => {
+                    let position = Position(value.parse().map_err(|_| wrong(&field))?);
+                    saved.positions.extend(task_of(plan, &field)?.map(|task| (task, position)));
+                }
+            }
+        }
+        Ok(saved)
+    }
+
+    fn step(&self, generation: u32, commands: Vec<Command>, fields: Vec<Bytes>) -> Vec<Request> {
+        let mut requests = vec![request(Asks::Nothing, &[b"MULTI"])];
+        requests.extend(commands.into_iter().map(|words| Request { asks: Asks::Nothing, words }));
+        let generation = generation.to_string();
+        let mut words = [&b"HSET"[..], &self.epochs, GENERATION, generation.as_bytes()]
+            .map(Bytes::copy_from_slice)
+            .to_vec();
+        words.extend(fields);
+        requests.push(Request { asks: Asks::Nothing, words });
+        requests.push(request(Asks::Step, &[b"EXEC"]));
+        requests.push(request(Asks::Nothing, &[b"WATCH", &self.epochs]));
+        requests.push(request(Asks::Generation, &[b"HGET", &self.epochs, GENERATION]));
+        requests
+    }
+
+    fn dead_letter(&self, plan: &Plan, task: TaskId, letter: &DeadLetter) -> Command {
+        let DeadLetter { original, component, error } = letter;
+        let component = component.map_or("", |component| &plan.component(component).id);
+        let (_, stream) = plan.declaration(original.stream);
+        let mut words = self.letter();
+        let mut field = |name: String, value: Vec<u8>| words.extend([name.into(), Bytes::from(value)]);
+        field("spout".to_owned(), plan.component(plan.component_of(task)).id.clone().into());
+        field("position".to_owned(), original.position.0.to_string().into());
+        field("component".to_owned(), component.to_owned().into());
+        field("error".to_owned(), error.clone().into());
+        field("attempts".to_owned(), original.attempts.to_string().into());
+        for (place, name) in stream.fields.iter().enumerate() {
+            let value = original.values.value(place).and_then(Result::ok);
+            field(format!("field:{name}"), value.map_or_else(Vec::new, text));
+        }
+        words
+    }
+
+    /// The beginning of an entry of the dead letters.
+    fn letter(&self) -> Command {
+        [b"XADD", &self.dead_letters[..], b"MAXLEN", b"~", DEAD_LETTERS_MAX, b"*"]
+            .map(Bytes::copy_from_slice)
+            .to_vec()
+    }
+}
+
+/// Commands that give values what they have now; fields of one hash are together.
+fn value_commands(values: &BTreeMap<StateKey, Option<Bytes>>) -> Vec<Command> {
+    let mut commands: Vec<Command> = Vec::new();
+    for (StateKey { key, field }, value) in values {
+        let name: &[u8] = match (field, value) {
+            (None, Some(_)) => b"SET",
+            (None, None) => b"DEL",
+            (Some(_), Some(_)) => b"HSET",
+            (Some(_), None) => b"HDEL",
+        };
+        let more = field.iter().chain(value).cloned();
+        match commands.last_mut() {
+            Some(last) if field.is_some() && last[0] == name && last[1] == *key && last.len() < WORDS_MAX => {
+                last.extend(more);
+            }
+            _ => {
+                commands.push(vec![Bytes::copy_from_slice(name), key.clone()]);
+                commands.last_mut().expect("it was pushed").extend(more);
+            }
+        }
+    }
+    commands
+}
+
+fn position_field(plan: &Plan, task: TaskId) -> String {
+    let component = plan.component_of(task);
+    let tasks = plan.tasks(component);
+    format!("{POSITION}{}:{}/{}", plan.component(component).id, task.0 - tasks.start, tasks.len())
+}
+
+/// The task whose position a field has; none if the definition has no such spout any more.
+fn task_of(plan: &Plan, field: &str) -> Result<Option<TaskId>, String> {
+    let Some((spout, place)) = field.strip_prefix(POSITION).and_then(|rest| rest.rsplit_once(':')) else {
+        return Ok(None);
+    };
+    let Some(component) = plan.find(spout) else { return Ok(None) };
+    let tasks = plan.tasks(component);
+    let number = place
+        .split_once('/')
+        .filter(|(_, count)| *count == tasks.len().to_string())
+        .and_then(|(place, _)| place.parse::<u32>().ok());
+    match number.map(|place| tasks.start + place).filter(|task| tasks.contains(task)) {
+        Some(task) => Ok(Some(TaskId(task))),
+        None => Err(format!(
+            "spout `{spout}` has a position of task {place}, and has {} tasks now: its positions hold for that number of tasks alone",
+            tasks.len()
+        )),
+    }
+}
+
+fn request(asks: Asks, words: &[&[u8]]) -> Request {
+    Request { asks, words: words.iter().map(|word| Bytes::copy_from_slice(word)).collect() }
+}
+
+/// Fields and values of a hash, as RESP2 and RESP3 have them.
+fn pairs(reply: &Reply) -> Option<Vec<(&[u8], &[u8])>> {
+    fn bulk(reply: &Reply) -> Option<&[u8]> {
+        let Reply::Bulk(bytes) = reply else { return None };
+        Some(bytes)
+    }
+    match reply {
+        Reply::Array(items) => {
+            items.chunks_exact(2).map(|pair| Some((bulk(&pair[0])?, bulk(&pair[1])?))).collect()
+        }
+        Reply::Map(items) => items.iter().map(|(field, value)| Some((bulk(field)?, bulk(value)?))).collect(),
+        _ => None,
+    }
+}
+
+/// A value as a reader of dead letters sees it.
+fn text(value: Value<'_>) -> Vec<u8> {
+    match value {
+        Value::Null => Vec::new(),
+        Value::Bool(is) => vec![if is { b'1' } else { b'0' }],
+        Value::Int(number) => number.to_string().into(),
+        Value::Float(number) => number.to_string().into(),
+        Value::Bytes(bytes) => bytes.into_owned(),
+        Value::Str(text) => text.into_owned().into(),
+        Value::List(values) => format!("{values:?}").into(),
+    }
+}
+
+const GENERATION: &[u8] = b"generation";
+const EPOCH: &[u8] = b"epoch";
+const POSITION: &str = "position:";
+/// Words of a command for many fields.
+const WORDS_MAX: usize = 1_000;
+/// Entries of the dead letters, about, beyond which the oldest are dropped.
+const DEAD_LETTERS_MAX: &[u8] = b"10000";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology::builder::TopologyBuilder;
+    use topology::component::{Bolt, BoltOut, Fault, Next, Outcome, Spout, SpoutOut, Tuple};
+    use topology::ids::StreamId;
+    use topology::tracker::Original;
+    use topology::values;
+
+    #[derive(Default)]
+    struct Nothing;
+
+    impl Spout for Nothing {
+        fn next_tuple(&mut self, _: &mut SpoutOut<'_>) -> Result<Next, Fault> {
+            Ok(Next::Woken)
+        }
+    }
+
+    impl Bolt for Nothing {
+        fn execute(&mut self, _: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+            Ok(Outcome::Ack)
+        }
+    }
+
+    fn plan(tasks: u32) -> Plan {
+        let mut builder = TopologyBuilder::new("t");
+        builder.set_spout("in:put", Nothing::default).tasks(tasks).outputs(&["word", "n"]);
+        builder.set_bolt("sink", Nothing::default).shuffle("in:put");
+        (**builder.build().expect("it is right").plan()).clone()
+    }
+
+    fn shown(requests: &[Request]) -> Vec<String> {
+        let words = |request: &Request| {
+            let words = request.words.iter().map(|word| String::from_utf8_lossy(word));
+            words.collect::<Vec<_>>().join(" ")
+        };
+        requests.iter().map(words).collect()
+    }
+
+    fn hash(fields: &[(&str, &str)]) -> Reply {
+        let words = fields.iter().flat_map(|(field, value)| [field, value]);
+        Reply::Array(words.map(|word| Reply::Bulk(word.as_bytes().to_vec())).collect())
+    }
+
+    #[test]
+    fn step_is_one_transaction_with_all_of_an_epoch() {
+        let plan = plan(2);
+        let original = Original {
+            position: Position(7),
+            stream: StreamId(0),
+            direct: None,
+            values: values::Values::encode(&topology::values!["x", 5]).expect("they fit"),
+            attempts: 5,
+        };
+        let letter = DeadLetter { original, component: plan.find("sink"), error: "bad".to_owned() };
+        let field = |name: &str| StateKey::of_field("h", name.to_owned());
+        let group = Group {
+            generation: 3,
+            epoch: Epoch(9),
+            values: BTreeMap::from([
+                (StateKey::of_key("k"), Some("v".into())),
+                (StateKey::of_key("gone"), None),
+                (field("a"), Some("1".into())),
+                (field("b"), Some("2".into())),
+                (field("c"), None),
+            ]),
+            commands: vec![vec!["PUBLISH".into(), "c".into(), "m".into()]],
+            positions: BTreeMap::from([(TaskId(1), Position(40))]),
+            dead: vec![(TaskId(0), letter)],
+        };
+        let (requests, told) = Ledger::new(&plan).end(&plan, &group);
+        assert_eq!(
+            shown(&requests),
+            [
+                "MULTI",
+                "DEL gone",
+                "HSET h a 1 b 2",
+                "HDEL h c",
+                "SET k v",
+                "PUBLISH c m",
+                "XADD topology:t:dead-letters MAXLEN ~ 10000 * spout in:put position 7 component sink error bad attempts 5 field:word x field:n 5",
+                "HSET topology:t:epochs generation 3 epoch 9 position:in:put:1/2 40",
+                "EXEC",
+                "WATCH topology:t:epochs",
+                "HGET topology:t:epochs generation",
+            ]
+        );
+        assert_eq!(told.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4], "places in the reply to EXEC");
+        let tokens: Vec<Asks> = requests.iter().map(|request| Asks::of_token(request.asks.token())).collect();
+        assert_eq!(tokens[7..], [Asks::Nothing, Asks::Step, Asks::Nothing, Asks::Generation]);
+    }
+
+    #[test]
+    fn what_is_saved_is_read_again() {
+        let (plan, ledger) = (plan(2), Ledger::new(&plan(2)));
+        assert_eq!(ledger.saved(&plan, &hash(&[])), Ok(Saved::default()));
+        let fields =
+            [("generation", "3"), ("epoch", "9"), ("position:in:put:1/2", "40"), ("position:other:0/1", "5")];
+        let positions = BTreeMap::from([(TaskId(1), Position(40))]);
+        assert_eq!(
+            ledger.saved(&plan, &hash(&fields)),
+            Ok(Saved { generation: 3, epoch: Epoch(9), positions })
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_gone_on_from_is_told() {
+        let (plan, ledger) = (plan(2), Ledger::new(&plan(2)));
+        let error = |fields: &[(&str, &str)]| ledger.saved(&plan, &hash(fields)).expect_err("refused");
+        assert!(error(&[("position:in:put:2/3", "40")]).contains("task 2/3, and has 2 tasks now"));
+        assert!(error(&[("position:in:put:2/2", "40")]).contains("task 2/2"), "no such task");
+        assert!(error(&[("epoch", "nine")]).contains("`epoch` of `topology:t:epochs` is no number"));
+        let other = ledger.saved(&plan, &Reply::Error(b"WRONGTYPE".to_vec())).expect_err("refused");
+        assert!(other.contains("no hash at `topology:t:epochs`"));
+    }
+
+    #[test]
+    fn hash_with_many_fields_is_written_by_several_commands() {
+        let values: BTreeMap<StateKey, Option<Bytes>> =
+            (0..1_500).map(|n| (StateKey::of_field("h", n.to_string()), Some("1".into()))).collect();
+        let commands = value_commands(&values);
+        assert!(commands.iter().all(|command| command.len() <= WORDS_MAX + 1 && command.len() % 2 == 0));
+        assert_eq!(commands.iter().map(|command| command.len() / 2 - 1).sum::<usize>(), 1_500);
+    }
+}
