@@ -5,70 +5,51 @@
 //!   2. At most `tuples_max` are told and not finished, and about `waiting_bytes_max` wait to be told: beyond it no tuple is taken, so
 //!      the queue before the bolt fills and stops its sources.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use topology::bolt::TupleId;
 use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
 use topology::message::Misuse;
 
-use crate::codec::Codec;
+use crate::kept::Kept;
 use crate::message::{Emit, Message};
 use crate::speak::{self, Told};
-use crate::supervisor::{Event, Spec, Supervisor};
+use crate::supervisor::{Event, Spec};
 
 /// A bolt that a child executes.
 #[derive(Debug)]
 pub struct ShellBolt {
-    spec: Spec,
+    child: Kept,
     tick_s: u64,
-    supervisor: Option<Supervisor>,
-    /// The life of the child that is told tuples.
-    life: Option<u64>,
     /// What the child has, by the numbers that it was told.
     open: HashMap<u64, TupleId>,
     last: u64,
     /// What the child said of an error, which belongs to the next tuple that it fails.
     error: Option<String>,
-    events: VecDeque<Event>,
 }
 
 impl ShellBolt {
     /// A bolt that runs `spec`, once it is prepared.
     #[must_use]
     pub fn new(spec: Spec) -> Self {
-        Self {
-            spec,
-            tick_s: 0,
-            supervisor: None,
-            life: None,
-            open: HashMap::new(),
-            last: speak::NOBODYS,
-            error: None,
-            events: VecDeque::new(),
-        }
+        Self { child: Kept::new(spec), tick_s: 0, open: HashMap::new(), last: speak::NOBODYS, error: None }
     }
 
     /// Handles what has happened; an error is for the log alone.
     fn on_events(&mut self, out: &mut BoltOut<'_>) -> Result<(), Fault> {
-        let mut events = std::mem::take(&mut self.events);
-        if let Some(supervisor) = &self.supervisor {
-            supervisor.take(&mut events);
-        }
+        self.child.look();
         let mut result = Ok(());
-        for event in events.drain(..) {
+        while let Some(event) = self.child.next_event() {
             match event {
-                Event::Started(life) => self.life = Some(life),
+                Event::Started(_) => {}
                 Event::Ended(why) => result = Err(self.on_end(&why, out)),
-                // What a child says after a mistake is of no interest: it is being ended.
-                Event::Said(_) if self.life.is_none() => {}
                 Event::Said(message) => {
                     if let Err(why) = self.on_message(message, out) {
-                        self.end_child(why);
+                        self.child.end(why);
                     }
                 }
             }
         }
-        self.events = events;
         result
     }
 
@@ -105,26 +86,14 @@ impl ShellBolt {
         sent.map_err(|misuse: Misuse| format!("it emitted what it may not: {misuse}"))?;
         if needs_task_ids && direct.is_none() {
             let tasks = out.targets();
-            self.tell(|codec, bytes| speak::task_ids(codec, tasks, bytes));
+            self.child.tell(0, |codec, bytes| speak::task_ids(codec, tasks, bytes));
         }
         Ok(())
     }
 
-    /// Tells the child something, if it lives; if it does not, its end is among the events to come.
-    fn tell<R>(&self, append: impl FnOnce(Codec, &mut Vec<u8>) -> R) -> Option<R> {
-        self.supervisor.as_ref()?.tell(self.life?, 0, |bytes| append(self.spec.codec, bytes))
-    }
-
-    /// Ends the child for what it did.
-    fn end_child(&mut self, why: String) {
-        if let (Some(supervisor), Some(life)) = (&self.supervisor, self.life.take()) {
-            supervisor.end(life, why);
-        }
-    }
-
     /// All that the child had fails.
     fn on_end(&mut self, why: &str, out: &mut BoltOut<'_>) -> Fault {
-        (self.life, self.error) = (None, None);
+        self.error = None;
         let fault = Fault::new(format!("its child has ended: {why}"));
         for (_, tuple) in self.open.drain() {
             // Its tuple may be gone: the runner fails all when a component panics.
@@ -138,17 +107,12 @@ impl Bolt for ShellBolt {
     fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
         let interval = context.plan().tick_interval(context.component());
         self.tick_s = interval.map_or(0, |interval| interval.as_secs());
-        let supervisor = Supervisor::start(&self.spec, context.plan(), context.task(), context.waker())?;
-        self.supervisor = Some(supervisor);
+        self.child.start(context)?;
         Ok(())
     }
 
     fn is_ready(&self) -> bool {
-        let limits = &self.spec.limits;
-        let has_room = |supervisor: &Supervisor| supervisor.waiting_bytes() < limits.waiting_bytes_max;
-        self.life.is_some()
-            && self.open.len() < limits.tuples_max
-            && self.supervisor.as_ref().is_some_and(has_room)
+        self.child.has_room(self.open.len())
     }
 
     fn execute(&mut self, tuple: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
@@ -157,7 +121,7 @@ impl Bolt for ShellBolt {
         let told = Told { id: self.last, component, stream, task: tuple.task() };
         let fields = (0..tuple.values().len()).filter_map(|place| tuple.values().value(place));
         let values = fields.collect::<Result<Vec<_>, _>>()?;
-        match self.tell(|codec, bytes| speak::tuple(codec, told, &values, bytes)) {
+        match self.child.tell(0, |codec, bytes| speak::tuple(codec, told, &values, bytes)) {
             Some(Err((place, why))) => {
                 Err(Fault::fatal(format!("field {place} cannot be told to a child: {why}")))
             }
@@ -170,7 +134,7 @@ impl Bolt for ShellBolt {
 
     fn tick(&mut self, _: &mut BoltOut<'_>) -> Result<(), Fault> {
         let interval_s = self.tick_s;
-        self.tell(|codec, bytes| speak::tick(codec, interval_s, bytes));
+        self.child.tell(0, |codec, bytes| speak::tick(codec, interval_s, bytes));
         Ok(())
     }
 
@@ -179,7 +143,7 @@ impl Bolt for ShellBolt {
     }
 
     fn close(&mut self) {
-        self.supervisor = None;
+        self.child.stop();
     }
 }
 

@@ -13,7 +13,7 @@
 //! | [`pulse`] | whether a child still answers |
 //! | [`supervisor`], `child`, `lines` | keeps a child running; one child, its pipes and its end; its standard error |
 //! | `census` | how many processes a child has, and their memory |
-//! | [`bolt`], [`spout`] | the components |
+//! | [`bolt`], [`spout`], `kept` | the components; a child as they have it |
 //! | [`serve`] | the other side: a component of this program as the child of another one |
 //!
 //! The first six have no I/O, and take time as an argument.
@@ -31,6 +31,7 @@ mod child;
 pub mod codec;
 pub mod framing;
 pub mod handshake;
+mod kept;
 mod lines;
 pub mod message;
 pub mod pulse;

@@ -14,17 +14,15 @@ use serde_json::Value as Json;
 use topology::component::{Context, Fault, Next, Spout, SpoutOut};
 use topology::tracker::{DeadLetter, Position};
 
+use crate::kept::Kept;
 use crate::message::{Emit, Message};
 use crate::speak::{self, Command};
-use crate::supervisor::{Event, Spec, Supervisor};
+use crate::supervisor::{Event, Spec};
 
 /// A spout whose tuples a child emits.
 #[derive(Debug)]
 pub struct ShellSpout {
-    spec: Spec,
-    supervisor: Option<Supervisor>,
-    /// The life of the child that is told commands.
-    life: Option<u64>,
+    child: Kept,
     /// Commands that the child has not answered; whether each is a `next`.
     told: VecDeque<bool>,
     /// What the child knows its tuples by.
@@ -35,7 +33,6 @@ pub struct ShellSpout {
     /// How long a child that has nothing is left alone.
     idle: Duration,
     is_active: bool,
-    events: VecDeque<Event>,
 }
 
 impl ShellSpout {
@@ -43,33 +40,26 @@ impl ShellSpout {
     #[must_use]
     pub fn new(spec: Spec) -> Self {
         Self {
-            spec,
-            supervisor: None,
-            life: None,
+            child: Kept::new(spec),
             told: VecDeque::new(),
             ids: HashMap::new(),
             last: 0,
             has_emitted: true,
             idle: IDLE_MIN,
             is_active: true,
-            events: VecDeque::new(),
         }
     }
 
     fn on_events(&mut self, out: &mut SpoutOut<'_>) -> Result<(), Fault> {
-        let mut events = std::mem::take(&mut self.events);
-        if let Some(supervisor) = &self.supervisor {
-            supervisor.take(&mut events);
-        }
+        self.child.look();
         let mut result = Ok(());
-        for event in events.drain(..) {
+        while let Some(event) = self.child.next_event() {
             match event {
-                Event::Started(life) => self.on_start(life),
+                Event::Started(_) => self.tell_state(),
                 Event::Ended(why) => {
                     self.forget();
                     result = Err(Fault::new(format!("its child has ended: {why}")));
                 }
-                Event::Said(_) if self.life.is_none() => {}
                 Event::Said(Message::Emit(emit)) => {
                     if let Err(why) = self.emit(emit, out) {
                         self.end_child(why);
@@ -82,12 +72,10 @@ impl ShellSpout {
                 Event::Said(message) => self.end_child(format!("a spout has no {message:?}")),
             }
         }
-        self.events = events;
         result
     }
 
-    fn on_start(&mut self, life: u64) {
-        self.life = Some(life);
+    fn tell_state(&mut self) {
         let state = if self.is_active { Command::Activate } else { Command::Deactivate };
         self.tell(&state);
     }
@@ -101,31 +89,25 @@ impl ShellSpout {
         if let Some(id) = id {
             self.ids.insert(self.last, id);
         }
-        if let (true, None, Some(supervisor), Some(life)) =
-            (needs_task_ids, direct, &self.supervisor, self.life)
-        {
-            supervisor.tell(life, 0, |bytes| speak::task_ids(self.spec.codec, &[], bytes));
+        if needs_task_ids && direct.is_none() {
+            self.child.tell(0, |codec, bytes| speak::task_ids(codec, &[], bytes));
         }
         Ok(())
     }
 
     fn tell(&mut self, command: &Command) {
-        let (Some(supervisor), Some(life)) = (&self.supervisor, self.life) else { return };
-        if supervisor.tell(life, 1, |bytes| speak::command(self.spec.codec, command, bytes)).is_some() {
+        if self.child.tell(1, |codec, bytes| speak::command(codec, command, bytes)).is_some() {
             self.told.push_back(*command == Command::Next);
         }
     }
 
     fn end_child(&mut self, why: String) {
-        if let (Some(supervisor), Some(life)) = (&self.supervisor, self.life) {
-            supervisor.end(life, why);
-        }
+        self.child.end(why);
         self.forget();
     }
 
     /// A new child knows nothing of the tuples of the one before.
     fn forget(&mut self) {
-        self.life = None;
         self.told.clear();
         self.ids.clear();
     }
@@ -133,7 +115,7 @@ impl ShellSpout {
     /// Asks for as many tuples as there is room for; when to look again.
     fn ask(&mut self, room: usize) -> Next {
         let asked = self.told.iter().filter(|&&is_next| is_next).count();
-        if self.life.is_none() || asked > 0 {
+        if !self.child.is_alive() || asked > 0 {
             return Next::Woken;
         }
         if !std::mem::take(&mut self.has_emitted) {
@@ -154,8 +136,7 @@ impl ShellSpout {
 
 impl Spout for ShellSpout {
     fn open(&mut self, context: &Context<'_>) -> Result<(), Fault> {
-        let supervisor = Supervisor::start(&self.spec, context.plan(), context.task(), context.waker())?;
-        self.supervisor = Some(supervisor);
+        self.child.start(context)?;
         Ok(())
     }
 
@@ -178,16 +159,16 @@ impl Spout for ShellSpout {
 
     fn activate(&mut self) {
         self.is_active = true;
-        self.tell(&Command::Activate);
+        self.tell_state();
     }
 
     fn deactivate(&mut self) {
         self.is_active = false;
-        self.tell(&Command::Deactivate);
+        self.tell_state();
     }
 
     fn close(&mut self) {
-        self.supervisor = None;
+        self.child.stop();
     }
 }
 

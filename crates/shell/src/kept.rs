@@ -1,0 +1,80 @@
+//! A child as its component has it: what it is told is for the life that goes on, and so is what is heard of it.
+
+use std::collections::VecDeque;
+use std::io;
+
+use topology::component::Context;
+
+use crate::codec::Codec;
+use crate::supervisor::{Event, Spec, Supervisor};
+
+/// A child that is started again whenever it ends, once it was started.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    spec: Spec,
+    supervisor: Option<Supervisor>,
+    /// The life that is told things.
+    life: Option<u64>,
+    events: VecDeque<Event>,
+}
+
+impl Kept {
+    pub(crate) fn new(spec: Spec) -> Self {
+        Self { spec, supervisor: None, life: None, events: VecDeque::new() }
+    }
+
+    /// Starts it for the task of `context`, whose waker is called when there are events.
+    pub(crate) fn start(&mut self, context: &Context<'_>) -> io::Result<()> {
+        let supervisor = Supervisor::start(&self.spec, context.plan(), context.task(), context.waker())?;
+        self.supervisor = Some(supervisor);
+        Ok(())
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.supervisor = None;
+    }
+
+    /// The next thing that has happened. What a child says after [`Kept::end`] is of no interest.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        loop {
+            let event = self.events.pop_front()?;
+            match &event {
+                Event::Started(life) => self.life = Some(*life),
+                Event::Ended(_) => self.life = None,
+                Event::Said(_) if self.life.is_none() => continue,
+                Event::Said(_) => {}
+            }
+            return Some(event);
+        }
+    }
+
+    /// Has [`Kept::next_event`] look at what has happened up to now.
+    pub(crate) fn look(&mut self) {
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.take(&mut self.events);
+        }
+    }
+
+    /// Tells it something that it gives `answers` answers to, if it lives; if it does not, its end is among the events to come.
+    pub(crate) fn tell<R>(&self, answers: u32, append: impl FnOnce(Codec, &mut Vec<u8>) -> R) -> Option<R> {
+        self.supervisor.as_ref()?.tell(self.life?, answers, |bytes| append(self.spec.codec, bytes))
+    }
+
+    /// Ends it for what it did.
+    pub(crate) fn end(&mut self, why: String) {
+        if let (Some(supervisor), Some(life)) = (&self.supervisor, self.life.take()) {
+            supervisor.end(life, why);
+        }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.life.is_some()
+    }
+
+    /// Whether it may be told one more tuple while it has `open`.
+    pub(crate) fn has_room(&self, open: usize) -> bool {
+        let limits = &self.spec.limits;
+        let waiting = |supervisor: &Supervisor| supervisor.waiting_bytes() < limits.waiting_bytes_max;
+        self.is_alive() && open < limits.tuples_max && self.supervisor.as_ref().is_some_and(waiting)
+    }
+}
