@@ -8,10 +8,10 @@ use topology::ids::ComponentId;
 use topology::nearest::nearest;
 
 use crate::arguments::{Arguments, hint};
-use crate::row::{Emits, Exact, Made, Reach, Row, URL};
+use crate::row::{Emits, Exact, LATE, Made, Reach, Row, URL};
 use crate::{
-    asking, counting, dedupe, distinct, enrich, file_sink, file_spout, generator, http_sink, key_sink,
-    rate_limit, stream_sink, stream_spout, top, window,
+    asking, closing, counting, dedupe, distinct, enrich, file_sink, file_spout, generator, http_sink,
+    key_sink, rate_limit, stream_sink, stream_spout, top, window,
 };
 
 /// A command that names a component of the table.
@@ -177,11 +177,19 @@ impl Builtin {
         let (name, id, count) = (self.row.name, &stream.id, stream.fields.len());
         let (fits, what) = match &self.made.emits {
             Emits::Nothing => return None,
-            Emits::Values(counts, what) => (counts.contains(&count), *what),
+            Emits::Values(counts, what) | Emits::ValuesAndLate(counts, what) => {
+                (counts.contains(&count), *what)
+            }
             Emits::InputAnd(more, what) => {
                 (inputs.iter().all(|(_, input)| input.fields.len() + more == count), *what)
             }
         };
+        if let (Emits::ValuesAndLate(..), LATE) = (&self.made.emits, id.as_str()) {
+            let fits = inputs.iter().all(|(_, input)| input.fields.len() == count);
+            let misfit =
+                || format!("`{name}` emits what it reads on `{LATE}`, and {count} fields are declared");
+            return (!fits).then(misfit);
+        }
         if id != DEFAULT_STREAM {
             return Some(format!("`{name}` emits on the stream `default` alone, nothing on `{id}`"));
         }
@@ -240,6 +248,7 @@ pub const ROWS: &[Row] = &[
     counting::SUM,
     distinct::ROW,
     window::ROW,
+    closing::ROW,
     top::ROW,
     dedupe::ROW,
     rate_limit::ROW,
@@ -362,6 +371,30 @@ mod tests {
         assert!(misfits("top-k 5 --by word --prefix w:", &shape).is_empty());
         assert!(
             misfits("file-sink /tmp/x", &shape)[0].contains("`file-sink` cannot be exactly-once: a file")
+        );
+    }
+
+    #[test]
+    fn late_tuples_have_the_fields_that_were_read() {
+        let window = read("closing-window --by word --id id --time id --gap-ms 9 --prefix p").expect("right");
+        let input = Stream::default_with(&["id", "word"]);
+        let results = Stream::default_with(&["start", "end", "word", "count"]);
+        let late = |fields: &[&str]| {
+            let outputs = [results.clone(), Stream::default_with(fields).named("late")];
+            window.misfits(&Shape {
+                kind: Kind::Bolt,
+                inputs: vec![("split", &input)],
+                outputs: &outputs,
+                tasks: 1,
+                groupings: vec![("split", &Grouping::Shuffle)],
+                is_read: true,
+                guarantee: Guarantee::AtLeastOnce,
+            })
+        };
+        assert_eq!(late(&["id", "word"]), [""; 0]);
+        assert_eq!(
+            late(&["word"]),
+            ["`closing-window` emits what it reads on `late`, and 1 fields are declared"]
         );
     }
 }

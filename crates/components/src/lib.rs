@@ -14,6 +14,7 @@
 //! | `key_sink`, `template`, `convert` | commands on keys, made from fields; values as text and numbers |
 //! | `stream_sink` | entries of streams, messages of channels |
 //! | `counting`, `distinct`, `window`, `top` | counts and sums, of values, of time, the largest ones; in memory or in keys |
+//! | `closing` | windows that end, each with one result; late tuples |
 //! | `dedupe`, `rate_limit`, `enrich` | which tuples go on, when, and with what |
 //! | `file_spout`, `file_sink` | lines of files |
 //! | `http_sink` | requests to a web server |
@@ -28,6 +29,7 @@
 pub mod arguments;
 mod asking;
 pub mod catalog;
+mod closing;
 mod convert;
 mod counting;
 mod dedupe;

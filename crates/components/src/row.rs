@@ -62,9 +62,13 @@ pub(crate) enum Emits {
     Nothing,
     /// So many values, and what they are.
     Values(RangeInclusive<usize>, &'static str),
+    /// The same, and on the stream [`LATE`] what it reads.
+    ValuesAndLate(RangeInclusive<usize>, &'static str),
     /// The values that it reads, and so many more.
     InputAnd(usize, &'static str),
 }
 
+/// The stream of tuples that came too late.
+pub(crate) const LATE: &str = "late";
 /// The option that names a server.
 pub(crate) const URL: &str = "--url";

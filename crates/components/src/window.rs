@@ -41,18 +41,18 @@ impl Window {
         starts.reverse();
         starts
     }
+}
 
-    fn time_ms(&self, tuple: &Tuple<'_>) -> Result<u64, Fault> {
-        // An entry's id begins with its time.
-        let mut text = Vec::new();
-        append_field(tuple, &self.time, &mut text)?;
-        let text = String::from_utf8_lossy(&text);
-        let time = text.split_once('-').map_or(&*text, |(time, _)| time).parse().ok();
-        time.filter(|time| *time <= TIME_MS_MAX).ok_or_else(|| {
-            let shown: String = text.chars().take(100).collect();
-            Fault::fatal(format!("field `{}` is no time in milliseconds: `{shown}`", self.time))
-        })
-    }
+/// The time in a field: milliseconds, or the id of an entry, which begins with them.
+pub(crate) fn time_ms(tuple: &Tuple<'_>, field: &str) -> Result<u64, Fault> {
+    let mut text = Vec::new();
+    append_field(tuple, field, &mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    let time = text.split_once('-').map_or(&*text, |(time, _)| time).parse().ok();
+    time.filter(|time| *time <= TIME_MS_MAX).ok_or_else(|| {
+        let shown: String = text.chars().take(100).collect();
+        Fault::fatal(format!("field `{field}` is no time in milliseconds: `{shown}`"))
+    })
 }
 
 impl Ask for Window {
@@ -65,7 +65,7 @@ impl Ask for Window {
             None => ("HINCRBY", "1".to_owned()),
             Some(field) => ("HINCRBYFLOAT", number(tuple, field)?.to_string()),
         };
-        let starts = self.starts(self.time_ms(tuple)?);
+        let starts = self.starts(time_ms(tuple, &self.time)?);
         for start in &starts {
             let (key, keep) = (format!("{}{start}", self.prefix), self.keep_ms.to_string());
             out.push(&[command.as_bytes(), key.as_bytes(), &value, added.as_bytes()]);

@@ -360,6 +360,149 @@ fn number(value: &resp::Value) -> u64 {
     }
 }
 
+/// A definition that reads the stream `in`, whose entries have the fields `t`, `word` and `n`, by windows.
+fn windows(bolts: &[(&str, &str)]) -> String {
+    let class = "org.apache.storm.flux.wrappers";
+    let mut text = format!(
+        "name: windows\nconfig: {{evenkeel.backoff_ms: [10, 100]}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[evenkeel, component, stream-spout, in], [id, t, word, n]]\nbolts:\n"
+    );
+    let mut streams = String::new();
+    for (id, options) in bolts {
+        text.push_str(&format!(
+            "- id: {id}
+  className: {class}.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, closing-window, --by, word, --id, id, --prefix, \"{id}:\", {options}], [start, end, word, n]]
+  configMethods: [{{name: setNamedStream, args: [late, [id, t, word, n]]}}]
+- id: {id}-out
+  className: {class}.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, stream-sink, {id}-out], [nothing]]
+- id: {id}-last
+  className: {class}.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, key-sink, HSET, {id}-last, \"{{start}}:{{word}}\", \"{{n}}\"], [nothing]]
+- id: {id}-late
+  className: {class}.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, stream-sink, {id}-late, --fields, \"t,word\"], [nothing]]
+"
+        ));
+        for (from, to, stream, grouping) in [
+            ("source", (*id).to_owned(), "default", "FIELDS, args: [word]"),
+            (id, format!("{id}-out"), "default", "SHUFFLE"),
+            (id, format!("{id}-last"), "default", "SHUFFLE"),
+            (id, format!("{id}-late"), "late", "SHUFFLE"),
+        ] {
+            streams.push_str(&format!(
+                "- {{from: {from}, to: {to}, grouping: {{streamId: {stream}, type: {grouping}}}}}\n"
+            ));
+        }
+    }
+    format!("{text}streams:\n{streams}")
+}
+
+/// Runs `x.yaml` of `dir` with the server.
+fn run_with(server: &common::Server, dir: &Path) -> Child {
+    let mut command = evenkeel();
+    command.args(["topology", "run", "x.yaml", "--local"]).current_dir(dir);
+    command.env("EVENKEEL_URL", format!("redis://127.0.0.1:{}", server.port));
+    let errors = std::fs::File::create(dir.join("log")).expect("it is made");
+    command.stdout(Stdio::piped()).stderr(errors).spawn().expect("it starts")
+}
+
+fn append(server: &common::Server, t: u64, word: &str, n: u64) {
+    server.call(&["XADD", "in", "*", "t", &t.to_string(), "word", word, "n", &n.to_string()]);
+}
+
+/// The values of the entries of a stream, with spaces between them.
+fn entries(server: &common::Server, key: &str) -> Vec<String> {
+    let resp::Value::Array(entries) = server.call(&["XRANGE", key, "-", "+"]) else { panic!("entries") };
+    let text = |entry: &resp::Value| {
+        let resp::Value::Array(parts) = entry else { panic!("an entry") };
+        let resp::Value::Array(fields) = &parts[1] else { panic!("fields") };
+        let values = fields.iter().skip(1).step_by(2).map(|value| match value {
+            resp::Value::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+            other => panic!("{other:?}"),
+        });
+        values.collect::<Vec<_>>().join(" ")
+    };
+    entries.iter().map(text).collect()
+}
+
+#[test]
+fn windows_close_once_each_and_late_tuples_go_apart() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = common::Server::start(&dir.path().join("data"), &[]);
+    let text = windows(&[
+        ("tumbling", "--time, t, --size-ms, \"100\""),
+        ("patient", "--time, t, --size-ms, \"100\", --lateness-ms, \"100\""),
+        ("sliding", "--time, t, --size-ms, \"100\", --slide-ms, \"50\", --field, n"),
+        ("session", "--time, t, --gap-ms, \"50\", --field, n"),
+        ("counted", "--count, \"2\", --field, n"),
+        ("panes", "--count, \"4\", --every, \"2\", --field, n"),
+    ]);
+    std::fs::write(dir.path().join("x.yaml"), text).expect("it is written");
+    let tuples = [(10, "a", 1), (50, "b", 2), (99, "a", 3), (120, "a", 4), (20, "a", 5), (350, "b", 6)];
+    for (t, word, n) in tuples {
+        append(&server, t, word, n);
+    }
+    let run = run_with(&server, dir.path());
+    let expect = |key: &str, expected: &[&str]| {
+        eventually(&format!("{key}: {:?}", entries(&server, key)), || entries(&server, key) == expected);
+    };
+    expect("tumbling-out", &["0 100 a 2", "0 100 b 1", "100 200 a 1"]);
+    expect("tumbling-late", &["20 a"]);
+    expect("patient-out", &["0 100 a 3", "0 100 b 1", "100 200 a 1"]);
+    expect("sliding-out", &["0 100 a 4", "0 100 b 2", "50 150 a 7", "50 150 b 2", "100 200 a 4"]);
+    expect("session-out", &["10 60 a 1", "50 100 b 2", "99 170 a 7"]);
+    expect("session-late", &["20 a"]);
+    expect("counted-out", &["0 2 a 4", "2 4 a 9", "0 2 b 8"]);
+    expect("panes-out", &["0 4 a 13"]);
+    let (is_finished, figures) = interrupted(run);
+    assert!(is_finished, "{figures}");
+    assert!(entries(&server, "patient-late").is_empty());
+}
+
+#[test]
+fn windows_survive_the_death_of_their_process_and_count_each_tuple_once() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = common::Server::start(&dir.path().join("data"), &[]);
+    let text = windows(&[
+        ("tumbling", "--time, t, --size-ms, \"100\""),
+        ("session", "--time, t, --gap-ms, \"50\", --field, n"),
+    ]);
+    std::fs::write(dir.path().join("x.yaml"), text).expect("it is written");
+    let results = || match server.call(&["HLEN", "tumbling-last"]) {
+        resp::Value::Integer(count) => count,
+        other => panic!("{other:?}"),
+    };
+    // Three words each 10 ms, with pauses in which sessions end.
+    for round in 0..4 {
+        for place in round * 500..(round + 1) * 500 {
+            let t = 10 * place + 1_000 * (place / 50);
+            append(&server, t, &format!("w{}", place % 3), 1);
+        }
+        let mut run = run_with(&server, dir.path());
+        let before = results();
+        eventually("windows close", || results() > before);
+        run.kill().expect("it runs");
+        run.wait().expect("it ends");
+    }
+    append(&server, 1_000_000, "w0", 1);
+    let run = run_with(&server, dir.path());
+    // 2,000 tuples in 200 windows of time with ten tuples each, of three words; 40 sessions of each word.
+    let sums = |key: &str| -> Vec<u64> {
+        let resp::Value::Array(counts) = server.call(&["HVALS", key]) else { panic!("a hash") };
+        counts.iter().map(number).collect()
+    };
+    let total = |key: &str| sums(key).iter().sum::<u64>();
+    eventually("all windows are closed", || total("tumbling-last") == 2_000);
+    eventually("all sessions are closed", || total("session-last") == 2_000);
+    let (is_finished, figures) = interrupted(run);
+    assert!(is_finished, "{figures}");
+    assert_eq!((sums("tumbling-last").len(), total("tumbling-last")), (600, 2_000));
+    assert!(sums("tumbling-last").iter().all(|&count| count == 3 || count == 4));
+    assert_eq!((sums("session-last").len(), total("session-last")), (120, 2_000));
+    assert!(entries(&server, "tumbling-late").is_empty());
+}
+
 #[test]
 fn components_of_this_program_run_on_a_server_but_for_those_with_files() {
     let dir = tempfile::tempdir().expect("a folder for the test");

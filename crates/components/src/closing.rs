@@ -1,0 +1,429 @@
+//! `closing-window`: windows that end, each with one result: by event time (tumbling, sliding, sessions) or by count.
+//!
+//! ```text
+//!  tuple -> script in the server, one for each tuple: add, move the watermark, close -> results, anchored to the tuple; late tuples
+//! ```
+//!
+//! All state of a task is in keys of the server (`PREFIX` and the task's place): a worker that dies loses nothing. No tuple is held until its
+//! window ends.
+//!
+//! **Watermark.** The least of the largest times of all tasks that this one reads, less `--lateness-ms`. It never goes back. Until each of them has
+//! sent something it does not move. One that has sent nothing for `--idle-ms` is left out.
+//!
+//! **At least once.** The script remembers the last `--remember` ids of tuples, and what each has closed. A tuple that is tried again is not
+//! counted again, and its results are told again: results are never lost, and may come twice with equal values.
+//!
+//! Invariants
+//!   1. A tuple is acknowledged after the reply to its script, or it fails.
+//!   2. At most `--pipeline` tuples are under way, and about [`WAITING_BYTES_MAX`] wait to be sent.
+//!
+//! Out of scope: state within the records of exactly-once; windows that end without a further tuple.
+//! Source: watermarks and panes as Akidau et al. 2015, "The Dataflow Model", have them.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use connection::{Event, Link, Options, Target};
+use resp::Value as Reply;
+use sha1::{Digest, Sha1};
+use topology::bolt::TupleId;
+use topology::builder::Factory;
+use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
+use topology::definition::DEFAULT_STREAM;
+use topology::values::Values;
+
+use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::asking::{self, PIPELINE, URL_OPTION};
+use crate::convert::{append_field, number, text_value};
+use crate::counting::{BY, total};
+use crate::row::{Emits, Exact, LATE, Made, Reach, Row};
+use crate::window::time_ms;
+
+/// What is added up, in which windows.
+#[derive(Clone, Debug)]
+struct Settings {
+    by: String,
+    id: String,
+    /// `None`: tuples are counted.
+    field: Option<String>,
+    shape: Shape,
+    prefix: String,
+    idle_ms: u64,
+    lateness_ms: u64,
+    remember: u64,
+    keep_ms: u64,
+    pipeline: usize,
+}
+
+/// When a window ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Shape {
+    Time { field: String, size_ms: u64, slide_ms: u64 },
+    Session { field: String, gap_ms: u64 },
+    Count { size: u64, slide: u64 },
+}
+
+/// A tuple whose script is under way.
+#[derive(Debug)]
+struct Open {
+    tuple: TupleId,
+    /// For the stream of late tuples.
+    values: Values,
+}
+
+#[derive(Debug)]
+struct Closing {
+    settings: Settings,
+    target: Target,
+    link: Option<Link>,
+    /// The connection that can be asked.
+    life: Option<u64>,
+    open: VecDeque<Open>,
+    /// Words of a request that are the same for all tuples: the script and its keys.
+    begin: Vec<Vec<u8>>,
+    /// Tasks that it reads.
+    sources: u64,
+    /// Late tuples are emitted.
+    has_late: bool,
+    events: VecDeque<Event>,
+}
+
+/// What the script answered.
+#[derive(Debug, PartialEq)]
+struct Answer {
+    is_late: bool,
+    results: Vec<Values>,
+}
+
+impl Closing {
+    fn new(settings: Settings, target: Target) -> Self {
+        Self {
+            settings,
+            target,
+            link: None,
+            life: None,
+            open: VecDeque::new(),
+            begin: Vec::new(),
+            sources: 0,
+            has_late: false,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// The arguments of the script for a tuple.
+    fn arguments(&self, tuple: &Tuple<'_>) -> Result<Vec<Vec<u8>>, Fault> {
+        let Settings { by, id, field, shape, idle_ms, lateness_ms, remember, keep_ms, .. } = &self.settings;
+        let text = |name: &str| {
+            let mut text = Vec::new();
+            append_field(tuple, name, &mut text).map(|()| text)
+        };
+        let added = field.as_ref().map_or(Ok(1.0), |field| number(tuple, field))?;
+        let (kind, time, size, slide) = match shape {
+            Shape::Time { field, size_ms, slide_ms } => ("time", time_ms(tuple, field)?, size_ms, slide_ms),
+            Shape::Session { field, gap_ms } => ("session", time_ms(tuple, field)?, gap_ms, gap_ms),
+            Shape::Count { size, slide } => ("count", 0, size, slide),
+        };
+        let source = format!("{}:{}", tuple.component(), tuple.task().0);
+        let numbers = [size, slide, lateness_ms, idle_ms, &self.sources, remember, keep_ms];
+        let mut arguments = vec![kind.into(), text(id)?, text(by)?, added.to_string().into_bytes()];
+        arguments.extend([time.to_string().into_bytes(), source.into_bytes()]);
+        arguments.extend(numbers.map(|number| number.to_string().into_bytes()));
+        Ok(arguments)
+    }
+
+    /// Has the server keep the script: it may not have it, or have it no more.
+    fn load(&self, life: u64) {
+        if let Some(link) = &self.link {
+            link.send(life, LOAD, |out| resp::encode_command(out, &["SCRIPT", "LOAD", SCRIPT]));
+        }
+    }
+
+    fn on_reply(&mut self, reply: Reply, out: &mut BoltOut<'_>) -> Result<(), Fault> {
+        let Some(Open { tuple, values }) = self.open.pop_front() else { return Ok(()) };
+        let result = match reply {
+            Reply::Error(text) => Err(self.refusal(&text)),
+            reply => answer(reply).and_then(|answer| self.emit(answer, tuple, values, out)),
+        };
+        // The tuple may be gone: the runner fails all when a component panics.
+        match &result {
+            Ok(()) => out.ack(tuple).unwrap_or(()),
+            Err(fault) => out.fail(tuple, fault).unwrap_or(()),
+        }
+        result
+    }
+
+    fn emit(
+        &self,
+        answer: Answer,
+        tuple: TupleId,
+        values: Values,
+        out: &mut BoltOut<'_>,
+    ) -> Result<(), Fault> {
+        let anchors = &[tuple];
+        for values in answer.results {
+            out.send(Outgoing { stream: DEFAULT_STREAM, values, anchors, direct: None })?;
+        }
+        if answer.is_late && self.has_late {
+            out.send(Outgoing { stream: LATE, values, anchors, direct: None })?;
+        }
+        Ok(())
+    }
+
+    /// An error of the server's. A script that it has forgotten is given to it again.
+    fn refusal(&self, text: &[u8]) -> Fault {
+        if text.starts_with(b"NOSCRIPT") {
+            self.life.iter().for_each(|life| self.load(*life));
+            return Fault::silent("the server has forgotten the script");
+        }
+        refused(text)
+    }
+
+    fn on_loss(&mut self, why: &str, out: &mut BoltOut<'_>) -> Fault {
+        self.life = None;
+        let fault = Fault::silent(why);
+        for Open { tuple, .. } in self.open.drain(..) {
+            out.fail(tuple, &fault).unwrap_or(());
+        }
+        fault
+    }
+}
+
+impl Bolt for Closing {
+    fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        let (plan, own) = (context.plan(), context.component());
+        let mut from: Vec<_> = plan.edges_to(own).map(|edge| edge.from).collect();
+        from.sort_unstable();
+        from.dedup();
+        self.sources = from.into_iter().map(|from| plan.tasks(from).len() as u64).sum();
+        self.has_late = plan.stream(own, LATE).is_some();
+        let keys = KEYS.map(|key| format!("{}{}:{key}", self.settings.prefix, context.place()).into_bytes());
+        self.begin = vec![b"EVALSHA".to_vec(), digest(), KEYS.len().to_string().into_bytes()];
+        self.begin.extend(keys);
+        let (waker, options) = (context.waker(), Options::named(&format!("link of {}", context.id())));
+        self.link = Some(Link::start(&self.target, options, move || waker.wake())?);
+        Ok(())
+    }
+
+    fn is_ready(&self) -> bool {
+        let has_room = |link: &Link| link.waiting_bytes() < WAITING_BYTES_MAX;
+        self.life.is_some()
+            && self.open.len() < self.settings.pipeline
+            && self.link.as_ref().is_some_and(has_room)
+    }
+
+    fn execute(&mut self, tuple: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        let arguments = self.arguments(tuple)?;
+        let words: Vec<&[u8]> = self.begin.iter().chain(&arguments).map(Vec::as_slice).collect();
+        let (Some(link), Some(life)) = (&self.link, self.life) else {
+            return Err(Fault::silent("there is no connection"));
+        };
+        if !link.send(life, TUPLE, |out| resp::encode_command(out, &words)) {
+            return Err(Fault::silent("the connection is lost"));
+        }
+        self.open.push_back(Open { tuple: tuple.id(), values: tuple.values().clone() });
+        Ok(Outcome::Keep)
+    }
+
+    fn wake(&mut self, out: &mut BoltOut<'_>) -> Result<(), Fault> {
+        let mut events = std::mem::take(&mut self.events);
+        if let Some(link) = &self.link {
+            link.take(&mut events);
+        }
+        let mut result = Ok(());
+        for event in events.drain(..) {
+            match event {
+                Event::Connected(life) => {
+                    self.life = Some(life);
+                    self.load(life);
+                }
+                Event::Reply(LOAD, Reply::Error(text)) => result = Err(refused(&text)),
+                Event::Reply(LOAD, _) => {}
+                Event::Reply(_, reply) => result = self.on_reply(reply, out).and(result),
+                Event::Lost(why) => result = Err(self.on_loss(&why, out)),
+            }
+        }
+        self.events = events;
+        result
+    }
+
+    fn close(&mut self) {
+        self.link = None;
+    }
+}
+
+/// What the script says: how the tuple was taken, and what it has closed.
+fn answer(reply: Reply) -> Result<Answer, Fault> {
+    let none = || Fault::new("the server answered no result of the script");
+    let Reply::Array(parts) = reply else { return Err(none()) };
+    let Ok([Reply::Bulk(taken), Reply::Array(closed)]) = <[Reply; 2]>::try_from(parts) else {
+        return Err(none());
+    };
+    let results = closed.into_iter().map(|result| {
+        let Reply::Array(parts) = result else { return Err(none()) };
+        let Ok([start, end, Reply::Bulk(value), number]) = <[Reply; 4]>::try_from(parts) else {
+            return Err(none());
+        };
+        let values = [total(start)?, total(end)?, text_value(&value), total(number)?];
+        Ok(Values::encode(&values)?)
+    });
+    Ok(Answer { is_late: taken == LATE.as_bytes(), results: results.collect::<Result<_, _>>()? })
+}
+
+/// An error of the server's. But for those of the script and its keys it is a matter of the server's state, and passes.
+fn refused(text: &[u8]) -> Fault {
+    let error = format!("the server refused: {}", String::from_utf8_lossy(text));
+    if text.starts_with(b"ERR") || text.starts_with(b"WRONGTYPE") {
+        Fault::new(error)
+    } else {
+        Fault::silent(error).after(PAUSE)
+    }
+}
+
+/// The script's name in the server.
+fn digest() -> Vec<u8> {
+    Sha1::digest(SCRIPT).iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
+}
+
+fn shape(arguments: &Arguments) -> Result<Shape, String> {
+    let time = || arguments.text("--time").map(str::to_owned).ok_or("`--time` is missing".to_owned());
+    let number = |name| arguments.number(name);
+    match (number("--size-ms"), number("--gap-ms"), number("--count")) {
+        (Some(size_ms), None, None) => {
+            let slide_ms = number("--slide-ms").unwrap_or(size_ms);
+            if slide_ms > size_ms || size_ms.div_ceil(slide_ms) > WINDOWS_MAX {
+                return Err(format!(
+                    "--slide-ms {slide_ms} does not fit --size-ms {size_ms}: a tuple is in 1 to {WINDOWS_MAX} windows"
+                ));
+            }
+            Ok(Shape::Time { field: time()?, size_ms, slide_ms })
+        }
+        (None, Some(gap_ms), None) => Ok(Shape::Session { field: time()?, gap_ms }),
+        (None, None, Some(size)) => {
+            let slide = number("--every").unwrap_or(size);
+            if !size.is_multiple_of(slide) || size / slide > WINDOWS_MAX {
+                return Err(format!(
+                    "--every {slide} does not fit --count {size}: it must be {size} or a part of it, 1 to {WINDOWS_MAX} times"
+                ));
+            }
+            Ok(Shape::Count { size, slide })
+        }
+        _ => Err("one of `--size-ms`, `--gap-ms` and `--count` says when a window ends".to_owned()),
+    }
+}
+
+fn settings(arguments: &Arguments) -> Result<Settings, String> {
+    let needed =
+        |name: &str| arguments.text(name).map(str::to_owned).ok_or_else(|| format!("`{name}` is missing"));
+    let number = |name| arguments.number(name).unwrap_or_default();
+    Ok(Settings {
+        by: needed("--by")?,
+        id: needed("--id")?,
+        field: arguments.text("--field").map(str::to_owned),
+        shape: shape(arguments)?,
+        prefix: needed("--prefix")?,
+        idle_ms: number("--idle-ms"),
+        lateness_ms: number("--lateness-ms"),
+        remember: number("--remember"),
+        keep_ms: number("--keep-ms"),
+        pipeline: number(PIPELINE.name) as usize,
+    })
+}
+
+fn make(arguments: &Arguments) -> Result<Made, String> {
+    let (settings, target) = (settings(arguments)?, asking::target(arguments)?);
+    let time = match &settings.shape {
+        Shape::Time { field, .. } | Shape::Session { field, .. } => Some(field.clone()),
+        Shape::Count { .. } => None,
+    };
+    let reads = [settings.by.clone(), settings.id.clone()].into_iter().chain(settings.field.clone());
+    let reads = reads.chain(time).collect();
+    let factory = Factory::bolt(move || Closing::new(settings.clone(), target.clone()));
+    let emits = Emits::ValuesAndLate(4..=4, "the window's start and end, the value and its number");
+    let exact = Exact::None("its windows end by a script, outside of epochs");
+    Ok(Made { factory, reads, reach: Reach::Server, emits, exact })
+}
+
+const SCRIPT: &str = include_str!("closing/script.lua");
+const KEYS: [&str; 7] = ["meta", "sources", "open", "ends", "sessions", "ids", "results"];
+/// Tokens of requests.
+const TUPLE: u64 = 0;
+const LOAD: u64 = 1;
+/// Bytes that may wait to be sent.
+const WAITING_BYTES_MAX: usize = 1 << 20;
+const WINDOWS_MAX: u64 = 100;
+/// Before an attempt after an error that passes.
+const PAUSE: Duration = Duration::from_secs(1);
+const DAY_MS: u64 = 86_400_000;
+
+const fn text(name: &'static str, what: &'static str) -> Opt {
+    Opt { name, value: Kind::Text, default: "", what }
+}
+
+const fn span(name: &'static str, least: u64, default: &'static str, what: &'static str) -> Opt {
+    Opt { name, value: Kind::Number(least, 366 * DAY_MS), default, what }
+}
+
+/// Its row of the table.
+pub(crate) const ROW: Row = Row {
+    name: "closing-window",
+    what: "counts or adds up by windows that end; emits start, end, value and number once for each",
+    signature: Signature {
+        words: "",
+        words_count: (0, 0),
+        options: &[
+            BY,
+            text("--id", "field that tells tuples apart, such as the id of an entry; needed"),
+            text("--field", "field with the number that is added up; without it tuples are counted"),
+            text("--prefix", "prefix of the keys; needed"),
+            text(
+                "--time",
+                "field with the time in ms since 1970, or with an entry's id; needed but for --count",
+            ),
+            span("--size-ms", 1, "", "length of a window (ms)"),
+            span(
+                "--slide-ms",
+                1,
+                "",
+                "time between the starts of two windows (ms); without it they do not overlap",
+            ),
+            span("--gap-ms", 1, "", "a session ends when a value has had no tuple for so long (ms)"),
+            Opt {
+                name: "--count",
+                value: Kind::Number(1, 1_000_000),
+                default: "",
+                what: "tuples of a value in a window",
+            },
+            Opt {
+                name: "--every",
+                value: Kind::Number(1, 1_000_000),
+                default: "",
+                what: "tuples between the ends of two windows; without it they do not overlap",
+            },
+            span("--lateness-ms", 0, "0", "time that tuples may be late without being left out (ms)"),
+            span(
+                "--idle-ms",
+                0,
+                "60000",
+                "time after which a source that sends nothing does not hold windows open (ms)",
+            ),
+            Opt {
+                name: "--remember",
+                value: Kind::Number(1, 10_000_000),
+                default: "100000",
+                what: "ids of tuples that each task remembers",
+            },
+            Opt {
+                name: "--keep-ms",
+                value: Kind::Number(1, 3_660 * DAY_MS),
+                default: "604800000",
+                what: "time that keys are kept after their last change (ms)",
+            },
+            URL_OPTION,
+            PIPELINE,
+        ],
+    },
+    make,
+};
