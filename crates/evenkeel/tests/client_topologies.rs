@@ -123,3 +123,95 @@ fn no_word_is_lost_when_a_child_dies_and_another_one_fails() {
     // what both tasks had at a time: 100 sentences of six words each, twice
     assert!(extra <= 2 * 2 * 100 * 6, "{extra} words more");
 }
+
+/// Ends children of a server whose working directory is `folder`, by the number that the system has for one.
+fn kill_one_in(folder: &Path) -> bool {
+    let entries = std::fs::read_dir("/proc").expect("it is there").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<libc::pid_t>().ok());
+    let is_its = |pid: &libc::pid_t| {
+        let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == folder)
+            && String::from_utf8_lossy(&read("cmdline")).contains("words.py")
+    };
+    let Some(pid) = pids.into_iter().find(is_its) else { return false };
+    // SAFETY: a plain system call; the process is a child of the server that this test started, known by its folder.
+    #[expect(unsafe_code, reason = "a signal as kill -9 sends it")]
+    let sent = unsafe { libc::kill(pid, libc::SIGKILL) };
+    sent == 0
+}
+
+const WORDS: &str = "\
+name: words
+config: {topology.max.spout.pending: 200, evenkeel.backoff_ms: [10], evenkeel.attempts_max: 100, topology.multilang.serializer: a.MessagePackSerializer}
+spouts:
+- id: source
+  className: org.apache.storm.flux.wrappers.spouts.FluxShellSpout
+  constructorArgs: [[evenkeel, component, stream-spout, sentences], [id, sentence]]
+bolts:
+- id: split
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[./words.py], [id, place, word]]
+- id: count
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, key-sink, HINCRBY, counts, \"{word}\", \"1\"], [nothing]]
+- id: seen
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, key-sink, HSET, seen, \"{id}:{place}\", \"{word}\"], [nothing]]
+streams:
+- {from: source, to: split, grouping: {type: SHUFFLE}}
+- {from: split, to: count, grouping: {type: FIELDS, args: [word]}}
+- {from: split, to: seen, grouping: {type: SHUFFLE}}
+";
+const SPLIT: &str = "
+from pystorm import Bolt
+
+class Split(Bolt):
+    def process(self, tup):
+        for place, word in enumerate(tup.values.sentence.split()):
+            self.emit([tup.values.id, place, word])
+
+Split(serializer='msgpack').run()
+";
+
+#[test]
+fn no_word_is_lost_on_a_server_whose_shell_component_is_killed_again_and_again() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let folder = dir.path().canonicalize().expect("a path").join("components");
+    std::fs::create_dir(&folder).expect("it is made");
+    let python = std::env::var("EVENKEEL_PYTHON").expect("EVENKEEL_PYTHON names a Python with pystorm");
+    let python = std::path::absolute(python).expect("a path");
+    let script = folder.join("words.py");
+    std::fs::write(&script, format!("#!{}\n{SPLIT}", python.display())).expect("it is written");
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("it is its owner's");
+    std::fs::write(dir.path().join("x.yaml"), WORDS).expect("it is written");
+    let arguments = ["--topologies-dir", &folder.display().to_string()];
+    let server = common::Server::start(&dir.path().join("data"), &arguments);
+    for number in 0..SENTENCES {
+        let sentence = format!("word{} is é word of {number}", number % 7);
+        server.call(&["XADD", "sentences", "*", "sentence", &sentence]);
+    }
+    let url = format!("redis://127.0.0.1:{}", server.port);
+    let mut command = evenkeel();
+    command.args(["topology", "run", "x.yaml", "--url", &url]).current_dir(dir.path());
+    let (status, said) = common::finished(&mut command);
+    assert_eq!(status, 0, "{said}");
+    let all = 6 * SENTENCES as i64;
+    let seen = || match server.call(&["HLEN", "seen"]) {
+        resp::Value::Integer(seen) => seen,
+        other => panic!("{other:?}"),
+    };
+    for kills in 1..=4 {
+        eventually("words are counted", || seen() >= kills * all / 6);
+        eventually("a child is killed", || kill_one_in(&folder));
+    }
+    eventually("all words are there", || seen() == all);
+    let resp::Value::Array(counts) = server.call(&["HGETALL", "counts"]) else { panic!("a hash") };
+    let text = |value: &resp::Value| match value {
+        resp::Value::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    let counts: BTreeMap<String, u64> =
+        counts.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]).parse().expect("a number"))).collect();
+    assert!(expected().iter().all(|(word, count)| counts.get(word) >= Some(count)), "at least once");
+}
