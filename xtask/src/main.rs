@@ -1,9 +1,9 @@
-//! Everything that a developer or CI runs: `cargo xtask test | tidy | docs | bench | planted | storm`.
+//! Everything that a developer or CI runs: `cargo xtask test | tidy | docs | bench | planted | storm | words`.
 //!
 //! Depends on nothing of the workspace, so that it builds in seconds and can judge a tree that does not
 //! compile. `test` (module `stages`) runs the stages that CI runs, `tidy` checks what the compiler cannot
 //! (floor plan, headers, lengths, module cycles, links), `docs` builds the manual as a site, `bench` builds the optimized binaries and hands over to the
-//! harness in `crates/bench`, `storm` has Apache Storm's Flux read our definitions, `planted` asks whether the simulation finds bugs that it is given.
+//! harness in `crates/bench`, `storm` has Apache Storm's Flux read our definitions, `words` counts words with pystorm, `planted` asks whether the simulation finds bugs that it is given.
 //!
 //! Out of scope: packaging, releases.
 
@@ -21,6 +21,7 @@ mod process;
 mod stages;
 mod storm;
 mod tidy;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         "bench" => bench::run(&root, rest),
         "planted" => planted::run(&root, rest),
         "storm" => storm::run(&root),
+        "words" => words::run(&root, rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())
@@ -76,6 +78,9 @@ cargo xtask test [STAGE...]     all stages, or the named ones, in the order belo
 cargo xtask planted [NAME...]   bugs planted in a copy of the tree: does the simulation find each?
 
 cargo xtask storm               does Flux's own parser take our definitions? Needs Java and Maven
+
+cargo xtask words [--text-mb N] [--codec json|msgpack] [--binary PATH]
+                                pystorm's word count over generated text, beside a plain program
 
 cargo xtask tidy [--update]     the checks of stage `tidy`; --update shrinks the list of long functions
 

@@ -62,7 +62,7 @@ const DEFINITIONS: &[&str] = &[
     "examples/topologies/orders.yaml",
 ];
 /// What these definitions leave open.
-const PROPERTIES: &str = "counters=3\npython=python3\nout=out\nsentences=10\n";
+const PROPERTIES: &str = "counters=3\npython=python3\nout=out\nsentences=10\nserializer=json\n";
 const POM: &str = "\
 <project>
   <modelVersion>4.0.0</modelVersion>
