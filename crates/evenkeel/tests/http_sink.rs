@@ -1,0 +1,104 @@
+//! `http-sink` in a topology: what a web server does not take is posted again under the same key, and what it never will is given up.
+#![allow(clippy::disallowed_methods, reason = "tests have a server, and make the files that users make")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use common::{evenkeel, eventually};
+
+/// For each path the keys that came with it.
+type Seen = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
+
+/// A server that refuses each request once; how it refuses depends on the last digit, and a 7 is refused for ever. Its port, and what it saw.
+fn server() -> (u16, Seen) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = listener.local_addr().expect("it is bound").port();
+    let seen = Seen::default();
+    let shared = Arc::clone(&seen);
+    let accept = move || {
+        for stream in listener.incoming().flatten() {
+            let seen = Arc::clone(&shared);
+            let attend = move || attend(&stream, &seen);
+            thread::Builder::new().name("connection".to_owned()).spawn(attend).expect("a thread");
+        }
+    };
+    thread::Builder::new().name("web server".to_owned()).spawn(accept).expect("a thread");
+    (port, seen)
+}
+
+/// Answers requests until the connection ends.
+fn attend(stream: &TcpStream, seen: &Seen) -> Option<()> {
+    let (mut input, mut output) = (BufReader::new(stream), stream);
+    loop {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            input.read_line(&mut line).ok().filter(|&length| length > 0)?;
+            match line.trim_end() {
+                "" => break,
+                line => lines.push(line.to_owned()),
+            }
+        }
+        let header = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        let mut body = vec![0; header("content-length: ")?.parse().ok()?];
+        input.read_exact(&mut body).ok()?;
+        let path = lines[0].split(' ').nth(1)?.to_owned();
+        let mut seen = seen.lock().expect("no panic");
+        let keys = seen.entry(path.clone()).or_default();
+        keys.push(header("idempotency-key: ")?);
+        let answer = match (path.chars().last()?, keys.len()) {
+            ('7', _) => "422 Unprocessable Content",
+            ('3', 1) => "429 Too Many Requests\r\nretry-after: 1",
+            (_, 1) => "500 Internal Server Error",
+            _ => "204 No Content",
+        };
+        drop(seen);
+        let length = if answer.starts_with("204") { "" } else { "content-length: 0\r\n" };
+        write!(output, "HTTP/1.1 {answer}\r\n{length}\r\n").ok()?;
+    }
+}
+
+#[test]
+fn request_that_fails_is_repeated_under_its_key_and_one_that_cannot_succeed_is_given_up() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let (port, seen) = server();
+    let class = "org.apache.storm.flux.wrappers";
+    let text = format!(
+        "\
+name: web
+config: {{evenkeel.backoff_ms: [10]}}
+spouts:
+- id: source
+  className: {class}.spouts.FluxShellSpout
+  constructorArgs: [[evenkeel, component, generator, --count, \"10\"], [number, text]]
+bolts:
+- id: told
+  className: {class}.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, http-sink, \"http://127.0.0.1:{port}/{{number}}\", --key, \"{{number}}\"], [nothing]]
+streams:
+- {{from: source, to: told, grouping: {{type: SHUFFLE}}}}
+"
+    );
+    std::fs::write(dir.path().join("x.yaml"), text).expect("it is written");
+    let errors = std::fs::File::create(dir.path().join("log")).expect("it is made");
+    let mut command = evenkeel();
+    command.args(["topology", "run", "x.yaml", "--local"]).current_dir(dir.path());
+    let mut run = command.stdout(Stdio::null()).stderr(errors).spawn().expect("it starts");
+    let expected: BTreeMap<String, Vec<String>> = (0..10)
+        .map(|number| {
+            let times = if number == 7 { 1 } else { 2 };
+            (format!("/{number}"), vec![format!("\"web:told:{number}\""); times])
+        })
+        .collect();
+    eventually("all are posted", || *seen.lock().expect("no panic") == expected);
+    let log = || std::fs::read_to_string(dir.path().join("log")).expect("it is there");
+    eventually("one is given up", || log().contains("the server answered 422"));
+    run.kill().expect("it runs");
+    run.wait().expect("it ends");
+}
