@@ -13,7 +13,7 @@ use crate::process::Run;
 /// A package is missing, the build fails, or a comparison could not be measured.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     packages::ensure(root, &[packages::REDIS_SERVER, packages::REDIS_BENCHMARK])?;
-    if measures("map", arguments) || measures("tx-narayana", arguments) {
+    if ["map", "tx-narayana", "transport", "topology"].iter().any(|group| measures(group, arguments)) {
         packages::ensure(root, &[packages::JAVA, packages::MAVEN])?;
     }
     if measures("tx-narayana", arguments) {
@@ -23,7 +23,13 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
         packages::ensure(root, &[packages::POSTGRES, packages::MARIADB])?;
     }
     let build = ["build", "--release", "-p", "evenkeel", "-p", "bench", "--bins"];
-    Run::cargo(root).args(build).time_max(Duration::from_secs(1_800)).show(&mut |_| {})?;
+    let zeromq: &[&str] =
+        if measures("transport", arguments) { &["--features", "evenkeel/zeromq"] } else { &[] };
+    Run::cargo(root)
+        .args(build)
+        .args(zeromq.iter().copied())
+        .time_max(Duration::from_secs(1_800))
+        .show(&mut |_| {})?;
     let harness = root.join("target/release/evenkeel-bench");
     let run = Run::new(root, &harness.to_string_lossy()).args(["suite"]).args(arguments.iter().cloned());
     run.time_max(Duration::from_secs(6 * 3_600)).show(&mut |_| {})

@@ -14,6 +14,7 @@
     reason = "measures the real machine from outside: no simulation runs it"
 )]
 
+mod asked;
 pub mod client;
 pub mod collections;
 pub mod count;
@@ -24,9 +25,11 @@ pub mod figure;
 pub mod fuzzing;
 pub mod limit;
 pub mod load;
+mod maven;
 pub mod process;
 pub mod report;
 pub mod servers;
+mod storm;
 pub mod suite;
 pub mod svg;
 pub mod topology;

@@ -330,6 +330,13 @@ pub(crate) fn output_of(command: &mut Command) -> std::io::Result<Output> {
     output
 }
 
+/// Whether `program` is where programs are.
+pub(crate) fn is_installed(program: &Path) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // A program with a folder in its name is itself whatever it is joined to.
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
 /// A folder for something that runs in this process: removed with all that is in it when this drops, and by [`end_all`].
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);

@@ -11,6 +11,7 @@ mod journal_alone;
 mod latency;
 mod map;
 mod memory;
+mod messages;
 mod overheads;
 mod reported;
 mod scale;
@@ -69,6 +70,12 @@ pub const GROUPS: &[Group] = &[
         about: "transfers between databases and keys beside both databases by hand",
         run: transfers::transfers,
     },
+    Group {
+        name: "transport",
+        about: "messages between nodes beside libzmq and Storm's messaging layer",
+        run: messages::transport,
+    },
+    Group { name: "topology", about: "topologies beside Storm's local cluster", run: messages::topology },
     Group { name: "written", about: "bytes written for each SET", run: disk::written },
     Group { name: "idle", about: "memory of an idle connection", run: memory::idle },
     Group { name: "keys", about: "memory of a key beside Redis", run: memory::keys },

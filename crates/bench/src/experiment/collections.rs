@@ -11,13 +11,12 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::arguments::some_time;
-use super::host::is_installed;
 use super::progress::Progress;
 use crate::Failure;
 use crate::collections::{Part, Shape};
 use crate::figure::Figure;
 use crate::report::number;
-use crate::servers::Folder;
+use crate::servers::{Folder, is_installed};
 
 #[derive(Debug, Args)]
 pub(super) struct Collections {

@@ -18,10 +18,10 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::host::Running;
-use super::maven::{LEAVES_NOTHING, Project};
 use super::measure::Measured;
 use crate::Failure;
 use crate::drive::{Failures, Row, Sparse, Tally};
+use crate::maven::{LEAVES_NOTHING, Project};
 use crate::servers::{Ready, Recipe};
 
 /// What the client came to.
@@ -152,7 +152,7 @@ impl Group {
 
 const PROJECT: Project = Project {
     name: "hazelcast",
-    files: [
+    files: &[
         ("pom.xml", include_str!("../../../../bench/peers/hazelcast/pom.xml")),
         (
             "src/main/java/evenkeel/Peer.java",

@@ -10,7 +10,7 @@ use crate::Failure;
 use crate::client::Client;
 use crate::drive::{Protocol, Target};
 use crate::process;
-use crate::servers::{Ready, Recipe, Server};
+use crate::servers::{Ready, Recipe, Server, is_installed};
 
 /// A server to be measured.
 #[derive(Clone, Debug)]
@@ -186,13 +186,6 @@ impl Drop for Running {
             parent.iter().for_each(|parent| remove_if_empty(parent));
         }
     }
-}
-
-/// Whether `program` is where programs are.
-pub(super) fn is_installed(program: &Path) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // A program with a folder in its name is itself whatever it is joined to.
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// Removes the folder of servers' folders after the last of them.

@@ -13,7 +13,6 @@ mod hazelcast;
 mod host;
 mod html;
 mod map_test;
-mod maven;
 mod measure;
 mod origin;
 mod progress;

@@ -1,7 +1,7 @@
 //! A topology in this process: acknowledged messages a second by size, with acknowledgements and without.
 //!
 //! The test is Storm's speed of light: its options have their names and meanings, its small shape is the default. A "server" of the report
-//! is a way to acknowledge, and a line is a size. Runs of both ways alternate.
+//! is a way to acknowledge, in this process or in Storm's local cluster, and a line is a size. Runs of all alternate.
 
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ pub(super) struct Topology {
     /// Whether tuples are acknowledged: on, off, or on,off, whose runs alternate
     #[arg(long, value_name = "WAY,...", value_delimiter = ',', default_value = "on")]
     acking: Vec<Acking>,
+    /// The same shape beside it, whose runs alternate: storm, in its local cluster
+    #[arg(long, value_name = "NAME", value_enum)]
+    against: Option<Against>,
     /// Bytes of a message
     #[arg(long, value_name = "N,...", default_value = "16,100,1024,4096")]
     sizes: Numbers,
@@ -47,6 +50,9 @@ pub(super) struct Topology {
     /// Time before each run that does not count
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration)]
     warm_up: Duration,
+    /// The same for storm's JVM, if that is longer
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
+    jvm_warm_up: Duration,
     /// Runs of each
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     runs: u32,
@@ -58,6 +64,18 @@ enum Acking {
     Off,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Against {
+    Storm,
+}
+
+/// What runs beside each other.
+#[derive(Clone, Copy, Debug)]
+struct System {
+    acking: Acking,
+    is_storm: bool,
+}
+
 impl Topology {
     /// Measures all, by turns.
     ///
@@ -67,18 +85,33 @@ impl Topology {
         if let Some(too_large) = self.sizes.0.iter().find(|size| **size > SIZE_BYTES_MAX) {
             return Err(format!("--sizes {too_large}: a message has {SIZE_BYTES_MAX} B at most"));
         }
-        let progress = Progress::new(self.sizes.0.len() * self.acking.len() * self.runs as usize);
-        let mut ran = vec![vec![Vec::new(); self.sizes.0.len()]; self.acking.len()];
+        let systems = self.systems();
+        let progress = Progress::new(self.sizes.0.len() * systems.len() * self.runs as usize);
+        let mut ran = vec![vec![Vec::new(); self.sizes.0.len()]; systems.len()];
         for (index, size_bytes) in self.sizes.0.iter().enumerate() {
             for _ in 0..self.runs {
-                for (acking, ran) in self.acking.iter().zip(&mut ran) {
-                    progress.say(format!("{}, {size_bytes} B", acking.words()));
-                    ran[index].push(topology::run(&self.shape(*acking, *size_bytes))?);
+                for (system, ran) in systems.iter().zip(&mut ran) {
+                    progress.say(format!("{}, {size_bytes} B", system.words()));
+                    ran[index].push(self.run_once(*system, *size_bytes)?);
                     progress.step();
                 }
             }
         }
-        Ok(self.acking.iter().zip(&ran).map(|(acking, ran)| self.report(*acking, ran)).collect())
+        Ok(systems.iter().zip(&ran).map(|(system, ran)| self.report(*system, ran)).collect())
+    }
+
+    fn systems(&self) -> Vec<System> {
+        let with = |is_storm| self.acking.iter().map(move |acking| System { acking: *acking, is_storm });
+        let storm = self.against.map(|Against::Storm| with(true));
+        with(false).chain(storm.into_iter().flatten()).collect()
+    }
+
+    fn run_once(&self, system: System, size_bytes: usize) -> Result<Outcome, Failure> {
+        let shape = self.shape(system.acking, size_bytes);
+        if !system.is_storm {
+            return topology::run(&shape);
+        }
+        topology::run_storm(&Shape { warm_up: shape.warm_up.max(self.jvm_warm_up), ..shape })
     }
 
     fn shape(&self, acking: Acking, size_bytes: usize) -> Shape {
@@ -95,7 +128,7 @@ impl Topology {
         }
     }
 
-    fn report(&self, acking: Acking, ran: &[Vec<Outcome>]) -> Report {
+    fn report(&self, system: System, ran: &[Vec<Outcome>]) -> Report {
         let settings = json!({
             "spouts": self.spouts,
             "bolts": self.bolts,
@@ -104,6 +137,7 @@ impl Topology {
             "threads": self.threads,
             "duration_ms": self.duration.as_millis() as u64,
             "warm_up_ms": self.warm_up.as_millis() as u64,
+            "jvm_warm_up_ms": self.jvm_warm_up.as_millis() as u64,
             "runs": self.runs,
         });
         let by_size = || self.sizes.0.iter().zip(ran);
@@ -112,12 +146,19 @@ impl Topology {
         fields.insert("figures".to_owned(), json!(figures));
         Report {
             experiment: "topology",
-            server: acking.words().to_owned(),
+            server: system.words(),
             command: None,
             settings: settings.as_object().cloned().unwrap_or_default(),
             fields,
             lines: by_size().map(|(size, ran)| line(*size, ran)).collect(),
         }
+    }
+}
+
+impl System {
+    fn words(self) -> String {
+        let words = self.acking.words();
+        if self.is_storm { format!("storm, {words}") } else { words.to_owned() }
     }
 }
 
@@ -150,6 +191,7 @@ fn figure(size_bytes: usize, ran: &[Outcome]) -> Value {
         "size_bytes": size_bytes,
         "messages_per_second": rounded(median(ran, per_second)),
         "cpu_ns_per_message": rounded(median(ran, cpu_ns_per_message)),
+        "rate_runs": ran.iter().map(per_second).map(rounded).collect::<Vec<f64>>(),
         "complete_us": {
             "p50": rounded(median(ran, |outcome| us(outcome.complete.p50))),
             "p99": rounded(median(ran, |outcome| us(outcome.complete.p99))),
@@ -195,11 +237,13 @@ mod tests {
             bolts: 2,
             levels: 2,
             acking: vec![Acking::On, Acking::Off],
+            against: None,
             sizes: Numbers(vec![16, 4_096]),
             max_spout_pending: 100,
             threads: 2,
             duration: Duration::from_millis(150),
             warm_up: Duration::from_millis(150),
+            jvm_warm_up: Duration::ZERO,
             runs: 1,
         };
         let reports = test.run().expect("measured");

@@ -20,10 +20,10 @@ use crate::transport::{self, Carrier, Load, Outcome};
 pub(super) struct Transport {
     #[command(flatten)]
     pub(super) shown: Shown,
-    /// Transport: tcp, tls or local
+    /// Transport: tcp, tls, zeromq (in a build with that feature) or local
     #[arg(long, value_name = "NAME", default_value = "tcp")]
     transport: Carrier,
-    /// Further ones, whose runs alternate: tcp, tls, local, and plain, the batched loop over TCP
+    /// Further ones, whose runs alternate: the same, plain (the batched loop over TCP), libzmq (in a build with the feature zeromq), storm
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "plain")]
     against: Vec<Carrier>,
     /// The same as tls among --against: TLS 1.3, whose nodes prove by a secret who they are
@@ -50,6 +50,9 @@ pub(super) struct Transport {
     /// Messages before each run that do not count
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration)]
     warm_up: Duration,
+    /// The same for storm's JVMs, if that is longer
+    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = duration)]
+    jvm_warm_up: Duration,
     /// Runs of each
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     runs: u32,
@@ -122,6 +125,7 @@ impl Transport {
             threads: usize::from(self.threads),
             apart: self.processes == 2,
             warm_up: self.warm_up,
+            jvm_warm_up: self.jvm_warm_up,
             duration: self.duration,
         }
     }
@@ -145,6 +149,7 @@ impl Transport {
             "processes": self.processes,
             "duration_ms": self.duration.as_millis() as u64,
             "warm_up_ms": self.warm_up.as_millis() as u64,
+            "jvm_warm_up_ms": self.jvm_warm_up.as_millis() as u64,
             "runs": self.runs,
         });
         let mut fields = Map::new();
@@ -187,6 +192,9 @@ fn figure(case: Case, ran: &[Outcome]) -> Value {
         "messages_per_second": rounded(rate),
         "megabytes_per_second": rounded(rate * case.size_bytes as f64 / 1e6),
         "cpu_ns_per_message": rounded(median(ran, cpu_ns_per_message)),
+        "rate_runs": ran.iter().map(per_second).map(rounded).collect::<Vec<f64>>(),
+        "cpu_ns_runs": ran.iter().map(cpu_ns_per_message).map(rounded).collect::<Vec<f64>>(),
+        "latency_us": { "p50": rounded(quantile_us(ran, 0.5)), "p99": rounded(quantile_us(ran, 0.99)) },
     })
 }
 
@@ -198,7 +206,12 @@ fn cpu_ns_per_message(outcome: &Outcome) -> f64 {
     outcome.cpu.as_nanos() as f64 / outcome.messages.max(1) as f64
 }
 
-fn median(ran: &[Outcome], figure: fn(&Outcome) -> f64) -> f64 {
+/// Of there and back.
+fn quantile_us(ran: &[Outcome], quantile: f64) -> f64 {
+    median(ran, |outcome| outcome.latencies.value_at_quantile(quantile) as f64 / 1e3)
+}
+
+fn median(ran: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {
     let mut figures: Vec<f64> = ran.iter().map(figure).collect();
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(0.0)
@@ -231,6 +244,7 @@ mod tests {
             threads: 1,
             duration: moment,
             warm_up: moment,
+            jvm_warm_up: moment,
             runs: 1,
         };
         test.run().expect("measured")

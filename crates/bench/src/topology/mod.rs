@@ -1,4 +1,4 @@
-//! Storm's speed-of-light test in this process: spouts emit one message over and over, levels of bolts pass it on, the last one ends it.
+//! Storm's speed-of-light test in this process, or in Storm's local cluster: spouts emit one message over and over, levels of bolts pass it on, the last one ends it.
 //!
 //! What is acknowledged within the time counts; without acknowledgements, what the last level has executed.
 
@@ -13,6 +13,7 @@ use topology::value::Value;
 use worker::{Latency, Options, Running, Stats};
 
 use crate::Failure;
+use crate::storm::Storm;
 
 /// What runs.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +75,31 @@ pub fn run(shape: &Shape) -> Result<Outcome, Failure> {
     }
     let complete = after.component(SPOUT).map_or_else(Latency::default, |spout| spout.complete);
     Ok(Outcome { messages: done(shape, &after).saturating_sub(before), took, cpu, complete })
+}
+
+/// Runs the same in Storm's local cluster, whose threads are as many as it chooses.
+///
+/// # Errors
+/// Java is not there, Storm does not start, or a tuple failed.
+pub fn run_storm(shape: &Shape) -> Result<Outcome, Failure> {
+    let words = [
+        "topology".to_owned(),
+        format!("--spouts={}", shape.spouts),
+        format!("--bolts={}", shape.bolts),
+        format!("--levels={}", shape.levels),
+        format!("--acking={}", shape.acks),
+        format!("--size={}", shape.size_bytes),
+        format!("--pending={}", shape.max_spout_pending),
+    ];
+    let (storm, _) = Storm::start(&words)?;
+    std::thread::sleep(shape.warm_up);
+    let ran = storm.run(shape.duration)?;
+    if ran.failed > 0 {
+        return Err(format!("{} tuples failed in storm", ran.failed));
+    }
+    let nanos = Duration::from_nanos;
+    let complete = Latency { p50: nanos(ran.p50_ns), p99: nanos(ran.p99_ns), ..Latency::default() };
+    Ok(Outcome { messages: ran.messages, took: nanos(ran.took_ns), cpu: nanos(ran.cpu_ns), complete })
 }
 
 fn builder(shape: &Shape) -> TopologyBuilder {

@@ -7,15 +7,14 @@
 //!
 //! A child ends with its input, and after the time of its run at the latest: neither waits for the other for ever.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::process::Command;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::load::{Carrier, Load};
 use crate::Failure;
+use crate::asked::Asked;
 
 /// How another copy of this program becomes the receiving side.
 const RECEIVER: [&str; 2] = ["bench", "transport-receiver"];
@@ -49,10 +48,7 @@ pub(super) enum Answer {
 
 /// A child that receives.
 #[derive(Debug)]
-pub(super) struct Apart {
-    child: Child,
-    pipes: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
-}
+pub(super) struct Apart(Asked);
 
 impl Opening {
     pub(super) fn new(carrier: Carrier, load: &Load, answers: bool, parent: Option<String>) -> Self {
@@ -75,15 +71,8 @@ impl Apart {
     /// Starts a child, and says where it listens.
     pub(super) fn start(opening: &Opening) -> Result<(Self, String), Failure> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let mut child = Command::new(program)
-            .args(RECEIVER)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("cannot start the receiving process: {error}"))?;
-        let pipes = child.stdin.take().zip(child.stdout.take()).ok_or("a process without pipes")?;
-        let apart = Self { child, pipes: Mutex::new((pipes.0, BufReader::new(pipes.1))) };
-        match apart.ask(&line(opening)?)? {
+        let apart = Self(Asked::start("the receiving process", Command::new(program).args(RECEIVER))?);
+        match apart.ask(line(opening)?.trim_end())? {
             Answer::Listens(address) => Ok((apart, address)),
             _ => Err("the receiving process answered out of turn".to_owned()),
         }
@@ -91,7 +80,7 @@ impl Apart {
 
     /// How many messages it has got.
     pub(super) fn count(&self) -> Result<u64, Failure> {
-        match self.ask("count\n")? {
+        match self.ask("count")? {
             Answer::Count(count) => Ok(count),
             _ => Err("the receiving process answered out of turn".to_owned()),
         }
@@ -99,27 +88,14 @@ impl Apart {
 
     /// Its process.
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
+        self.0.id()
     }
 
     fn ask(&self, question: &str) -> Result<Answer, Failure> {
-        let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = |_| "the receiving process has ended".to_owned();
-        pipes.0.write_all(question.as_bytes()).map_err(ended)?;
-        let mut line = String::new();
-        pipes.1.read_line(&mut line).map_err(ended)?;
-        match serde_json::from_str(&line).map_err(|_| format!("the receiving process said: {line:?}"))? {
+        match self.0.ask(question)? {
             Answer::Failed(failure) => Err(failure),
             answer => Ok(answer),
         }
-    }
-}
-
-impl Drop for Apart {
-    fn drop(&mut self) {
-        // The end of its input is the end of its work; one that does not see it is past helping.
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 

@@ -15,19 +15,38 @@ pub enum Carrier {
     Tcp,
     /// The same with TLS, whose nodes prove by a secret who they are.
     Tls,
+    /// The transport `zeromq`, over loopback.
+    ZeroMq,
     /// The transport `local`.
     Local,
     /// Threads that copy messages into buffers of 64 KiB and write these to a socket: no frames, no answers, nothing kept.
     Plain,
+    /// libzmq by itself.
+    Libzmq,
+    /// Storm's messaging layer, in two JVMs.
+    Storm,
 }
+
+const ALL: [Carrier; 7] = [
+    Carrier::Tcp,
+    Carrier::Tls,
+    Carrier::ZeroMq,
+    Carrier::Local,
+    Carrier::Plain,
+    Carrier::Libzmq,
+    Carrier::Storm,
+];
 
 impl fmt::Display for Carrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tcp => "tcp",
             Self::Tls => "tls",
+            Self::ZeroMq => "zeromq",
             Self::Local => "local",
             Self::Plain => "plain",
+            Self::Libzmq => "libzmq",
+            Self::Storm => "storm",
         })
     }
 }
@@ -36,10 +55,9 @@ impl std::str::FromStr for Carrier {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::Tcp, Self::Tls, Self::Local, Self::Plain];
-        all.into_iter()
-            .find(|carrier| carrier.to_string() == text)
-            .ok_or_else(|| format!("`{text}` is none of tcp, tls, local, plain"))
+        let is_named = |carrier: &Self| carrier.to_string() == text;
+        let none = || format!("`{text}` is none of {}", ALL.map(|carrier| carrier.to_string()).join(", "));
+        ALL.into_iter().find(is_named).ok_or_else(none)
     }
 }
 
@@ -67,6 +85,8 @@ pub struct Load {
     pub apart: bool,
     /// Time before that does not count.
     pub warm_up: Duration,
+    /// The same of a JVM, if that is longer.
+    pub jvm_warm_up: Duration,
     /// Time that counts.
     pub duration: Duration,
 }
@@ -84,24 +104,24 @@ pub struct Outcome {
     pub latencies: Histogram<u64>,
 }
 
-/// Counts `count` over the time of `load`, while something else sends; `other` is the process of the other side, if that is another one.
+/// Counts `count` over the time of `load`, while something else sends; `processes` are those of both sides.
 pub(super) fn observe(
     load: &Load,
-    other: Option<u32>,
+    processes: &[u32],
     count: &dyn Fn() -> Result<u64, Failure>,
 ) -> Result<Outcome, Failure> {
     std::thread::sleep(load.warm_up);
-    let (before, start, cpu) = (count()?, std::time::Instant::now(), cpu_time(other)?);
+    let (before, start, cpu) = (count()?, std::time::Instant::now(), processor_time(processes)?);
     std::thread::sleep(load.duration);
     let (messages, took) = (count()? - before, start.elapsed());
-    let cpu = cpu_time(other)?.saturating_sub(cpu);
+    let cpu = processor_time(processes)?.saturating_sub(cpu);
     Ok(Outcome { messages, took, cpu, latencies: histogram()? })
 }
 
-/// Times `ask` over and over, for the time of `load`; `other` as for [`observe`].
+/// Times `ask` over and over, for the time of `load`; `processes` as for [`observe`].
 pub(super) fn time_each(
     load: &Load,
-    other: Option<u32>,
+    processes: &[u32],
     mut ask: impl FnMut() -> Result<(), Failure>,
 ) -> Result<Outcome, Failure> {
     let mut latencies = histogram()?;
@@ -109,7 +129,7 @@ pub(super) fn time_each(
     while warm.elapsed() < load.warm_up {
         ask()?;
     }
-    let (start, cpu, mut messages) = (std::time::Instant::now(), cpu_time(other)?, 0);
+    let (start, cpu, mut messages) = (std::time::Instant::now(), processor_time(processes)?, 0);
     let mut last = start;
     while last.duration_since(start) < load.duration {
         ask()?;
@@ -117,16 +137,23 @@ pub(super) fn time_each(
         latencies.saturating_record(now.duration_since(last).as_nanos() as u64);
         (last, messages) = (now, messages + 1);
     }
-    Ok(Outcome { messages, took: start.elapsed(), cpu: cpu_time(other)?.saturating_sub(cpu), latencies })
+    let (took, cpu) = (start.elapsed(), processor_time(processes)?.saturating_sub(cpu));
+    Ok(Outcome { messages, took, cpu, latencies })
 }
 
-fn histogram() -> Result<Histogram<u64>, Failure> {
+pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
     Histogram::new(3).map_err(|error| error.to_string())
 }
 
-fn cpu_time(other: Option<u32>) -> Result<Duration, Failure> {
-    let of = |id| crate::process::threads_cpu_seconds(id).map(Duration::from_secs_f64);
-    other.map_or(Ok(Duration::ZERO), of).and_then(|other| Ok(other + of(std::process::id())?))
+/// Of all threads that `processes` have now.
+pub(super) fn processor_time(processes: &[u32]) -> Result<Duration, Failure> {
+    let of = |id: &u32| crate::process::threads_cpu_seconds(*id).map(Duration::from_secs_f64);
+    processes.iter().map(of).sum()
+}
+
+/// This process, and that of the other side, if it is another one.
+pub(super) fn with_own(other: Option<u32>) -> Vec<u32> {
+    std::iter::once(std::process::id()).chain(other).collect()
 }
 
 /// A thread that sends or receives; a panic of it is a failure of the run.

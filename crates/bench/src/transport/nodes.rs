@@ -14,7 +14,7 @@ use ::transport::{
 use clock::SystemClock;
 
 use super::apart::{Apart, Opening};
-use super::load::{Carrier, Load, Outcome, join, message, observe, time_each};
+use super::load::{Carrier, Load, Outcome, join, message, observe, time_each, with_own};
 use crate::Failure;
 
 const ONE: NodeId = NodeId(1);
@@ -127,7 +127,7 @@ impl Receiver {
     /// The node of a child, which the parent's dials; where it listens.
     pub(super) fn start(carrier: Carrier, opening: &Opening) -> Result<(Self, String), Failure> {
         let parent = opening.parent.as_ref().ok_or("the parent has no node")?;
-        let receiver = Self::new(tcp(carrier, TWO, opening.threads)?);
+        let receiver = Self::new(node(carrier, TWO, opening.threads)?);
         let address = receiver.node.bind("127.0.0.1:0").map_err(text)?;
         let back = receiver.node.connect(ONE, parent).map_err(text)?;
         if opening.answers {
@@ -154,13 +154,13 @@ pub(super) fn pair(carrier: Carrier, load: &Load) -> Result<Box<Pair>, Failure> 
     let pair = if carrier == Carrier::Local {
         let hub = Hub::start(Arc::new(SystemClock)).map_err(text)?;
         let settings = Settings { threads: load.threads, ..Settings::default() };
-        let node = |id| hub.join(id, Incarnation::new(1), settings.clone()).map_err(text);
-        let (one, two) = (Box::new(node(ONE)?), Receiver::new(Box::new(node(TWO)?)));
+        let join = |id| hub.join(id, Incarnation::new(1), settings.clone()).map_err(text);
+        let (one, two) = (Box::new(join(ONE)?), Receiver::new(Box::new(join(TWO)?)));
         receive(&*one);
         join_here(&*one, &two, "local:").map_err(text)?;
         Pair { one, here, far: Far::Here(two) }
     } else if load.apart {
-        let one = tcp(carrier, ONE, load.threads)?;
+        let one = node(carrier, ONE, load.threads)?;
         receive(&*one);
         let address = one.bind("127.0.0.1:0").map_err(text)?;
         let answers = load.pattern == super::load::Pattern::PingPong;
@@ -168,7 +168,8 @@ pub(super) fn pair(carrier: Carrier, load: &Load) -> Result<Box<Pair>, Failure> 
         one.connect(TWO, &there).map_err(text)?;
         Pair { one, here, far: Far::Apart(apart) }
     } else {
-        let (one, two) = (tcp(carrier, ONE, load.threads)?, Receiver::new(tcp(carrier, TWO, load.threads)?));
+        let (one, two) =
+            (node(carrier, ONE, load.threads)?, Receiver::new(node(carrier, TWO, load.threads)?));
         receive(&*one);
         join_here(&*one, &two, "127.0.0.1:0").map_err(text)?;
         Pair { one, here, far: Far::Here(two) }
@@ -177,7 +178,11 @@ pub(super) fn pair(carrier: Carrier, load: &Load) -> Result<Box<Pair>, Failure> 
     Ok(Box::new(pair))
 }
 
-fn tcp(carrier: Carrier, id: NodeId, threads: usize) -> Result<Box<dyn Transport>, Failure> {
+/// A node over sockets.
+fn node(carrier: Carrier, id: NodeId, threads: usize) -> Result<Box<dyn Transport>, Failure> {
+    if carrier == Carrier::ZeroMq {
+        return zeromq(id, threads);
+    }
     let settings = Settings { threads, ..Settings::default() };
     let tcp = Tcp::new(id, Incarnation::new(1), settings, Arc::new(SystemClock)).map_err(text)?;
     let security = if carrier == Carrier::Tls {
@@ -186,6 +191,18 @@ fn tcp(carrier: Carrier, id: NodeId, threads: usize) -> Result<Box<dyn Transport
         Security::None
     };
     tcp.secured(&security).map(|tcp| Box::new(tcp) as Box<dyn Transport>).map_err(text)
+}
+
+#[cfg(feature = "zeromq")]
+fn zeromq(id: NodeId, threads: usize) -> Result<Box<dyn Transport>, Failure> {
+    let settings = Settings { threads, ..Settings::default() };
+    let node = ::transport::zeromq::ZeroMq::new(id, Incarnation::new(1), settings, Arc::new(SystemClock));
+    node.map(|node| Box::new(node) as Box<dyn Transport>).map_err(text)
+}
+
+#[cfg(not(feature = "zeromq"))]
+fn zeromq(_: NodeId, _: usize) -> Result<Box<dyn Transport>, Failure> {
+    Err(super::WITHOUT_ZEROMQ.to_owned())
 }
 
 fn join_here(one: &dyn Transport, two: &Receiver, address: &str) -> Result<(), ::transport::BindError> {
@@ -249,7 +266,7 @@ pub(super) fn one_way(pair: &Pair, load: &Load) -> Result<Outcome, Failure> {
             let thread = thread::Builder::new().name(name).spawn_scoped(scope, run);
             threads.push(thread.map_err(|error| error.to_string())?);
         }
-        let outcome = observe(load, pair.other(), &|| pair.count());
+        let outcome = observe(load, &with_own(pair.other()), &|| pair.count());
         stops.store(true, Ordering::Relaxed);
         pair.here.wake_all();
         threads.into_iter().try_for_each(join)?;
@@ -292,7 +309,7 @@ pub(super) fn ping_pong(pair: &Pair, load: &Load) -> Result<Outcome, Failure> {
     pair.here.enter(Channel::reliable(0));
     let message = message(load.size_bytes);
     let mut due = 0;
-    time_each(load, pair.other(), || {
+    time_each(load, &with_own(pair.other()), || {
         sender.send(Channel::reliable(0), &message).map_err(|error| format!("not sent: {error}"))?;
         due += 1;
         let start = Instant::now();

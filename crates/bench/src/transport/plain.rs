@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::apart::{Apart, Opening};
-use super::load::{Carrier, Load, Outcome, join, message, observe, time_each};
+use super::load::{Carrier, Load, Outcome, join, message, observe, time_each, with_own};
 use crate::Failure;
 
 /// Bytes of a write and of a read.
@@ -33,7 +33,7 @@ fn one_way_apart(load: &Load) -> Result<Outcome, Failure> {
     let stops = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| send(&here, load.size_bytes, &stops));
-        let outcome = observe(load, Some(apart.id()), &|| apart.count());
+        let outcome = observe(load, &with_own(Some(apart.id())), &|| apart.count());
         stops.store(true, Ordering::Relaxed);
         join(sender)?;
         outcome
@@ -50,7 +50,7 @@ pub(super) fn one_way(load: &Load) -> Result<Outcome, Failure> {
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| receive(&there, &bytes));
         let sender = scope.spawn(|| send(&here, load.size_bytes, &stops));
-        let outcome = observe(load, None, &|| Ok(bytes.load(Ordering::Relaxed) / size_bytes));
+        let outcome = observe(load, &with_own(None), &|| Ok(bytes.load(Ordering::Relaxed) / size_bytes));
         stops.store(true, Ordering::Relaxed);
         join(sender)?;
         join(receiver)?;
@@ -86,7 +86,7 @@ pub(super) fn receive(mut from: &TcpStream, bytes: &AtomicU64) -> Result<(), Fai
 /// There and back over `here`, whose other end answers.
 fn ask(mut here: &TcpStream, load: &Load, other: Option<u32>) -> Result<Outcome, Failure> {
     let (message, mut answer) = (message(load.size_bytes), vec![0; load.size_bytes]);
-    time_each(load, other, || {
+    time_each(load, &with_own(other), || {
         here.write_all(&message).and_then(|()| here.read_exact(&mut answer)).map_err(text)
     })
 }

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::apart::{Answer, Opening, line};
+#[cfg(feature = "zeromq")]
+use super::libzmq;
 use super::load::Carrier;
 use super::{nodes, plain};
 use crate::Failure;
@@ -37,6 +39,14 @@ enum Receiving {
 impl Receiving {
     fn start(opening: &Opening) -> Result<(Self, String), Failure> {
         let carrier = opening.carrier()?;
+        #[cfg(feature = "zeromq")]
+        if carrier == Carrier::Libzmq {
+            let (bytes, answers) = (Arc::<AtomicU64>::default(), opening.answers);
+            let (socket, address) = libzmq::listen(answers)?;
+            let counted = Arc::clone(&bytes);
+            spawn("receiver", move || libzmq::receive(&socket, answers, &counted))?;
+            return Ok((Self::Plain(bytes), address));
+        }
         if carrier != Carrier::Plain {
             let (receiver, address) = nodes::Receiver::start(carrier, opening)?;
             return Ok((Self::Node(Box::new(receiver)), address));

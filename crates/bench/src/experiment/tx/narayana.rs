@@ -16,8 +16,8 @@ use serde::Deserialize;
 use super::contender::{Costs, Ran, measured};
 use crate::Failure;
 use crate::drive::{Failures, Sparse, Tally};
-use crate::experiment::host::is_installed;
-use crate::experiment::maven::{LEAVES_NOTHING, Project};
+use crate::maven::{LEAVES_NOTHING, Project};
+use crate::servers::is_installed;
 use crate::tx::Load;
 
 /// Its store of decisions.
@@ -119,7 +119,7 @@ impl Answer {
 const STORES: [&str; 4] = ["volatile", "file", "journal", "journal-aio"];
 const PROJECT: Project = Project {
     name: "narayana",
-    files: [
+    files: &[
         ("pom.xml", include_str!("../../../../../bench/peers/narayana/pom.xml")),
         (
             "src/main/java/evenkeel/Peer.java",

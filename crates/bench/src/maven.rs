@@ -7,15 +7,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::host::is_installed;
 use crate::{Failure, servers};
 
 /// A Maven project that makes target/peer.jar and, beside it, the jars that it names.
-pub(super) struct Project {
+pub(crate) struct Project {
     /// What is measured with it.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Its files, by path.
-    pub(super) files: [(&'static str, &'static str); 2],
+    pub(crate) files: &'static [(&'static str, &'static str)],
 }
 
 impl Project {
@@ -23,14 +22,14 @@ impl Project {
     ///
     /// # Errors
     /// What is in the way, said of the peer.
-    pub(super) fn build(&self) -> Result<(), Failure> {
+    pub(crate) fn build(&self) -> Result<(), Failure> {
         let folder = self.folder();
         let is_current =
             |(name, text): &(&str, &str)| fs::read_to_string(folder.join(name)).is_ok_and(|old| old == *text);
         if self.files.iter().all(is_current) && self.jar().exists() {
             return Ok(());
         }
-        if !is_installed("mvn".as_ref()) {
+        if !servers::is_installed("mvn".as_ref()) {
             return Err("must be built once, and Maven is not installed here (no mvn)".to_owned());
         }
         eprintln!("evenkeel: {} is built, once, in {}", self.name, folder.display());
@@ -44,7 +43,7 @@ impl Project {
     }
 
     /// What [`Project::build`] makes.
-    pub(super) fn jar(&self) -> PathBuf {
+    pub(crate) fn jar(&self) -> PathBuf {
         self.folder().join("target/peer.jar")
     }
 
@@ -69,4 +68,4 @@ impl Project {
 }
 
 /// A JVM that is killed leaves its file for jps and jstat in /tmp: ours have none.
-pub(super) const LEAVES_NOTHING: &str = "-XX:-UsePerfData";
+pub(crate) const LEAVES_NOTHING: &str = "-XX:-UsePerfData";
