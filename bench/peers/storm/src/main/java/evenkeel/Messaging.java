@@ -159,8 +159,20 @@ final class Messaging {
         while (true) {
             to.send(batch.iterator());
             long all = sent.addAndGet(messages);
-            while ((all - told.get()) * size > AHEAD_BYTES) {
-                LockSupport.parkNanos(50_000);
+            waitForRoom(all);
+        }
+    }
+
+    /** Waits until little enough of {@code all} is under way. What Storm has dropped will never come: it does not count for long. */
+    private void waitForRoom(long all) {
+        long known = told.get();
+        for (long since = System.nanoTime(); (all - told.get()) * size > AHEAD_BYTES; LockSupport.parkNanos(50_000)) {
+            if (told.get() != known) {
+                known = told.get();
+                since = System.nanoTime();
+            } else if (System.nanoTime() - since > AGAIN_NS / 10) {
+                sent.set(known);
+                return;
             }
         }
     }
