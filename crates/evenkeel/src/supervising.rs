@@ -27,6 +27,7 @@ pub(crate) fn new(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Option<
         dir,
         topologies_max: settings.topologies_count_max,
         tasks_max: settings.topologies_tasks_max,
+        workers_max: settings.topologies_workers_max,
         clock: Arc::clone(clock),
     };
     let supervisor = Supervisor::new(options);

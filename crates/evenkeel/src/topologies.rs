@@ -6,6 +6,7 @@ mod builtin;
 mod code;
 mod local;
 mod package;
+mod peers;
 mod remote;
 mod source;
 mod text;

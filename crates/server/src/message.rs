@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use store::{Prepared, StoreError};
 use ticket::Ticket;
@@ -10,6 +9,7 @@ use ticket::Ticket;
 use crate::capture::running::{Chunk, Last};
 use crate::long::job::Done;
 use crate::outcome::Served;
+use crate::topologies::Checked;
 use crate::traffic::{Payload, Weight};
 use crate::tx::answer::Answer;
 
@@ -39,7 +39,7 @@ pub enum Message {
     /// Work on a thread of its own is done.
     Done(Result<(), StoreError>),
     /// A definition of a topology was checked: how long what is under way of it may take, or what is wrong.
-    Checked(Result<Duration, String>),
+    Checked(Result<Checked, String>),
 }
 
 /// A published message for one channel or pattern.

@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use clock::Nanos;
 use resp::RequestParser;
@@ -26,6 +25,7 @@ use crate::outcome::Served;
 use crate::script::retained::Retained;
 use crate::strangers::Stranger;
 use crate::subscriptions::{Publishing, Subscriptions, Walk};
+use crate::topologies::Checked;
 use crate::transaction::{Caller, Transaction};
 use crate::tx::answer::Answer;
 
@@ -233,7 +233,7 @@ pub(crate) struct Pending {
     /// How a thread of its own ended (BACKUP).
     pub(crate) result: Option<Result<(), StoreError>>,
     /// What the check of a definition came to (TOPOLOGY SUBMIT).
-    pub(crate) checked: Option<Result<Duration, String>>,
+    pub(crate) checked: Option<Result<Checked, String>>,
     /// What a statement came to, and those behind it that were run with it (TX.SQL).
     pub(crate) answers: VecDeque<Answer>,
     /// Until when it waits for a key that a prepared transaction holds.

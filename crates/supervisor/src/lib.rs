@@ -1,13 +1,15 @@
 //! Keeps the worker processes of topologies running: starts, watches, restarts and ends them.
 //!
 //! ```text
-//!  server: submit, activate, kill ... -> Supervisor -> thread -> one process a topology (`evenkeel worker`)
+//!  server: submit, activate, kill ... -> Supervisor -> thread -> processes of topologies (`evenkeel worker`)
 //!  server: reports           <- Supervisor <- status, a line of JSON each second <-/
 //! ```
 //!
 //! | module | what |
 //! |---|---|
 //! | `life` | when a worker is started, told something, killed: a state machine without I/O |
+//! | `group`, `drain` | the workers of a topology: which tasks they have, how tasks move, how all end together: the same |
+//! | `merge` | what workers have done, added up |
 //! | `talk` | what is said between supervisor and worker: job, orders, status |
 //! | `place` | where the programs of components may be |
 //! | `process` | one worker process, of which nothing is left when it has ended |
@@ -16,15 +18,18 @@
 //! | `thread` | the thread: it carries bytes, and does what the machines say |
 //!
 //! Invariants
-//!   1. A topology has at most one worker process, and of one that has ended no process is left before the next one starts.
+//!   1. A worker has at most one process, and of one that has ended no process is left before the next one starts.
 //!   2. A caller never waits for a process: it changes what is wanted, and the thread does it.
 //!   3. What a worker writes is bounded: a status in bytes, its log in lines a second.
 //!
 //! Out of scope: keeping definitions (`server`), running them (`worker`).
-//! Source: supervision trees of Erlang/OTP; docs/adr/0039-workers-and-their-supervisor.md.
+//! Source: supervision trees of Erlang/OTP; docs/adr/0039-workers-and-their-supervisor.md, docs/adr/0042-several-workers.md.
 
+mod drain;
+mod group;
 mod life;
 mod lines;
+mod merge;
 mod place;
 mod process;
 mod room;
@@ -34,7 +39,9 @@ mod thread;
 
 pub use life::State;
 pub use place::{Misplaced, Place};
-pub use room::Report;
-pub use supervisor::{Options, Supervisor};
-pub use talk::{ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Order, STATUS_BYTES_MAX, Status};
+pub use room::{Report, WorkerReport};
+pub use supervisor::{Options, Submission, Supervisor};
+pub use talk::{
+    ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Order, Peer, STATUS_BYTES_MAX, Share, Status, Word,
+};
 pub use thread::USER;

@@ -1,11 +1,11 @@
-//! The life of one topology's worker: when it is started, told something and killed. No I/O; time is an argument.
+//! The life of one worker: when it is started, told something and killed. No I/O; time is an argument.
 //!
 //! ```text
 //!            due                  exit: pause x 2
 //!  Waiting -------> Running ------------------------> Waiting
-//!     |                | restart, kill, silence
+//!     |                | kill, silence
 //!     | kill           v
-//!     |             Ending (until: then it is killed) --exit--> Waiting now (restart) | Ended (kill)
+//!     |             Ending (until: then it is killed) --exit--> Ended (kill) | Waiting (silence)
 //!     +----------> Ended
 //! ```
 //!
@@ -23,14 +23,16 @@ use crate::talk::Order;
 /// What a topology is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its worker is to be started, after a pause.
+    /// No worker runs: they are to be started, after a pause.
     Waiting,
-    /// Its worker runs, and spouts emit.
+    /// It runs, and spouts emit.
     Active,
-    /// Its worker runs, and spouts emit nothing.
+    /// It runs, and spouts emit nothing.
     Inactive,
-    /// Its worker is ending, and another one follows.
+    /// Its workers are ending, and others follow.
     Restarting,
+    /// Tasks move to other workers, and the rest goes on.
+    Rebalancing,
     /// It was killed, and finishes what is under way.
     Killed,
     /// Nothing is left of it.
@@ -48,7 +50,7 @@ pub(crate) enum Action {
     Kill,
 }
 
-/// The life of one topology's worker.
+/// The life of one worker.
 #[derive(Debug)]
 pub(crate) struct Life {
     is_active: bool,
@@ -75,8 +77,6 @@ enum Phase {
 /// What follows the end of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
-    /// Another one, at once.
-    Restart,
     /// Another one, after a pause: it was at fault.
     Retry,
     /// Nothing.
@@ -97,9 +97,14 @@ impl Life {
             Phase::Running { .. } if self.is_active => State::Active,
             Phase::Running { .. } => State::Inactive,
             Phase::Ending { then: Then::End, .. } => State::Killed,
-            Phase::Ending { .. } => State::Restarting,
+            Phase::Ending { .. } => State::Waiting,
             Phase::Ended => State::Gone,
         }
+    }
+
+    /// Whether its process runs and was not told to end.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running { .. })
     }
 
     /// How often a worker was started again after a fault.
@@ -119,23 +124,7 @@ impl Life {
 
     /// Ends it: what is under way is finished, for at most `wait`.
     pub(crate) fn kill(&mut self, now: Nanos, wait: Duration) {
-        self.end(now, wait, Then::End);
-    }
-
-    /// Has another worker follow this one, which finishes what is under way for at most `wait`.
-    pub(crate) fn restart(&mut self, now: Nanos, wait: Duration) {
-        self.pause = PAUSE_MIN;
-        self.end(now, wait, Then::Restart);
-    }
-
-    /// Has the worker of another definition follow this one, which finishes what is under way for at most `wait`: also after a kill.
-    pub(crate) fn replace(&mut self, now: Nanos, wait: Duration, is_active: bool) {
-        self.is_active = is_active;
-        self.last_error = None;
-        self.restart(now, wait);
-        if let Phase::Ending { then, .. } = &mut self.phase {
-            *then = Then::Restart;
-        }
+        self.end(now, wait);
     }
 
     /// Ends it as [`Life::kill`] does, because the server stops: it is killed soon after `wait`.
@@ -146,21 +135,15 @@ impl Life {
         }
     }
 
-    fn end(&mut self, now: Nanos, wait: Duration, then: Then) {
-        let until = now + wait + END_GRACE;
-        self.phase = match (self.phase, then) {
-            (Phase::Running { .. }, then) => {
-                Phase::Ending { until, then, wait: Some(wait), is_killed: false }
-            }
-            // Nothing takes back a kill. A second one may be in more of a hurry.
-            (Phase::Ending { until: former, then: Then::End, wait, is_killed }, _) => {
-                Phase::Ending { until: former.min(until), then: Then::End, wait, is_killed }
-            }
-            (Phase::Ending { until: former, wait, is_killed, .. }, then) => {
+    fn end(&mut self, now: Nanos, wait: Duration) {
+        let (until, then) = (now + wait + END_GRACE, Then::End);
+        self.phase = match self.phase {
+            Phase::Running { .. } => Phase::Ending { until, then, wait: Some(wait), is_killed: false },
+            // A second kill may be in more of a hurry.
+            Phase::Ending { until: former, wait, is_killed, .. } => {
                 Phase::Ending { until: former.min(until), then, wait, is_killed }
             }
-            (Phase::Waiting { .. }, Then::End) | (Phase::Ended, _) => Phase::Ended,
-            (Phase::Waiting { .. }, _) => Phase::Waiting { at: now },
+            Phase::Waiting { .. } | Phase::Ended => Phase::Ended,
         };
     }
 
@@ -207,7 +190,6 @@ impl Life {
                 self.retry(now);
             }
             Phase::Ending { then: Then::Retry, .. } => self.retry(now),
-            Phase::Ending { then: Then::Restart, .. } => self.phase = Phase::Waiting { at: now },
             Phase::Ending { then: Then::End, .. } => self.phase = Phase::Ended,
             Phase::Waiting { .. } | Phase::Ended => {}
         }
@@ -347,11 +329,10 @@ mod tests {
     }
 
     #[test]
-    fn second_kill_may_be_in_more_of_a_hurry_and_no_restart_takes_a_kill_back() {
+    fn second_kill_may_be_in_more_of_a_hurry() {
         let mut life = running();
         life.kill(START, Duration::from_secs(100));
         life.kill(START, Duration::ZERO);
-        life.restart(START, Duration::ZERO);
         assert_eq!((life.next_due(), life.state()), (Some(START + END_GRACE), State::Killed));
     }
 
@@ -374,27 +355,6 @@ mod tests {
         assert_eq!((life.poll(START), life.state()), (Some(Action::Kill), State::Killed));
         life.on_exit(START, String::new());
         assert_eq!(life.state(), State::Gone);
-    }
-
-    #[test]
-    fn replacement_follows_also_after_a_kill() {
-        let mut life = running();
-        life.kill(START, Duration::from_secs(100));
-        life.replace(START, Duration::from_secs(1), false);
-        assert_eq!(life.state(), State::Restarting);
-        life.on_exit(START, String::new());
-        assert_eq!(life.poll(START), Some(Action::Start));
-    }
-
-    #[test]
-    fn restart_starts_the_next_one_at_once_and_is_no_fault() {
-        let mut life = running();
-        life.restart(START, Duration::from_secs(1));
-        assert_eq!(life.state(), State::Restarting);
-        assert_eq!(life.poll(START), Some(Action::Tell(Order::Kill { wait_ms: 1_000 })));
-        life.on_exit(START, "it exited with status 0".to_owned());
-        assert_eq!(life.poll(START), Some(Action::Start));
-        assert_eq!((life.restarts(), life.last_error()), (0, None));
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use clock::Nanos;
 
-use crate::life::{Life, State};
+use crate::group::{Group, Wanted};
+use crate::life::State;
+use crate::merge::{add, keep_done};
 use crate::talk::{Job, Status};
 
 /// A topology, as whoever asks is told of it.
@@ -17,30 +19,61 @@ pub struct Report {
     pub name: String,
     /// What it is doing.
     pub state: State,
-    /// Its worker's process, if there is one.
+    /// The process of its first worker, if there is one.
     pub pid: Option<u32>,
-    /// How long its worker runs.
+    /// How long its first worker runs.
     pub uptime: Duration,
-    /// How often its worker was started again after a fault.
+    /// How often its workers were started again after a fault.
     pub restarts: u64,
-    /// Why its last worker ended, if that was a fault.
+    /// Why a worker ended last, if that was a fault.
     pub last_error: Option<String>,
-    /// What its worker said last; nothing before that.
+    /// What its workers have said last, added up, with what those that have died had done.
     pub status: Arc<Status>,
-    /// Nothing is under way, as its worker said since spouts were told to emit nothing.
+    /// Nothing is under way, as its workers said since spouts were told to emit nothing.
     pub is_drained: bool,
+    /// Its workers.
+    pub workers: Vec<WorkerReport>,
+}
+
+/// A worker of a topology.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerReport {
+    /// Its number.
+    pub number: u32,
+    /// Its process, if there is one.
+    pub pid: Option<u32>,
+    /// How long that runs.
+    pub uptime: Duration,
+    /// How many tasks it has.
+    pub tasks: usize,
+    /// How often it was started again after a fault.
+    pub restarts: u64,
 }
 
 /// A topology.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) job: Arc<Job>,
-    pub(crate) life: Life,
-    pub(crate) worker: Option<(u32, Nanos)>,
-    /// What its worker, and nobody else, can log in with.
-    pub(crate) token: Option<String>,
-    pub(crate) status: Arc<Status>,
-    pub(crate) is_drained: bool,
+    pub(crate) group: Group,
+    /// Processes, by the numbers of workers.
+    pub(crate) workers: BTreeMap<u32, Employed>,
+    /// What workers that are gone had done.
+    former: Status,
+    /// All added up, since somebody has said something.
+    merged: Option<Arc<Status>>,
+}
+
+/// A process of a topology.
+#[derive(Debug)]
+pub(crate) struct Employed {
+    /// Once it was started: its number and when.
+    pub(crate) process: Option<(u32, Nanos)>,
+    /// What it, and nobody else, can log in with.
+    pub(crate) token: String,
+    status: Option<Status>,
+    /// It runs what was replaced by now: what it has done is not added up.
+    is_outdated: bool,
+    is_drained: bool,
 }
 
 /// What is shared.
@@ -82,28 +115,97 @@ impl Room {
 }
 
 impl Entry {
-    pub(crate) fn new(now: Nanos, job: Job) -> Self {
-        let life = Life::new(now, job.is_active);
+    pub(crate) fn new(now: Nanos, job: Job, wanted: Wanted, random: ((u64, u64), String)) -> Self {
         Self {
             job: Arc::new(job),
-            life,
-            worker: None,
-            token: None,
-            status: Arc::default(),
-            is_drained: false,
+            group: Group::new(now, wanted, random),
+            workers: BTreeMap::new(),
+            former: Status::default(),
+            merged: None,
         }
     }
 
-    pub(crate) fn report(&self, now: Nanos) -> Report {
+    /// Another definition takes the place of this one.
+    pub(crate) fn replace(&mut self, now: Nanos, wait: Duration, job: Job, wanted: Wanted) {
+        self.group.replace(now, wait, wanted);
+        self.job = Arc::new(job);
+        self.workers.values_mut().for_each(|worker| worker.is_outdated = true);
+        (self.former, self.merged) = (Status::default(), None);
+    }
+
+    pub(crate) fn set_active(&mut self, is_active: bool) {
+        self.group.set_active(is_active);
+        self.workers.values_mut().for_each(|worker| worker.is_drained = false);
+    }
+
+    /// A worker is about to be started; what it can log in with.
+    pub(crate) fn employ(&mut self, number: u32, token: String) {
+        let worker = Employed { process: None, token, status: None, is_outdated: false, is_drained: false };
+        self.workers.insert(number, worker);
+    }
+
+    /// A worker has said how it is.
+    pub(crate) fn on_status(&mut self, now: Nanos, number: u32, status: Status) {
+        self.group.on_status(now, number);
+        if let Some(worker) = self.workers.get_mut(&number) {
+            worker.is_drained = status.is_idle && self.group.state() == State::Inactive;
+            worker.status = Some(status);
+            self.merged = None;
+        }
+    }
+
+    /// A worker has ended, or was not started: what it has done counts on.
+    pub(crate) fn discharge(&mut self, number: u32) {
+        let gone = self.workers.remove(&number).filter(|worker| !worker.is_outdated);
+        if let Some(status) = gone.and_then(|worker| worker.status) {
+            add(&mut self.former, &keep_done(status));
+        }
+        self.merged = None;
+    }
+
+    fn status(&mut self) -> Arc<Status> {
+        let Self { workers, former, merged, .. } = self;
+        let merged = merged.get_or_insert_with(|| {
+            let mut all = former.clone();
+            all.is_idle = !workers.is_empty();
+            for worker in workers.values() {
+                match &worker.status {
+                    Some(status) => add(&mut all, status),
+                    None => all.is_idle = false,
+                }
+            }
+            Arc::new(all)
+        });
+        Arc::clone(merged)
+    }
+
+    pub(crate) fn report(&mut self, now: Nanos) -> Report {
+        let status = self.status();
+        let process = |number: u32| self.workers.get(&number).and_then(|worker| worker.process);
+        let uptime = |number| process(number).map(|(_, since)| now.since(since)).unwrap_or_default();
+        let workers: Vec<WorkerReport> = self
+            .group
+            .workers_now()
+            .map(|(number, restarts, tasks)| WorkerReport {
+                number,
+                pid: process(number).map(|(pid, _)| pid),
+                uptime: uptime(number),
+                tasks,
+                restarts,
+            })
+            .collect();
+        let state = self.group.state();
+        let is_drained = !self.workers.is_empty() && self.workers.values().all(|worker| worker.is_drained);
         Report {
             name: self.job.name.clone(),
-            state: self.life.state(),
-            pid: self.worker.map(|(pid, _)| pid),
-            uptime: self.worker.map(|(_, since)| now.since(since)).unwrap_or_default(),
-            restarts: self.life.restarts(),
-            last_error: self.life.last_error().map(str::to_owned),
-            status: Arc::clone(&self.status),
-            is_drained: self.is_drained && self.life.state() == State::Inactive,
+            state,
+            pid: workers.first().and_then(|worker| worker.pid),
+            uptime: workers.first().map(|worker| worker.uptime).unwrap_or_default(),
+            restarts: self.group.restarts(),
+            last_error: self.group.last_error().map(str::to_owned),
+            status,
+            is_drained: is_drained && state == State::Inactive,
+            workers,
         }
     }
 }

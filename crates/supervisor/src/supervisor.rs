@@ -9,12 +9,14 @@ use std::time::Duration;
 use clock::Clock;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::group::Wanted;
 use crate::life::State;
 use crate::place::Place;
 use crate::process::{Program, kill_former};
 use crate::room::{Entry, Report, Room};
 use crate::talk::Job;
-use crate::thread::Keeper;
+use crate::thread::{Keeper, random};
+use topology::Plan;
 
 /// How workers are run.
 #[derive(Clone, Debug)]
@@ -31,8 +33,21 @@ pub struct Options {
     pub topologies_max: usize,
     /// Most tasks of a topology, each of which is a process.
     pub tasks_max: u32,
+    /// Most workers of a topology.
+    pub workers_max: u32,
     /// What tells the time.
     pub clock: Arc<dyn Clock>,
+}
+
+/// A topology that is to be run.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// What its workers are told.
+    pub job: Job,
+    /// Its tasks. Without them one worker has them all.
+    pub plan: Option<Arc<Plan>>,
+    /// How many workers share its tasks; executors that there are not get none.
+    pub workers: u32,
 }
 
 /// Keeps the workers of all topologies running. When it is dropped they are killed.
@@ -85,15 +100,17 @@ impl Supervisor {
     }
 
     /// Runs a topology. One of this name that runs finishes what is under way before, for at most `wait`.
-    pub fn submit(&self, job: Job, wait: Duration) {
+    pub fn submit(&self, submission: Submission, wait: Duration) {
         let now = self.options.clock.now();
+        let Submission { job, plan, workers } = submission;
+        let wanted = Wanted { plan, workers, is_active: job.is_active };
         let mut entries = self.room.lock();
         match entries.by_name.get_mut(&job.name) {
-            Some(entry) if entry.life.state() != State::Gone => {
-                entry.life.replace(now, wait, job.is_active);
-                entry.job = Arc::new(job);
+            Some(entry) if entry.group.state() != State::Gone => entry.replace(now, wait, job, wanted),
+            _ => {
+                let name = job.name.clone();
+                entries.by_name.insert(name, Entry::new(now, job, wanted, random()));
             }
-            _ => drop(entries.by_name.insert(job.name.clone(), Entry::new(now, job))),
         }
         drop(entries);
         self.room.ring();
@@ -102,22 +119,24 @@ impl Supervisor {
     /// Ends a topology: what is under way is finished, for at most `wait`.
     pub fn kill(&self, name: &str, wait: Duration) {
         let now = self.options.clock.now();
-        self.change(name, |entry| entry.life.kill(now, wait));
+        self.change(name, |entry| entry.group.kill(now, wait));
     }
 
     /// Lets spouts emit, or emit nothing new.
     pub fn set_active(&self, name: &str, is_active: bool) {
-        self.change(name, |entry| {
-            entry.life.set_active(is_active);
-            entry.is_drained = false;
-            Arc::make_mut(&mut entry.job).is_active = is_active;
-        });
+        self.change(name, |entry| entry.set_active(is_active));
     }
 
-    /// Has another worker follow, when what is under way is finished, at the latest after `wait`.
+    /// Has `workers` workers, or as many as now, share the tasks of a topology evenly. It runs on meanwhile.
+    pub fn rebalance(&self, name: &str, workers: Option<u32>) {
+        let now = self.options.clock.now();
+        self.change(name, |entry| entry.group.rebalance(now, workers));
+    }
+
+    /// Has other workers follow, when what is under way is finished, at the latest after `wait`.
     pub fn restart(&self, name: &str, wait: Duration) {
         let now = self.options.clock.now();
-        self.change(name, |entry| entry.life.restart(now, wait));
+        self.change(name, |entry| entry.group.restart(now, wait));
     }
 
     fn change(&self, name: &str, change: impl FnOnce(&mut Entry)) {
@@ -130,22 +149,22 @@ impl Supervisor {
     /// Whether a worker that runs was given a token that `is_it`: a token ends with its worker.
     pub fn admits(&self, is_it: impl Fn(&[u8]) -> bool) -> bool {
         let entries = self.room.lock();
-        let mut tokens = entries.by_name.values().filter_map(|entry| entry.token.as_ref());
-        tokens.any(|token| is_it(token.as_bytes()))
+        let mut workers = entries.by_name.values().flat_map(|entry| entry.workers.values());
+        workers.any(|worker| is_it(worker.token.as_bytes()))
     }
 
     /// All topologies, by name.
     #[must_use]
     pub fn reports(&self) -> Vec<Report> {
         let now = self.options.clock.now();
-        self.room.lock().by_name.values().map(|entry| entry.report(now)).collect()
+        self.room.lock().by_name.values_mut().map(|entry| entry.report(now)).collect()
     }
 
     /// The topology called `name`.
     #[must_use]
     pub fn report(&self, name: &str) -> Option<Report> {
         let now = self.options.clock.now();
-        self.room.lock().by_name.get(name).map(|entry| entry.report(now))
+        self.room.lock().by_name.get_mut(name).map(|entry| entry.report(now))
     }
 
     /// Ends all workers, and waits until nothing is left of them: at most `wait` for what is under way, and some seconds for what does not end.
@@ -153,7 +172,7 @@ impl Supervisor {
         let now = self.options.clock.now();
         let mut entries = self.room.lock();
         entries.is_stopping = true;
-        entries.by_name.values_mut().for_each(|entry| entry.life.stop(now, wait));
+        entries.by_name.values_mut().for_each(|entry| entry.group.stop(now, wait));
         drop(entries);
         self.room.ring();
         if let Some(thread) = self.thread().take() {

@@ -5,6 +5,7 @@
 //!                    order               as it is given
 //!                    end of the input    end at once: the server is gone
 //!  from the worker:  status              each second
+//!                    word                in answer to some orders
 //! ```
 
 use std::collections::BTreeMap;
@@ -27,10 +28,39 @@ pub struct Job {
     pub folder: Option<String>,
     /// Spouts emit from the start.
     pub is_active: bool,
+    /// What this worker has of it; the supervisor fills it in.
+    #[serde(default)]
+    pub share: Share,
+}
+
+/// What a worker has of a topology.
+#[derive(Clone, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Share {
+    /// Its number.
+    pub worker: u32,
+    /// Which start of its tasks this is: higher than each one before.
+    pub start: u32,
+    /// The topology's key for hashes.
+    pub key: (u64, u64),
+    /// What its workers know, and nobody else.
+    pub secret: String,
+    /// The worker of each task. Empty: all are here.
+    pub places: Vec<u32>,
+    /// Tasks that are about to move.
+    pub held: Vec<u32>,
+}
+
+/// Another worker.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Peer {
+    /// Its number.
+    pub worker: u32,
+    /// Where it listens.
+    pub address: String,
 }
 
 /// What a worker is told.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// Let spouts emit.
@@ -42,6 +72,87 @@ pub enum Order {
         /// Longest time for that.
         wait_ms: u64,
     },
+    /// Listen to other workers, and say where.
+    Listen,
+    /// Talk to these workers.
+    Peers(Vec<Peer>),
+    /// A task is about to move: hold for it; where it is, finish what it has, end it and say so.
+    Hold {
+        /// The task.
+        task: u32,
+    },
+    /// Start a task that was elsewhere, and say so; it waits for `Resume`.
+    Adopt {
+        /// The task.
+        task: u32,
+        /// Which start of it this is.
+        start: u32,
+    },
+    /// A task is at another worker from now on: say that it is known.
+    Place {
+        /// The task.
+        task: u32,
+        /// Its worker.
+        worker: u32,
+    },
+    /// All know where the task is: go on.
+    Resume {
+        /// The task.
+        task: u32,
+    },
+    /// Emit nothing new, and watch when nothing is under way.
+    Drain,
+    /// Say whether nothing is under way.
+    Ask {
+        /// The number of the question.
+        round: u64,
+    },
+}
+
+/// What a worker says beside its status.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Word {
+    /// It listens to other workers.
+    Listening {
+        /// Where.
+        address: String,
+    },
+    /// A task that is to move has ended here.
+    Released {
+        /// The task.
+        task: u32,
+    },
+    /// A task that has moved has started here.
+    Adopted {
+        /// The task.
+        task: u32,
+    },
+    /// It knows where a task is.
+    Placed {
+        /// The task.
+        task: u32,
+    },
+    /// Whether nothing is under way.
+    Quiet {
+        /// The number of the question.
+        round: u64,
+        /// If so: how much other workers have sent since its start.
+        received: Option<u64>,
+    },
+}
+
+impl std::fmt::Debug for Share {
+    /// Without the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { worker, start, places, held, .. } = self;
+        f.debug_struct("Share")
+            .field("worker", worker)
+            .field("start", start)
+            .field("places", places)
+            .field("held", held)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How a worker is. Counters are those since its start.
@@ -117,5 +228,6 @@ mod tests {
         assert_eq!(line(Order::Activate), r#""activate""#);
         assert_eq!(line(Order::Deactivate), r#""deactivate""#);
         assert_eq!(line(Order::Kill { wait_ms: 5 }), r#"{"kill":{"wait_ms":5}}"#);
+        assert_eq!(line(Order::Adopt { task: 3, start: 9 }), r#"{"adopt":{"task":3,"start":9}}"#);
     }
 }

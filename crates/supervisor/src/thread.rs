@@ -13,7 +13,7 @@ use crate::life::{Action, State};
 use crate::lines::Lines;
 use crate::process::Program;
 use crate::room::{Entries, Room};
-use crate::talk::{Job, Order, STATUS_BYTES_MAX, Status};
+use crate::talk::{Job, STATUS_BYTES_MAX, Status, Word};
 
 /// The thread.
 pub(crate) struct Keeper {
@@ -22,7 +22,8 @@ pub(crate) struct Keeper {
     address: Option<String>,
     room: Arc<Room>,
     clock: Arc<dyn Clock>,
-    workers: BTreeMap<String, Worker>,
+    /// By topologies and numbers.
+    workers: BTreeMap<(String, u32), Worker>,
     /// How many were started.
     started: u64,
     buffer: Box<[u8]>,
@@ -31,6 +32,7 @@ pub(crate) struct Keeper {
 /// A worker process, and what is being said.
 struct Worker {
     name: String,
+    number: u32,
     process: Process,
     /// What is being written, and how much of it is.
     out: Vec<u8>,
@@ -52,6 +54,7 @@ struct Log {
 /// What a worker has said.
 enum Heard {
     Status(Box<Status>),
+    Word(Word),
     Misuse(String),
 }
 
@@ -72,11 +75,11 @@ impl Keeper {
             self.act();
             let room = Arc::clone(&self.room);
             let mut entries = room.lock();
-            entries.by_name.retain(|_, entry| entry.life.state() != State::Gone);
+            entries.by_name.retain(|_, entry| entry.group.state() != State::Gone);
             if entries.is_stopping && self.workers.is_empty() {
                 return;
             }
-            let due = entries.by_name.values().filter_map(|entry| entry.life.next_due()).min();
+            let due = entries.by_name.values().filter_map(|entry| entry.group.next_due()).min();
             drop(entries);
             self.wait(due);
             self.carry();
@@ -86,28 +89,32 @@ impl Keeper {
 
     /// Does what the machines say. Nothing slow is done while callers wait for the lock.
     fn act(&mut self) {
-        while let Some((name, action)) = self.next_action() {
+        while let Some((key, action)) = self.next_action() {
             match action {
-                Action::Start => self.start(&name),
-                Action::Tell(order) => self.tell(&name, order),
-                Action::Kill => self.workers.get_mut(&name).into_iter().for_each(|it| it.process.kill()),
+                Action::Start => self.start(&key),
+                Action::Tell(order) => self.workers.get_mut(&key).into_iter().for_each(|it| it.say(&order)),
+                Action::Kill => self.workers.get_mut(&key).into_iter().for_each(|it| it.process.kill()),
             }
         }
     }
 
-    fn next_action(&self) -> Option<(String, Action)> {
+    fn next_action(&self) -> Option<((String, u32), Action)> {
         let now = self.clock.now();
         let Entries { by_name, .. } = &mut *self.room.lock();
-        by_name.iter_mut().find_map(|(name, entry)| Some((name.clone(), entry.life.poll(now)?)))
+        by_name.iter_mut().find_map(|(name, entry)| {
+            let (worker, action) = entry.group.poll(now)?;
+            Some(((name.clone(), worker), action))
+        })
     }
 
-    fn start(&mut self, name: &str) {
+    fn start(&mut self, key: &(String, u32)) {
+        let (name, number) = (&key.0, key.1);
         self.started += 1;
-        let token = token();
+        let token = hexadecimal(&random_bytes::<32>());
         let url = self.address.as_ref().map(|address| format!("redis://{USER}:{token}@{address}"));
         if let Some(entry) = self.room.lock().by_name.get_mut(name) {
             // Its components may log in before this thread goes on.
-            entry.token = Some(token);
+            entry.employ(number, token);
         }
         let started = self.program.start(self.started, url.as_deref());
         let now = self.clock.now();
@@ -116,26 +123,24 @@ impl Keeper {
         let Some(entry) = entries.by_name.get_mut(name) else { return };
         match started {
             Ok(process) => {
-                tracing::info!(topology = name, pid = process.id(), "a worker was started");
-                entry.life.on_started(now);
-                entry.worker = Some((process.id(), now));
-                entry.is_drained = false;
+                let pid = process.id();
+                tracing::info!(topology = name, worker = number, pid, "a worker was started");
+                let (share, is_active) = (entry.group.share(number), entry.group.starts_active());
+                entry.group.on_started(now, number);
+                if let Some(worker) = entry.workers.get_mut(&number) {
+                    worker.process = Some((pid, now));
+                }
                 let job = Arc::clone(&entry.job);
                 drop(entries);
-                self.workers.insert(name.to_owned(), Worker::new(&job, process));
+                let job = Job { share, is_active, ..Job::clone(&job) };
+                self.workers.insert(key.clone(), Worker::new(&job, process));
             }
             Err(error) => {
                 let why = format!("it cannot be started: {error}");
-                tracing::warn!(topology = name, why, "a worker was not started");
-                entry.token = None;
-                entry.life.on_start_failed(now, why);
+                tracing::warn!(topology = name, worker = number, why, "a worker was not started");
+                entry.discharge(number);
+                entry.group.on_start_failed(now, number, why);
             }
-        }
-    }
-
-    fn tell(&mut self, name: &str, order: Order) {
-        if let Some(worker) = self.workers.get_mut(name) {
-            worker.say(&order);
         }
     }
 
@@ -164,43 +169,52 @@ impl Keeper {
             worker.write();
             worker.read_log(now, &mut self.buffer);
             for heard in worker.read(&mut self.buffer) {
-                self.room.lock().on_heard(now, &worker.name, heard);
+                self.room.lock().on_heard(now, (&worker.name, worker.number), heard);
             }
         }
     }
 
     /// Ends what has ended, with all that is left of it.
     fn bury(&mut self) {
-        let ended = self.workers.values().filter(|it| it.process.has_ended()).map(|it| it.name.clone());
-        for name in ended.collect::<Vec<_>>() {
-            let Some(mut worker) = self.workers.remove(&name) else { continue };
+        let ended = self.workers.iter().filter(|(_, it)| it.process.has_ended()).map(|(key, _)| key.clone());
+        for key in ended.collect::<Vec<_>>() {
+            let Some(mut worker) = self.workers.remove(&key) else { continue };
+            let (name, number) = key;
+            self.hear_out(&mut worker);
             let mut why = ending(worker.process.end());
             worker.read_log(self.clock.now(), &mut self.buffer);
             if !worker.log.last.is_empty() {
                 why = format!("{why}: {}", worker.log.last);
             }
-            tracing::info!(topology = name, why, "a worker has ended");
+            tracing::info!(topology = name, worker = number, why, "a worker has ended");
             let now = self.clock.now();
             if let Some(entry) = self.room.lock().by_name.get_mut(&name) {
-                entry.life.on_exit(now, why);
-                (entry.worker, entry.token) = (None, None);
+                entry.group.on_exit(now, number, why);
+                entry.discharge(number);
+            }
+        }
+    }
+
+    /// Takes what a worker that has ended had said: its last counters.
+    fn hear_out(&mut self, worker: &mut Worker) {
+        for _ in 0..LOG_READS {
+            let now = self.clock.now();
+            for heard in worker.read(&mut self.buffer) {
+                self.room.lock().on_heard(now, (&worker.name, worker.number), heard);
             }
         }
     }
 }
 
 impl Entries {
-    fn on_heard(&mut self, now: Nanos, name: &str, heard: Heard) {
+    fn on_heard(&mut self, now: Nanos, (name, number): (&str, u32), heard: Heard) {
         let Some(entry) = self.by_name.get_mut(name) else { return };
         match heard {
-            Heard::Status(status) => {
-                entry.life.on_status(now);
-                entry.is_drained = status.is_idle && entry.life.state() == State::Inactive;
-                entry.status = Arc::from(status);
-            }
+            Heard::Status(status) => entry.on_status(now, number, *status),
+            Heard::Word(word) => entry.group.on_word(now, number, word),
             Heard::Misuse(why) => {
-                tracing::warn!(topology = name, why, "a worker is killed");
-                entry.life.on_misuse(now, why);
+                tracing::warn!(topology = name, worker = number, why, "a worker is killed");
+                entry.group.on_misuse(now, number, why);
             }
         }
     }
@@ -216,7 +230,8 @@ impl Worker {
             last: String::new(),
         };
         let statuses = Lines::new(STATUS_BYTES_MAX);
-        let mut worker = Self { name: job.name.clone(), process, out: Vec::new(), written: 0, statuses, log };
+        let (name, number) = (job.name.clone(), job.share.worker);
+        let mut worker = Self { name, number, process, out: Vec::new(), written: 0, statuses, log };
         worker.say(job);
         worker
     }
@@ -259,7 +274,10 @@ impl Worker {
         let fits = self.statuses.push(&buffer[..count], |line| {
             heard.push(match serde_json::from_slice(line) {
                 Ok(status) => Heard::Status(Box::new(status)),
-                Err(error) => Heard::Misuse(format!("it said what is no status: {error}")),
+                Err(error) => match serde_json::from_slice(line) {
+                    Ok(word) => Heard::Word(word),
+                    Err(_) => Heard::Misuse(format!("it said what is no status: {error}")),
+                },
             });
         });
         if !fits {
@@ -314,15 +332,24 @@ fn show(name: &str, line: &str) {
     }
 }
 
-/// What nobody guesses, in hexadecimal digits.
-fn token() -> String {
-    let mut random = [0; 32];
-    let mut filled = 0;
+/// The key for hashes of a topology, and what its workers know and nobody else.
+pub(crate) fn random() -> ((u64, u64), String) {
+    let number = || u64::from_le_bytes(random_bytes());
+    ((number(), number()), hexadecimal(&random_bytes::<32>()))
+}
+
+/// What nobody guesses.
+fn random_bytes<const N: usize>() -> [u8; N] {
+    let (mut random, mut filled) = ([0; N], 0);
     while filled < random.len() {
         let taken = rustix::rand::getrandom(&mut random[filled..], rustix::rand::GetRandomFlags::empty());
         filled += taken.unwrap_or(0);
     }
-    random.iter().map(|byte| format!("{byte:02x}")).collect()
+    random
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn is_passing(kind: ErrorKind) -> bool {

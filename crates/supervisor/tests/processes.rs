@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clock::SystemClock;
-use supervisor::{Job, Options, Report, State, Supervisor};
+use supervisor::{Job, Options, Report, Share, State, Submission, Supervisor};
 
 /// A supervisor whose workers are `script`, which runs one topology.
 fn supervisor(script: &str) -> Supervisor {
@@ -15,10 +15,11 @@ fn supervisor(script: &str) -> Supervisor {
         dir: "/".into(),
         topologies_max: 4,
         tasks_max: 4,
+        workers_max: 4,
         clock: Arc::new(SystemClock),
     };
     let supervisor = Supervisor::new(options).expect("a descriptor");
-    supervisor.submit(job(), Duration::ZERO);
+    supervisor.submit(Submission { job: job(), plan: None, workers: 1 }, Duration::ZERO);
     supervisor.start(Some("h:1".to_owned())).expect("a thread");
     supervisor
 }
@@ -31,6 +32,7 @@ fn job() -> Job {
         dir: "/".into(),
         folder: None,
         is_active: true,
+        share: Share::default(),
     }
 }
 

@@ -45,6 +45,12 @@ impl Assignment {
         Self { worker_of_task }
     }
 
+    /// The assignment that has each task where `worker` says.
+    #[must_use]
+    pub fn of(plan: &Plan, worker: impl Fn(TaskId) -> WorkerId) -> Self {
+        Self { worker_of_task: (0..plan.tasks_count()).map(TaskId).map(worker).collect() }
+    }
+
     /// The worker that runs `task`.
     #[must_use]
     pub fn worker(&self, task: TaskId) -> WorkerId {

@@ -123,7 +123,7 @@ impl Executor {
             self.take_timers(now);
             self.turns(now);
             self.post.flush();
-            if self.ready.is_empty() {
+            if self.ready.is_empty() && !self.is_stopped {
                 self.rest();
             } else if now.since(self.published) >= PUBLISH {
                 self.publish(now);

@@ -90,6 +90,8 @@ pub struct Running {
 pub struct Ended {
     /// Nothing was left to be finished.
     pub is_finished: bool,
+    /// All its threads have ended.
+    pub is_stopped: bool,
     /// Components whose code did not return: for each, the task. Their threads are left alone.
     pub stalled: Vec<(String, TaskId)>,
     /// What it has done.
@@ -268,8 +270,8 @@ impl Running {
         lock(&self.lifecycle).kill(now, grace);
         self.begin_drain();
         let is_finished = self.drain();
-        let stalled = self.stop();
-        Ended { is_finished, stalled, stats: self.stats() }
+        let (is_stopped, stalled) = self.stop();
+        Ended { is_finished, is_stopped, stalled, stats: self.stats() }
     }
 
     /// Waits for the end of a kill; whether all is finished.
@@ -290,8 +292,8 @@ impl Running {
         }
     }
 
-    /// Stops all threads; the tasks whose components do not return.
-    fn stop(&mut self) -> Vec<(String, TaskId)> {
+    /// Stops all threads; whether all have ended, and the tasks whose components do not return.
+    fn stop(&mut self) -> (bool, Vec<(String, TaskId)>) {
         self.order_if(true, || Order::Stop);
         let until = self.clock.now() + STOP_GRACE;
         let has_ended = self.exits.wait(&*self.clock, until);
@@ -308,7 +310,7 @@ impl Running {
             desk.close();
             let _ = handle.join();
         }
-        stalled
+        (has_ended.iter().all(|it| *it), stalled)
     }
 
     fn order_if(&self, may: bool, order: impl Fn() -> Order) -> bool {

@@ -64,8 +64,19 @@ pub(super) enum What {
         /// Name of the topology
         name: String,
     },
-    /// Start the worker of a topology anew
+    /// Start the workers of a topology anew
     Restart(Ending),
+    /// Have a number of workers share the tasks of a topology, which runs on meanwhile
+    Rebalance {
+        /// Name of the topology
+        name: String,
+        /// How many; without it as many as now, evenly
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        workers: Option<u32>,
+        /// Longest time until all tasks are where they are to be; 0: do not wait
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+        wait: u32,
+    },
     /// Deactivate a topology, and wait until nothing is under way
     Drain(Ending),
 }
@@ -81,6 +92,9 @@ pub(super) struct Run {
     /// Folder of the components, below the server's topologies.dir
     #[arg(long, value_name = "FOLDER", conflicts_with = "local")]
     pub(super) folder: Option<String>,
+    /// Worker processes that share its tasks, if not as many as topology.workers in the file says
+    #[arg(long, value_name = "N", conflicts_with = "local", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) workers: Option<u32>,
     /// Replace the topology that has this name
     #[arg(long, conflicts_with = "local")]
     pub(super) replace: bool,
@@ -95,7 +109,7 @@ pub(super) struct Run {
     pub(super) length: Option<Duration>,
 }
 
-/// A topology whose worker is to end.
+/// A topology whose workers are to end.
 #[derive(Debug, Args)]
 pub(super) struct Ending {
     /// Name of the topology

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::arguments::{Ending, Run, What};
 use super::source::Submission;
-use super::text::{row, table};
+use super::text::{counted, row, table};
 use crate::client;
 use crate::failure::Failure;
 use crate::reply::{field, items, to_json, told};
@@ -46,6 +46,12 @@ pub(super) fn run(url: &Target, what: &What) -> Result<(), Failure> {
             end(&mut stream, "RESTART", ending)?;
             format!("{} is started anew\n", ending.name)
         }
+        (What::Rebalance { name, workers, wait }, _) => {
+            let mut words = ["TOPOLOGY", "REBALANCE", name].map(str::to_owned).to_vec();
+            words.extend(workers.iter().flat_map(|workers| ["WORKERS".to_owned(), workers.to_string()]));
+            call(&mut stream, &words)?;
+            await_balance(&mut stream, name, Duration::from_secs((*wait).into()))?
+        }
         (What::Drain(ending), _) => {
             end(&mut stream, "DRAIN", ending)?;
             format!("{} is drained; `evenkeel topology activate {0}` lets it go on\n", ending.name)
@@ -74,6 +80,7 @@ fn request(run: &Run, submission: Submission) -> (String, Vec<String>) {
         words.extend(["PROPERTY".to_owned(), name, value]);
     }
     words.extend(run.folder.iter().flat_map(|folder| ["FOLDER".to_owned(), folder.clone()]));
+    words.extend(run.workers.iter().flat_map(|workers| ["WORKERS".to_owned(), workers.to_string()]));
     words.extend(run.replace.then(|| "REPLACE".to_owned()));
     (name, words)
 }
@@ -105,17 +112,42 @@ fn await_end(stream: &mut TcpStream, ending: &Ending) -> Result<(), Failure> {
     }
 }
 
+/// Waits until all tasks are where they are to be; what there is to say.
+fn await_balance(stream: &mut TcpStream, name: &str, wait: Duration) -> Result<String, Failure> {
+    let until = SystemClock.now() + wait;
+    loop {
+        let one = call(stream, &["TOPOLOGY", "SHOW", name])?;
+        if !["rebalancing", "waiting"].contains(&told(&one, "status").as_str()) {
+            let count = items(field(&one, "workers")).len();
+            return Ok(format!("{name} has {}\n", counted(count as u64, "worker")));
+        }
+        if wait.is_zero() {
+            return Ok(format!(
+                "{name} is being rebalanced; `evenkeel topology show {name}` shows how far\n"
+            ));
+        }
+        if SystemClock.now() > until {
+            let seconds = wait.as_secs();
+            return Err(Failure::Refused(format!(
+                "{name} goes on to be rebalanced, and was not done within {seconds} s; see `evenkeel topology show {name}`"
+            )));
+        }
+        std::thread::park_timeout(LOOK_AGAIN);
+    }
+}
+
 /// One topology a line.
 fn listed(list: &Value) -> String {
     if items(list).is_empty() {
         return "no topology\n".to_owned();
     }
-    let mut rows = vec![row(["name", "status", "process", "uptime", "restarts"])];
+    let mut rows = vec![row(["name", "status", "workers", "process", "uptime", "restarts"])];
     for it in items(list) {
         let uptime = uptime(it);
         rows.push(row([
             &told(it, "name"),
             &told(it, "status"),
+            &told(it, "workers"),
             &told(it, "pid"),
             &uptime,
             &told(it, "restarts"),
@@ -124,14 +156,18 @@ fn listed(list: &Value) -> String {
     table(&rows)
 }
 
-/// One topology, with its components.
+/// One topology, with its workers and components.
 fn shown(one: &Value) -> String {
     let mut text = format!("{}: {}\n", told(one, "name"), told(one, "status"));
     for worker in items(field(one, "workers")) {
         let (pid, restarts) = (told(worker, "pid"), told(worker, "restarts"));
+        let (number, tasks) = (told(worker, "worker"), told(worker, "tasks"));
         text += &match pid.as_str() {
-            "" => format!("no worker; {restarts} restarts\n"),
-            pid => format!("worker: process {pid} for {}; {restarts} restarts\n", uptime(worker)),
+            "" => format!("worker {number}: no process; {tasks} tasks; {restarts} restarts\n"),
+            pid => {
+                let uptime = uptime(worker);
+                format!("worker {number}: process {pid} for {uptime}; {tasks} tasks; {restarts} restarts\n")
+            }
         };
     }
     let error = told(one, "last_error");

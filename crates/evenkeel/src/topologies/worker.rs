@@ -8,20 +8,25 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use clock::{Clock, SystemClock};
 use components::Builtin;
 use flux::{Definition, Variables};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use supervisor::{ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Misplaced, Order, Place, Status};
+use supervisor::{ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Misplaced, Order, Place, Status, Word};
 use topology::definition::Kind;
-use worker::{ComponentStats, Options, Running, StreamStats};
+use topology::ids::{TaskId, WorkerId};
+use worker::{ComponentStats, Move, Options, Running, StreamStats};
 
 use super::builtin;
+use super::peers::Peers;
 use crate::failure::Failure;
 
 /// What comes from the server.
 #[derive(Debug)]
 enum Event {
     Order(Order),
+    /// A task that moves has ended or started here.
+    Moved(Move),
     /// It is gone, or wants the worker to be.
     Gone,
 }
@@ -40,17 +45,22 @@ pub(crate) fn run() -> Result<(), Failure> {
     let folder = checked_folder(&job, &definition)?;
     let program = super::code::program(&definition, &job.name, &folder)?;
     let (events, to_do) = channel();
+    let moved = events.clone();
     listen(input, events)?;
+    let peers = Peers::new(&job.share, &job.name)?;
+    let moves = move |it| moved.send(Event::Moved(it)).unwrap_or(());
+    let part = peers.part(&job.share, &definition.plan, moves)?;
     let options = Options { store: super::code::store(&definition)?, ..Options::default() };
-    let running = Running::start(&program, &options).map_err(|error| Failure::Usage(error.to_string()))?;
+    let running = Running::start_part(&program, &options, &part)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
     if !job.is_active {
         running.deactivate();
     }
-    let grace = serve(&running, &definition, &to_do);
+    let grace = serve(&running, &peers, &to_do);
     bound_the_end(grace)?;
     let ended = running.kill(grace);
     let left = shell::wait_for_children(CHILDREN_GRACE);
-    say_status(&status(&ended.stats.components, &definition));
+    say(&status(&ended.stats.components));
     if left > 0 {
         return Err(Failure::System(format!("{left} children could not be ended")));
     }
@@ -117,36 +127,71 @@ fn listen(input: BufReader<std::io::Stdin>, events: Sender<Event>) -> Result<(),
 }
 
 /// Does what the server wants until it wants the end, and says each second how it is; how long what is under way may take.
-fn serve(running: &Running, definition: &Definition, to_do: &Receiver<Event>) -> Duration {
+fn serve(running: &Running, peers: &Peers, to_do: &Receiver<Event>) -> Duration {
+    let mut next = SystemClock.now();
     loop {
-        match to_do.recv_timeout(STATUS_INTERVAL) {
-            Ok(Event::Order(Order::Activate)) => drop(running.activate()),
-            Ok(Event::Order(Order::Deactivate)) => drop(running.deactivate()),
-            Ok(Event::Order(Order::Kill { wait_ms })) => return Duration::from_millis(wait_ms),
-            Ok(Event::Gone) | Err(RecvTimeoutError::Disconnected) => return Duration::ZERO,
-            Err(RecvTimeoutError::Timeout) => {}
+        let now = SystemClock.now();
+        if next <= now {
+            next = now + STATUS_INTERVAL;
+            if !say(&status(&running.stats().components)) {
+                return Duration::ZERO;
+            }
         }
-        if !say_status(&status(&running.stats().components, definition)) {
+        let is_heard = match to_do.recv_timeout(next.since(now)) {
+            Ok(Event::Order(Order::Kill { wait_ms })) => return Duration::from_millis(wait_ms),
+            Ok(Event::Order(order)) => obey(running, peers, order),
+            Ok(Event::Moved(Move::Released(TaskId(task)))) => say(&Word::Released { task }),
+            Ok(Event::Moved(Move::Adopted(TaskId(task)))) => say(&Word::Adopted { task }),
+            Ok(Event::Gone) | Err(RecvTimeoutError::Disconnected) => return Duration::ZERO,
+            Err(RecvTimeoutError::Timeout) => true,
+        };
+        if !is_heard {
             return Duration::ZERO;
         }
     }
 }
 
-fn status(components: &[ComponentStats], definition: &Definition) -> Status {
-    let is_idle = components.iter().all(|it| it.pending == 0 && it.queued_bytes == 0);
-    let tasks = definition.plan.components().map(|(id, _)| definition.plan.tasks(id).len() as u64);
-    let components = components.iter().zip(tasks).map(|(it, tasks)| component(it, tasks));
-    Status { is_idle, components: components.collect() }
+/// Carries an order out; whether the server can hear the answer, if there is one.
+fn obey(running: &Running, peers: &Peers, order: Order) -> bool {
+    match order {
+        Order::Activate => _ = running.activate(),
+        Order::Deactivate => _ = running.deactivate(),
+        Order::Kill { .. } => unreachable!("the caller has seen it"),
+        Order::Listen => match peers.listen(running.inbox()) {
+            Ok(address) => return say(&Word::Listening { address }),
+            Err(error) => {
+                // The server starts it again, after a pause.
+                tracing::error!(%error, "it cannot listen to other workers");
+                return false;
+            }
+        },
+        Order::Peers(others) => others.iter().for_each(|peer| peers.connect(peer)),
+        Order::Hold { task } => running.hold(TaskId(task)),
+        Order::Adopt { task, start } => running.adopt(TaskId(task), start),
+        Order::Place { task, worker } => {
+            running.place(TaskId(task), WorkerId(worker));
+            return say(&Word::Placed { task });
+        }
+        Order::Resume { task } => running.resume(TaskId(task)),
+        Order::Drain => running.begin_drain(),
+        Order::Ask { round } => return say(&Word::Quiet { round, received: running.quiet() }),
+    }
+    true
 }
 
-fn component(it: &ComponentStats, tasks: u64) -> ComponentStatus {
+fn status(components: &[ComponentStats]) -> Status {
+    let is_idle = components.iter().all(|it| it.pending == 0 && it.queued_bytes == 0);
+    Status { is_idle, components: components.iter().map(component).collect() }
+}
+
+fn component(it: &ComponentStats) -> ComponentStatus {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let readers = it.streams.iter().flat_map(|stream| &stream.readers);
     let error = it.last_error.as_ref();
     ComponentStatus {
         id: it.id.clone(),
         is_spout: it.kind == Kind::Spout,
-        tasks,
+        tasks: it.tasks.into(),
         emitted: it.emitted(),
         transferred: readers.map(|edge| edge.transferred).sum(),
         executed: it.executed,
@@ -172,8 +217,8 @@ fn edges(stream: &StreamStats) -> impl Iterator<Item = EdgeStatus> {
 }
 
 /// Whether the server can hear it.
-fn say_status(status: &Status) -> bool {
-    let mut line = serde_json::to_vec(status).expect("plain values are JSON");
+fn say(what: &impl serde::Serialize) -> bool {
+    let mut line = serde_json::to_vec(what).expect("plain values are JSON");
     line.push(b'\n');
     let mut out = std::io::stdout().lock();
     out.write_all(&line).and_then(|()| out.flush()).is_ok()

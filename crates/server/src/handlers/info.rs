@@ -113,11 +113,12 @@ fn topologies(server: &View<'_>, text: &mut String) {
     for it in &reports {
         let sum = |figure: fn(&ComponentStatus) -> u64| it.status.components.iter().map(figure).sum::<u64>();
         let figures = format!(
-            "status={},pid={},uptime_ms={},restarts={},emitted={},executed={},acked={},failed={},pending={}",
+            "status={},pid={},uptime_ms={},restarts={},workers={},emitted={},executed={},acked={},failed={},pending={}",
             super::topology::status(it),
             it.pid.unwrap_or(0),
             it.uptime.as_millis(),
             it.restarts,
+            it.workers.len(),
             sum(|it| it.emitted),
             sum(|it| it.executed),
             sum(|it| it.acked),

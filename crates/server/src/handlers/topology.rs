@@ -17,7 +17,7 @@ use crate::errors;
 use crate::message::Message;
 use crate::server::Server;
 use crate::topologies::record::Definition;
-use crate::topologies::{Refused, Topologies, count_kept};
+use crate::topologies::{Checked, Refused, Topologies, count_kept};
 
 /// Reads the topologies that the store keeps.
 ///
@@ -36,28 +36,39 @@ pub(crate) fn recover(server: &Server) -> Result<(), StoreError> {
     }
 }
 
-/// `TOPOLOGY SUBMIT name definition [PROPERTY name value]... [FOLDER folder] [REPLACE]`
+/// `TOPOLOGY SUBMIT name definition [PROPERTY name value]... [FOLDER folder] [WORKERS workers] [REPLACE]`
 pub(crate) fn submit(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let topologies = topologies(control.server)?;
     let name = new_name(args.get(2))?;
-    let (definition, replaces) = submitted(args)?;
-    let wait = checked(control, &definition)?;
-    let kept = topologies.submit(&control.server.store, &name, definition, (replaces, wait));
-    let kept = match kept {
-        Ok(ticket) => Ok(ticket),
-        Err(Refused::Store(stop)) => Err(stop),
-        Err(Refused::Because(why)) => return Err(format!("ERR {why}").into()),
-    };
+    let Submitted { definition, workers, replaces } = submitted(args)?;
+    let checked = checked(control, &definition, workers)?;
+    // What is under way may take as long as a tuple.
+    let wait = checked.plan.settings().message_timeout;
+    let kept = topologies.submit(&control.server.store, &name, (definition, checked), (replaces, wait));
+    let kept = admitted(kept)?;
     tracing::info!(topology = name, client = control.session.client.address(), "a topology was submitted");
     done(control, kept, out)
 }
 
-/// Checks a definition: a small one here, a large one on a thread, which wakes the connection. How long what is under way may take.
-fn checked(control: &mut Control<'_>, definition: &Definition) -> Result<Duration, Failure> {
+/// Refuses what cannot be; what the store says of the rest.
+fn admitted(kept: Result<Ticket, Refused>) -> Result<Result<Ticket, Stop>, Failure> {
+    match kept {
+        Ok(ticket) => Ok(Ok(ticket)),
+        Err(Refused::Store(stop)) => Ok(Err(stop)),
+        Err(Refused::Because(why)) => Err(format!("ERR {why}").into()),
+    }
+}
+
+/// Checks a definition: a small one here, a large one on a thread, which wakes the connection.
+fn checked(
+    control: &mut Control<'_>,
+    definition: &Definition,
+    workers: Option<u32>,
+) -> Result<Checked, Failure> {
     let refused = |why: String| Failure::from(format!("ERR the definition is refused: {why}"));
     let topologies = topologies(control.server)?;
     if definition.bytes() <= SMALL_BYTES {
-        return topologies.check(definition).map_err(refused);
+        return topologies.check(definition, workers).map_err(refused);
     }
     let again = control.now + PATIENCE;
     let pending = control.session.pending.get_or_insert_default();
@@ -71,7 +82,7 @@ fn checked(control: &mut Control<'_>, definition: &Definition) -> Result<Duratio
     let (server, id, definition) =
         (Arc::clone(control.server), control.session.client.id, definition.clone());
     let check = move || {
-        let result = server.topologies.as_ref().map(|topologies| topologies.check(&definition));
+        let result = server.topologies.as_ref().map(|topologies| topologies.check(&definition, workers));
         drop(turn);
         result.map(|result| server.peers.post(id, Message::Checked(result)));
     };
@@ -82,10 +93,17 @@ fn checked(control: &mut Control<'_>, definition: &Definition) -> Result<Duratio
     }
 }
 
-/// What SUBMIT says, and whether it replaces.
-fn submitted(args: ArgsView<'_>) -> Result<(Definition, bool), Failure> {
+/// What SUBMIT says.
+struct Submitted {
+    definition: Definition,
+    workers: Option<u32>,
+    replaces: bool,
+}
+
+fn submitted(args: ArgsView<'_>) -> Result<Submitted, Failure> {
     let text = utf8(args.get(3), "the definition")?;
-    let (mut definition, mut replaces, mut at) = (Definition { text, ..Definition::default() }, false, 4);
+    let mut definition = Definition { text, ..Definition::default() };
+    let (mut workers, mut replaces, mut at) = (None, false, 4);
     while let Some(word) = args.try_get(at) {
         let more = args.len() - at - 1;
         at += match word {
@@ -99,6 +117,10 @@ fn submitted(args: ArgsView<'_>) -> Result<(Definition, bool), Failure> {
                 definition.folder = Some(utf8(args.get(at + 1), "the folder")?);
                 2
             }
+            _ if is(word, "workers") && more >= 1 && workers.is_none() => {
+                workers = Some(number_of_workers(args.get(at + 1))?);
+                2
+            }
             _ if is(word, "replace") => {
                 replaces = true;
                 1
@@ -109,7 +131,15 @@ fn submitted(args: ArgsView<'_>) -> Result<(Definition, bool), Failure> {
     bounded("the definition", definition.text.len(), DEFINITION_BYTES_MAX)?;
     let rest = definition.bytes() - definition.text.len();
     bounded("all properties and the folder", rest, DEFINITION_BYTES_MAX)?;
-    Ok((definition, replaces))
+    Ok(Submitted { definition, workers, replaces })
+}
+
+/// How many workers are to be: the setting is the bound.
+fn number_of_workers(arg: &[u8]) -> Result<u32, Failure> {
+    let workers = resp::parse_i64(arg).and_then(|workers| u32::try_from(workers).ok());
+    workers
+        .filter(|workers| *workers > 0)
+        .ok_or_else(|| format!("ERR WORKERS {}: a whole number of at least 1", shown(arg)).into())
 }
 
 fn bounded(what: &str, bytes: usize, most: usize) -> Outcome {
@@ -140,6 +170,18 @@ fn set_active(control: &mut Control<'_>, arg: &[u8], is_active: bool, out: &mut 
     let (topologies, name) = (topologies(control.server)?, name(arg)?);
     let kept = topologies.set_active(&control.server.store, name, is_active).ok_or_else(|| unknown(name))?;
     done(control, kept, out)
+}
+
+/// `TOPOLOGY REBALANCE name [WORKERS workers]`
+pub(crate) fn rebalance(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
+    let workers = match args.len() {
+        3 => None,
+        5 if is(args.get(3), "workers") => Some(number_of_workers(args.get(4))?),
+        _ => return Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
+    };
+    let kept = topologies.rebalance(&control.server.store, name, workers).ok_or_else(|| unknown(name))?;
+    done(control, admitted(kept)?, out)
 }
 
 /// `TOPOLOGY RESTART name [WAIT seconds]`
@@ -182,12 +224,13 @@ pub(crate) fn list(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wri
     let reports = topologies(control.server)?.supervisor.reports();
     out.array(reports.len());
     for report in reports {
-        out.map(5);
+        out.map(6);
         pair(out, "name", &report.name);
         pair(out, "status", status(&report));
-        pid(out, &report);
+        pid(out, report.pid);
         number(out, "uptime_ms", report.uptime.as_millis() as u64);
         number(out, "restarts", report.restarts);
+        number(out, "workers", report.workers.len() as u64);
     }
     Ok(())
 }
@@ -197,17 +240,21 @@ pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     let report = topologies.supervisor.report(name).ok_or_else(|| unknown(name))?;
     let components = &report.status.components;
     let bytes = components.iter().map(|it| COMPONENT_BYTES + it.last_error.as_ref().map_or(0, String::len));
-    control.server.tuned.admit_reply(bytes.sum())?;
+    control.server.tuned.admit_reply(bytes.sum::<usize>() + report.workers.len() * WORKER_BYTES)?;
     out.map(5);
     pair(out, "name", &report.name);
     pair(out, "status", status(&report));
     pair(out, "last_error", report.last_error.as_deref().unwrap_or_default());
     out.bulk(b"workers");
-    out.array(1);
-    out.map(3);
-    pid(out, &report);
-    number(out, "uptime_ms", report.uptime.as_millis() as u64);
-    number(out, "restarts", report.restarts);
+    out.array(report.workers.len());
+    for worker in &report.workers {
+        out.map(5);
+        number(out, "worker", worker.number.into());
+        pid(out, worker.pid);
+        number(out, "uptime_ms", worker.uptime.as_millis() as u64);
+        number(out, "tasks", worker.tasks as u64);
+        number(out, "restarts", worker.restarts);
+    }
     out.bulk(b"components");
     out.array(components.len());
     components.iter().for_each(|it| component(it, out));
@@ -244,12 +291,14 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "KILL <name> [WAIT <seconds>]",
         "    End a topology when what is under way is finished, and forget it.",
         "LIST",
-        "    Tell of each topology its status and its worker.",
+        "    Tell of each topology its status and its workers.",
+        "REBALANCE <name> [WORKERS <workers>]",
+        "    Have so many workers share the tasks of a topology, which runs on meanwhile.",
         "RESTART <name> [WAIT <seconds>]",
-        "    Start the worker of a topology anew, when what is under way is finished.",
+        "    Start the workers of a topology anew, when what is under way is finished.",
         "SHOW <name>",
         "    Tell what a topology and its components have done.",
-        "SUBMIT <name> <definition> [PROPERTY <name> <value>]... [FOLDER <folder>] [REPLACE]",
+        "SUBMIT <name> <definition> [PROPERTY <name> <value>]... [FOLDER <folder>] [WORKERS <workers>] [REPLACE]",
         "    Run a definition in the YAML of Flux.",
     ];
     super::help(out, "TOPOLOGY", &lines);
@@ -264,6 +313,7 @@ pub(crate) fn status(report: &Report) -> &'static str {
         State::Inactive if report.is_drained => "drained",
         State::Inactive => "inactive",
         State::Restarting => "restarting",
+        State::Rebalancing => "rebalancing",
         State::Killed | State::Gone => "killed",
     }
 }
@@ -339,8 +389,8 @@ fn pair(out: &mut Writer<'_>, name: &str, value: &str) {
     out.bulk(value.as_bytes());
 }
 
-fn pid(out: &mut Writer<'_>, report: &Report) {
-    match report.pid {
+fn pid(out: &mut Writer<'_>, pid: Option<u32>) {
+    match pid {
         Some(pid) => number(out, "pid", pid.into()),
         None => {
             out.bulk(b"pid");
@@ -363,6 +413,8 @@ const WAIT_USUALLY: Duration = Duration::from_secs(30);
 const WAIT_MAX_S: u64 = 86_400;
 /// More than one component takes in a reply, its last error left out.
 const COMPONENT_BYTES: usize = 700;
+/// More than one worker takes.
+const WORKER_BYTES: usize = 200;
 /// A definition of so many bytes is checked within about a millisecond.
 const SMALL_BYTES: usize = 8 << 10;
 /// The message that the thread is done wakes the connection; this only bounds a wait that lost it.

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use reactor::Longest;
 use sql::Sessions;
 use store::LogReport;
-use supervisor::{ComponentStatus, EdgeStatus, Report, State, Status};
+use supervisor::{ComponentStatus, EdgeStatus, Report, State, Status, WorkerReport};
 use txn::coordinator::Counters;
 use txn::decision_log::LogCounters;
 use txn::phases::{Phases, Times};
@@ -132,7 +132,12 @@ fn topology() -> Report {
         last_error: None,
         status: Arc::new(Status { is_idle: false, components: vec![lines, split] }),
         is_drained: false,
+        workers: vec![worker(0, Some(4_711)), worker(1, None)],
     }
+}
+
+fn worker(number: u32, pid: Option<u32>) -> WorkerReport {
+    WorkerReport { number, pid, uptime: Duration::from_secs(90), tasks: 2, restarts: 3 }
 }
 
 /// Each figure has a value of its own: none can stand under another's name.

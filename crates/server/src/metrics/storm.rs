@@ -26,7 +26,7 @@ fn summary(it: &Report) -> Value {
     let tasks: u64 = it.status.components.iter().map(|component| component.tasks).sum();
     json!({
         "id": it.name, "name": it.name, "status": status(it).to_uppercase(), "uptimeSeconds": it.uptime.as_secs(),
-        "workersTotal": u8::from(it.pid.is_some()), "tasksTotal": tasks,
+        "workersTotal": it.workers.iter().filter(|worker| worker.pid.is_some()).count(), "tasksTotal": tasks,
     })
 }
 

@@ -523,13 +523,18 @@ table! {
     }
     topologies_count_max: usize = "topologies.count_max" {
         form: "COUNT", default: "32", bounds: ["1", "256"], runtime: false,
-        summary: "Most topologies; each has a worker process.",
+        summary: "Most topologies; each has a worker process, or several.",
         reason: "An idle worker takes about 5 MB and some threads.",
     }
     topologies_tasks_max: u32 = "topologies.tasks_max" {
         form: "COUNT", default: "256", bounds: ["1", "100000"], runtime: false,
         summary: "Most tasks of a topology.",
         reason: "Each task of a shell component is a process.",
+    }
+    topologies_workers_max: u32 = "topologies.workers_max" {
+        form: "COUNT", default: "16", bounds: ["1", "1000"], runtime: false,
+        summary: "Most worker processes of a topology.",
+        reason: "More than a machine has processors share them. Each one has a link to each other one.",
     }
 }
 

@@ -89,4 +89,5 @@ pub struct Settings {
     pub topologies_dir: Option<PathBuf>,
     pub topologies_count_max: usize,
     pub topologies_tasks_max: u32,
+    pub topologies_workers_max: u32,
 }

@@ -36,9 +36,13 @@ const TOPOLOGY: &[Row] = rows! {
     "topology|list", 2, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::list),
         "admin slow", "", "topologies", "7.2.0", "O(N) where N is the number of topologies",
         "Lists topologies with their status (not in Redis)";
+    "topology|rebalance", -3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::rebalance),
+        "admin slow dangerous", "", "topologies", "7.2.0", "O(N) where N is the number of tasks",
+        "Has a number of workers share the tasks of a topology, which runs on meanwhile (not in Redis)",
+        args "name:string [workers:integer=WORKERS]";
     "topology|restart", -3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::restart),
         "admin slow dangerous", "", "topologies", "7.2.0", "O(1)",
-        "Starts the worker of a topology anew (not in Redis)",
+        "Starts the workers of a topology anew (not in Redis)",
         args "name:string [seconds:integer=WAIT]";
     "topology|show", 3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::show),
         "admin slow", "", "topologies", "7.2.0", "O(N) where N is the number of components",
@@ -47,5 +51,5 @@ const TOPOLOGY: &[Row] = rows! {
     "topology|submit", -4, [ADMIN DENYOOM NOSCRIPT NO_MULTI], [], Handler::Control(topology::submit),
         "admin slow dangerous", "", "topologies", "7.2.0", "O(N) where N is the size of the definition",
         "Runs a definition (not in Redis)",
-        args "name:string definition:string [property{name:string value:string}=PROPERTY++] [folder:string=FOLDER] [replace=REPLACE]";
+        args "name:string definition:string [property{name:string value:string}=PROPERTY++] [folder:string=FOLDER] [workers:integer=WORKERS] [replace=REPLACE]";
 };

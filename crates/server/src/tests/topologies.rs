@@ -34,6 +34,7 @@ fn supervisor(dir: &Path, clock: Arc<SimClock>) -> Arc<Supervisor> {
         dir: dir.to_owned(),
         topologies_max: 4,
         tasks_max: 8,
+        workers_max: 4,
         clock,
     };
     Arc::new(Supervisor::new(options).expect("a descriptor"))
@@ -81,6 +82,29 @@ fn what_is_submitted_is_kept_and_runs_after_a_restart_as_it_was() {
 }
 
 #[test]
+fn number_of_workers_is_kept_and_bounded() {
+    let (mut harness, place) = server();
+    let mut wire = harness.connect();
+    let reply = submit(&harness, &mut wire, "a", TEXT, &["PROPERTY", "tasks", "3", "WORKERS", "2"]);
+    assert_eq!(reply, "+OK\r\n");
+    let workers = |supervisor: &Supervisor| supervisor.report("a").expect("it is there").workers.len();
+    let supervisor_of = |harness: &Harness| {
+        Arc::clone(&harness.server.topologies.as_ref().expect("it runs topologies").supervisor)
+    };
+    assert_eq!(workers(&supervisor_of(&harness)), 2);
+    let mut rebalance =
+        |more: &[&str]| call(&harness, &mut wire, &[&["TOPOLOGY", "REBALANCE", "a"], more].concat());
+    assert_eq!(rebalance(&["WORKERS", "4"]), "+OK\r\n");
+    assert_eq!(rebalance(&[]), "+OK\r\n");
+    assert!(rebalance(&["WORKERS", "5"]).contains("more than topologies.workers_max (4)"));
+    assert!(rebalance(&["WORKERS"]).contains("wrong number of arguments for 'REBALANCE'"));
+    assert_eq!(workers(&supervisor_of(&harness)), 4);
+    let again = Topologies::new(supervisor(place.path(), Arc::clone(&harness.clock)));
+    again.recover(&harness.server.store).expect("it can be read");
+    assert_eq!(workers(&again.supervisor), 4, "as it was to be");
+}
+
+#[test]
 fn definition_that_cannot_run_is_refused_with_its_place_or_its_limit() {
     let (mut harness, _place) = server();
     let mut wire = harness.connect();
@@ -95,6 +119,14 @@ fn definition_that_cannot_run_is_refused_with_its_place_or_its_limit() {
         (
             refusal(TEXT, &["PROPERTY", "tasks", "8"]),
             "it has 9 tasks, each a process, more than topologies.tasks_max (8)",
+        ),
+        (
+            refusal(TEXT, &["PROPERTY", "tasks", "2", "WORKERS", "5"]),
+            "it has 5 workers, more than topologies.workers_max (4)",
+        ),
+        (
+            refusal(TEXT, &["PROPERTY", "tasks", "2", "WORKERS", "0"]),
+            "WORKERS 0: a whole number of at least 1",
         ),
         (
             refusal(&TEXT.replace("[sh, sink.sh]", "[sh, -c, 'rm -r /']"), two),

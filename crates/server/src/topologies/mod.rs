@@ -21,10 +21,12 @@ use std::time::Duration;
 use components::{Builtin, misfit_of_program};
 use flux::Variables;
 use store::{Stop, Store, StoreError};
-use supervisor::{Job, Supervisor};
+use supervisor::{Job, Share, Submission, Supervisor};
 use ticket::Ticket;
+use topology::Plan;
+use topology::definition::Guarantee;
 
-use record::{Definition, decode_list, encode_list};
+use record::{Definition, Listed, decode_list, encode_list};
 
 /// All topologies of a server.
 #[derive(Debug)]
@@ -43,8 +45,17 @@ pub(crate) struct CheckTurn(Arc<AtomicBool>);
 /// What is kept of one.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
-    is_active: bool,
+    listed: Listed,
     bytes: usize,
+    is_exactly_once: bool,
+}
+
+/// A definition that may run.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    pub(crate) plan: Arc<Plan>,
+    /// How many workers it is to have, if somebody said so beside the definition.
+    pub(crate) workers: Option<u32>,
 }
 
 /// Why a change was not made.
@@ -79,13 +90,16 @@ impl Topologies {
     /// # Errors
     /// [`StoreError`] when it cannot be read.
     pub(crate) fn recover(&self, store: &Store) -> Result<(), StoreError> {
-        for (name, is_active) in list(store)? {
+        for (name, listed) in list(store)? {
             let damaged = || StoreError::Open(format!("the record of the topology {name} is damaged"));
             let record = store.kept(&key(&name))?.ok_or_else(damaged)?;
             let definition = Definition::decode(&record).ok_or_else(damaged)?;
             let bytes = definition.bytes();
-            self.run(&name, definition, is_active, Duration::ZERO);
-            self.kept().insert(name, Kept { is_active, bytes });
+            // One that is refused by now is refused by its worker, too, which says why.
+            let plan = read(&definition).ok().map(|read| Arc::new(read.plan));
+            let is_exactly_once = plan.as_deref().is_some_and(is_exactly_once);
+            self.run(&name, definition, plan, listed, Duration::ZERO);
+            self.kept().insert(name, Kept { listed, bytes, is_exactly_once });
         }
         Ok(())
     }
@@ -95,7 +109,7 @@ impl Topologies {
         &self,
         store: &Store,
         name: &str,
-        definition: Definition,
+        (definition, checked): (Definition, Checked),
         (replaces, wait): (bool, Duration),
     ) -> Result<Ticket, Refused> {
         let mut kept = self.kept();
@@ -104,12 +118,15 @@ impl Topologies {
         }
         self.admit(&kept, name, &definition)?;
         let mut new = kept.clone();
-        new.insert(name.to_owned(), Kept { is_active: true, bytes: definition.bytes() });
+        let Checked { plan, workers } = checked;
+        let listed = Listed { is_active: true, workers };
+        let (bytes, is_exactly_once) = (definition.bytes(), is_exactly_once(&plan));
+        new.insert(name.to_owned(), Kept { listed, bytes, is_exactly_once });
         let changes: [(&[u8], Option<&[u8]>); 2] =
             [(&key(name), Some(&definition.encode())), (LIST, Some(&encoded(&new)))];
         let ticket = store.keep_all(&changes).map_err(Refused::Store)?;
         *kept = new;
-        self.run(name, definition, true, wait);
+        self.run(name, definition, Some(plan), listed, wait);
         Ok(ticket)
     }
 
@@ -159,14 +176,51 @@ impl Topologies {
         let mut kept = self.kept();
         let mut new = kept.clone();
         let it = new.get_mut(name)?;
-        if it.is_active == is_active {
+        if it.listed.is_active == is_active {
             return Some(Ok(Ticket::NOTHING));
         }
-        it.is_active = is_active;
+        it.listed.is_active = is_active;
         Some(store.keep(LIST, &encoded(&new)).inspect(|_| {
             *kept = new;
             self.supervisor.set_active(name, is_active);
         }))
+    }
+
+    /// Has `workers` workers share the tasks of a topology, or as many as now, evenly; `None` if there is no such topology.
+    pub(crate) fn rebalance(
+        &self,
+        store: &Store,
+        name: &str,
+        workers: Option<u32>,
+    ) -> Option<Result<Ticket, Refused>> {
+        let mut kept = self.kept();
+        let mut new = kept.clone();
+        let it = new.get_mut(name)?;
+        let Some(workers) = workers else {
+            self.supervisor.rebalance(name, None);
+            return Some(Ok(Ticket::NOTHING));
+        };
+        if let Err(why) = self.allow(workers, it.is_exactly_once) {
+            return Some(Err(why.into()));
+        }
+        it.listed.workers = Some(workers);
+        let ticket = store.keep(LIST, &encoded(&new)).map_err(Refused::Store);
+        Some(ticket.inspect(|_| {
+            *kept = new;
+            self.supervisor.rebalance(name, Some(workers));
+        }))
+    }
+
+    /// Whether a topology may have so many workers.
+    fn allow(&self, workers: u32, is_exactly_once: bool) -> Result<(), String> {
+        let most = self.supervisor.options().workers_max;
+        if workers > most {
+            return Err(format!("it has {workers} workers, more than topologies.workers_max ({most})"));
+        }
+        if workers > 1 && is_exactly_once {
+            return Err("evenkeel.guarantee is exactly-once, which has one worker: use topology.workers 1, or at-least-once".to_owned());
+        }
+        Ok(())
     }
 
     /// Whether there is a topology `name`.
@@ -174,28 +228,33 @@ impl Topologies {
         self.kept().contains_key(name)
     }
 
-    fn run(&self, name: &str, definition: Definition, is_active: bool, wait: Duration) {
+    fn run(
+        &self,
+        name: &str,
+        definition: Definition,
+        plan: Option<Arc<Plan>>,
+        listed: Listed,
+        wait: Duration,
+    ) {
         let Definition { text, properties, folder } = definition;
         let (name, dir) = (name.to_owned(), self.supervisor.options().dir.clone());
-        self.supervisor.submit(Job { name, definition: text, properties, dir, folder, is_active }, wait);
+        let (is_active, share) = (listed.is_active, Share::default());
+        let job = Job { name, definition: text, properties, dir, folder, is_active, share };
+        let by_definition = plan.as_ref().map_or(1, |plan| plan.settings().workers);
+        // The setting may have been lowered since.
+        let workers = listed.workers.unwrap_or(by_definition).min(self.supervisor.options().workers_max);
+        self.supervisor.submit(Submission { job, plan, workers }, wait);
     }
 
-    /// Checks what a client wants to run; what is under way of it may take so long.
+    /// Checks what a client wants to run, with the number of workers that it wants beside the definition.
     ///
     /// # Errors
     /// What is wrong, in one line.
-    pub(crate) fn check(&self, definition: &Definition) -> Result<Duration, String> {
-        let environment = |name: &str| definition.properties.get(&format!("ENV-{name}")).cloned();
-        let variables = Variables { properties: &definition.properties, environment: &environment };
-        let (read, _) = flux::read(&definition.text, &variables).map_err(|faults| {
-            let first = faults.first().map(ToString::to_string).unwrap_or_default();
-            match faults.len() {
-                0 | 1 => first,
-                count => format!("{first} (and {} more)", count - 1),
-            }
-        })?;
+    pub(crate) fn check(&self, definition: &Definition, workers: Option<u32>) -> Result<Checked, String> {
+        let read = read(definition)?;
         let (plan, options) = (&read.plan, self.supervisor.options());
         let settings = plan.settings();
+        self.allow(workers.unwrap_or(settings.workers), is_exactly_once(plan))?;
         let (components, tasks) = (read.programs.len(), plan.tasks_count());
         if components > COMPONENTS_MAX {
             return Err(format!("it has {components} components, more than the limit of {COMPONENTS_MAX}"));
@@ -225,7 +284,7 @@ impl Topologies {
                 format!("{}: error: component `{}`: {error}", program.place, component.id)
             })?;
         }
-        Ok(settings.message_timeout)
+        Ok(Checked { plan: Arc::new(read.plan), workers })
     }
 
     fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
@@ -245,13 +304,31 @@ pub(crate) fn count_kept(store: &Store) -> Result<usize, StoreError> {
     list(store).map(|list| list.len())
 }
 
-fn list(store: &Store) -> Result<Vec<(String, bool)>, StoreError> {
+/// Reads a definition.
+fn read(definition: &Definition) -> Result<flux::Definition, String> {
+    let environment = |name: &str| definition.properties.get(&format!("ENV-{name}")).cloned();
+    let variables = Variables { properties: &definition.properties, environment: &environment };
+    let read = flux::read(&definition.text, &variables).map_err(|faults| {
+        let first = faults.first().map(ToString::to_string).unwrap_or_default();
+        match faults.len() {
+            0 | 1 => first,
+            count => format!("{first} (and {} more)", count - 1),
+        }
+    });
+    read.map(|(definition, _)| definition)
+}
+
+fn is_exactly_once(plan: &Plan) -> bool {
+    plan.settings().guarantee == Guarantee::ExactlyOnce
+}
+
+fn list(store: &Store) -> Result<Vec<(String, Listed)>, StoreError> {
     let Some(record) = store.kept(LIST)? else { return Ok(Vec::new()) };
     decode_list(&record).ok_or_else(|| StoreError::Open("the list of topologies is damaged".to_owned()))
 }
 
 fn encoded(kept: &BTreeMap<String, Kept>) -> Vec<u8> {
-    encode_list(kept.iter().map(|(name, it)| (name.as_str(), it.is_active)))
+    encode_list(kept.iter().map(|(name, it)| (name.as_str(), it.listed)))
 }
 
 /// What the store keeps a definition as.

@@ -1,12 +1,13 @@
 //! What the store keeps of topologies: one record for each definition, and one that lists them, with what they are to be.
 //!
 //! ```text
-//!  list:        | "EVKT" | version u8 = 1 | entry, entry, ... |    entry: name | is active u8
+//!  list:        | "EVKT" | version u8 = 2 | entry, entry, ... |    entry: name | is active u8 | workers u32
 //!  definition:  | "EVKD" | version u8 = 1 | text | has folder u8 | folder | property, property, ... |    property: name | value
 //!  name, text, folder, value: parts; each record is sealed (`sealed`)
 //! ```
 //!
-//! A definition and the list that has it change in one group.
+//! A definition and the list that has it change in one group. `workers` is 0 where the definition says how many. Version 1 of the list had no such field, and
+//! is read as if it were 0.
 
 use std::collections::BTreeMap;
 
@@ -58,23 +59,37 @@ impl Definition {
     }
 }
 
-/// The record of the list: names, and whether spouts are to emit.
-pub(crate) fn encode_list<'a>(list: impl Iterator<Item = (&'a str, bool)>) -> Vec<u8> {
+/// What a topology of the list is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Whether spouts are to emit.
+    pub(crate) is_active: bool,
+    /// How many workers it is to have; `None`: as many as its definition says.
+    pub(crate) workers: Option<u32>,
+}
+
+/// The record of the list.
+pub(crate) fn encode_list<'a>(list: impl Iterator<Item = (&'a str, Listed)>) -> Vec<u8> {
     let mut record = LIST_HEAD.to_vec();
-    for (name, is_active) in list {
+    for (name, Listed { is_active, workers }) in list {
         push_bytes(name.as_bytes(), &mut record);
         record.push(u8::from(is_active));
+        record.extend_from_slice(&workers.unwrap_or(0).to_le_bytes());
     }
     seal(record)
 }
 
 /// The list of a record; `None` for all other bytes.
-pub(crate) fn decode_list(record: &[u8]) -> Option<Vec<(String, bool)>> {
-    let (mut rest, mut list) = (unseal(record)?.strip_prefix(&LIST_HEAD)?, Vec::new());
+pub(crate) fn decode_list(record: &[u8]) -> Option<Vec<(String, Listed)>> {
+    let record = unseal(record)?;
+    let is_first = record.starts_with(&FIRST_LIST_HEAD);
+    let mut rest = record.strip_prefix(if is_first { &FIRST_LIST_HEAD } else { &LIST_HEAD })?;
+    let mut list = Vec::new();
     while !rest.is_empty() {
         let name = take_text(&mut rest)?;
         let [is_active] = *take::<1>(&mut rest)?;
-        list.push((name, is_active != 0));
+        let workers = if is_first { 0 } else { u32::from_le_bytes(*take(&mut rest)?) };
+        list.push((name, Listed { is_active: is_active != 0, workers: Some(workers).filter(|it| *it > 0) }));
     }
     Some(list)
 }
@@ -83,7 +98,8 @@ fn take_text(rest: &mut &[u8]) -> Option<String> {
     String::from_utf8(take_bytes(rest)?.to_vec()).ok()
 }
 
-const LIST_HEAD: [u8; 5] = *b"EVKT\x01";
+const LIST_HEAD: [u8; 5] = *b"EVKT\x02";
+const FIRST_LIST_HEAD: [u8; 5] = *b"EVKT\x01";
 const DEFINITION_HEAD: [u8; 5] = *b"EVKD\x01";
 
 #[cfg(test)]
@@ -100,8 +116,9 @@ mod tests {
         for definition in [definition(), Definition::default()] {
             assert_eq!(Definition::decode(&definition.encode()), Some(definition));
         }
-        let list = vec![("a".to_owned(), true), ("b".to_owned(), false)];
-        let record = encode_list(list.iter().map(|(name, is_active)| (name.as_str(), *is_active)));
+        let listed = |is_active, workers| Listed { is_active, workers };
+        let list = vec![("a".to_owned(), listed(true, None)), ("b".to_owned(), listed(false, Some(3)))];
+        let record = encode_list(list.iter().map(|(name, it)| (name.as_str(), *it)));
         assert_eq!(decode_list(&record), Some(list));
     }
 
@@ -117,9 +134,18 @@ mod tests {
     }
 
     #[test]
-    fn records_of_version_1_have_these_bytes() {
-        assert_eq!(encode_list([("ab", true)].into_iter()), seal(b"EVKT\x01\x02\0\0\0ab\x01".to_vec()));
+    fn records_have_these_bytes() {
+        let listed = Listed { is_active: true, workers: Some(3) };
+        let bytes = b"EVKT\x02\x02\0\0\0ab\x01\x03\0\0\0".to_vec();
+        assert_eq!(encode_list([("ab", listed)].into_iter()), seal(bytes));
         let definition = Definition { text: "x".to_owned(), ..Definition::default() };
         assert_eq!(definition.encode(), seal(b"EVKD\x01\x01\0\0\0x\0\0\0\0\0".to_vec()));
+    }
+
+    #[test]
+    fn list_of_version_1_leaves_the_number_of_workers_to_the_definition() {
+        let record = seal(b"EVKT\x01\x02\0\0\0ab\x01".to_vec());
+        let listed = Listed { is_active: true, workers: None };
+        assert_eq!(decode_list(&record), Some(vec![("ab".to_owned(), listed)]));
     }
 }

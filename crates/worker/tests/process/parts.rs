@@ -106,7 +106,9 @@ impl Workers {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         for (running, _) in self.running.drain(..).flatten() {
+            // Also that of a thread whose last task has moved.
             let ended = running.kill(Duration::ZERO);
+            assert_eq!((ended.is_stopped, ended.stalled), (true, Vec::new()));
             assert!(ended.stats.components.iter().all(|it| it.pending == 0 && it.queued_bytes == 0));
         }
     }

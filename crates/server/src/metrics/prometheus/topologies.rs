@@ -10,9 +10,15 @@ pub(super) fn write(topologies: &[Report], page: &mut Page) {
     };
     page.gauges(
         "topology_worker_up",
-        "Whether the worker process of a topology runs.",
-        of_each(|it| u64::from(it.pid.is_some())),
+        "Whether a worker process of a topology runs.",
+        of_each(|it| u64::from(it.workers.iter().any(|worker| worker.pid.is_some()))),
     );
+    page.gauges(
+        "topology_workers_running",
+        "Worker processes of a topology that run.",
+        of_each(|it| it.workers.iter().filter(|worker| worker.pid.is_some()).count() as u64),
+    );
+    page.gauges("topology_workers", "Workers that a topology has.", of_each(|it| it.workers.len() as u64));
     page.counters(
         "topology_worker_restarts_total",
         "Workers that were started again after they had died.",
@@ -38,7 +44,7 @@ fn labels((topology, component): &(&Report, &ComponentStatus)) -> Labels {
 /// Name, help, value.
 type Figure = (&'static str, &'static str, fn(&ComponentStatus) -> u64);
 
-/// They begin at zero with each start of a worker.
+/// They begin at zero when a server starts, and when another definition takes the place of one.
 const COUNTERS: [Figure; 7] = [
     ("topology_emitted_total", "Tuples that a component emitted.", |it| it.emitted),
     ("topology_transferred_total", "Tuples that went to tasks of its readers.", |it| it.transferred),
