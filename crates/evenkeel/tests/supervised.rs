@@ -216,7 +216,7 @@ fn command_line_submits_shows_and_ends_topologies() {
     let (_, text) = run(&["list"]);
     assert!(text.lines().nth(1).is_some_and(|line| line.trim_start().starts_with("words  active")), "{text}");
     let (_, text) = run(&["show", "words"]);
-    assert!(text.starts_with("words: active\nworker: process ") && text.contains("  sink "), "{text}");
+    assert!(text.starts_with("words: active\nworker 0: process ") && text.contains("  sink "), "{text}");
     let (_, text) = run(&["show", "words", "--json"]);
     assert!(text.contains("\"components\": [") && text.contains("\"id\": \"sink\""), "{text}");
     let info = server.call(&["INFO", "topologies"]);
@@ -229,6 +229,9 @@ fn command_line_submits_shows_and_ends_topologies() {
         let page = page(&listen, path);
         assert!(page.contains(part), "{path}: {page}");
     }
+    assert_eq!(run(&["rebalance", "words", "--workers", "2"]), (0, "words has 2 workers\n".to_owned()));
+    let (_, text) = run(&["show", "words"]);
+    assert!(text.lines().filter(|line| line.contains("; 1 task; 0 restarts")).count() == 2, "{text}");
     assert_eq!(run(&["drain", "words", "--wait", "15"]).0, 0);
     assert_eq!(run(&["activate", "words"]), (0, "words is active\n".to_owned()));
     assert_eq!(run(&["deactivate", "words"]), (0, "words is inactive\n".to_owned()));

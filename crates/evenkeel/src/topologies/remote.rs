@@ -161,12 +161,13 @@ fn shown(one: &Value) -> String {
     let mut text = format!("{}: {}\n", told(one, "name"), told(one, "status"));
     for worker in items(field(one, "workers")) {
         let (pid, restarts) = (told(worker, "pid"), told(worker, "restarts"));
-        let (number, tasks) = (told(worker, "worker"), told(worker, "tasks"));
+        let number = told(worker, "worker");
+        let tasks = counted(told(worker, "tasks").parse().unwrap_or(0), "task");
         text += &match pid.as_str() {
-            "" => format!("worker {number}: no process; {tasks} tasks; {restarts} restarts\n"),
+            "" => format!("worker {number}: no process; {tasks}; {restarts} restarts\n"),
             pid => {
                 let uptime = uptime(worker);
-                format!("worker {number}: process {pid} for {uptime}; {tasks} tasks; {restarts} restarts\n")
+                format!("worker {number}: process {pid} for {uptime}; {tasks}; {restarts} restarts\n")
             }
         };
     }

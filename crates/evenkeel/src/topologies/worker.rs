@@ -51,8 +51,8 @@ pub(crate) fn run() -> Result<(), Failure> {
     let moves = move |it| moved.send(Event::Moved(it)).unwrap_or(());
     let part = peers.part(&job.share, &definition.plan, moves)?;
     let options = Options { store: super::code::store(&definition)?, ..Options::default() };
-    let running = Running::start_part(&program, &options, &part)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let running =
+        Running::start_part(&program, &options, &part).map_err(|error| Failure::Usage(error.to_string()))?;
     if !job.is_active {
         running.deactivate();
     }

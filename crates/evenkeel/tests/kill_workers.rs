@@ -1,0 +1,241 @@
+//! A topology in several worker processes: workers and the server are killed, tasks move, and nothing is lost or left over.
+#![allow(clippy::disallowed_methods, reason = "tests talk to the server and look at the kernel's files")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use common::{Server, bulk, eventually, ok, receive};
+use resp::Value;
+
+const WORDS: u64 = 97;
+
+/// A topology of 2 spout tasks and 6 tasks of bolts, in `workers` workers.
+fn definition(workers: u32, timeout_s: u32) -> String {
+    let (spout, bolt) = ("spouts.FluxShellSpout", "bolts.FluxShellBolt");
+    let component = |id: &str, class: &str, words: &str, fields: &str, tasks: u32| {
+        format!(
+            "- id: {id}\n  className: org.apache.storm.flux.wrappers.{class}\n  constructorArgs: [[evenkeel, component, {words}], [{fields}]]\n  parallelism: {tasks}\n"
+        )
+    };
+    let source =
+        component("source", spout, "stream-spout, orders, --group, counters, --from, start", "id, word", 2);
+    let count = component("count", bolt, "count, --by, word, --prefix, \"orders:\"", "word, count", 3);
+    let seen = component("seen", bolt, "key-sink, HSET, seen, \"{id}\", \"{word}\"", "nothing", 3);
+    format!(
+        "name: orders\nconfig: {{topology.workers: {workers}, topology.max.spout.pending: 100, topology.message.timeout.secs: {timeout_s}, evenkeel.attempts_max: 1000, evenkeel.backoff_ms: [10, 100]}}\nspouts:\n{source}bolts:\n{count}{seen}streams:\n- {{from: source, to: count, grouping: {{type: FIELDS, args: [word]}}}}\n- {{from: source, to: seen, grouping: {{type: SHUFFLE}}}}\n"
+    )
+}
+
+fn start(data: &Path, place: &Path) -> Server {
+    Server::start(data, &["--topologies-dir", place.to_str().expect("text")])
+}
+
+fn word(number: u64) -> String {
+    format!("word{}", number % WORDS)
+}
+
+/// Adds entries; entry `n` has the id `n-1`.
+fn fill(port: u16, numbers: std::ops::RangeInclusive<u64>) {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it connects");
+    for chunk in numbers.collect::<Vec<_>>().chunks(500) {
+        let mut requests = Vec::new();
+        for number in chunk {
+            let (id, word) = (format!("{number}-1"), word(*number));
+            resp::encode_command(&mut requests, &["XADD", "orders", &id, "word", &word]);
+        }
+        stream.write_all(&requests).expect("it is sent");
+        chunk.iter().for_each(|_| assert!(matches!(receive(&mut stream), Ok(Value::Bulk(_)))));
+    }
+}
+
+/// The value of `field` in a map.
+fn field(map: &Value, name: &str) -> Value {
+    let Value::Array(items) = map else { panic!("no map: {map:?}") };
+    let mut pairs = items.chunks_exact(2).filter(|pair| pair[0] == bulk(name));
+    pairs.next().unwrap_or_else(|| panic!("no {name} in {map:?}"))[1].clone()
+}
+
+/// The processes of all workers; 0 for one that has none.
+fn workers(server: &Server) -> Vec<i64> {
+    let shown = server.call(&["TOPOLOGY", "SHOW", "orders"]);
+    let Value::Array(workers) = field(&shown, "workers") else { panic!("no workers: {shown:?}") };
+    workers
+        .iter()
+        .map(|worker| match field(worker, "pid") {
+            Value::Integer(pid) => pid,
+            _ => 0,
+        })
+        .collect()
+}
+
+fn status(server: &Server) -> Value {
+    field(&server.call(&["TOPOLOGY", "SHOW", "orders"]), "status")
+}
+
+fn number(server: &Server, command: &[&str]) -> u64 {
+    match server.call(command) {
+        Value::Integer(number) => number as u64,
+        other => panic!("{command:?}: {other:?}"),
+    }
+}
+
+fn seen(server: &Server) -> u64 {
+    number(server, &["HLEN", "seen"])
+}
+
+fn wait_for(server: &Server, count: u64) {
+    eventually(&format!("{count} entries are seen"), || seen(server) >= count);
+}
+
+/// Waits until the source has forgotten all: each entry is acknowledged.
+fn wait_for_acks(server: &Server) {
+    let pending = || match server.call(&["XPENDING", "orders", "counters"]) {
+        Value::Array(summary) => summary[0].clone(),
+        other => panic!("{other:?}"),
+    };
+    eventually("all entries are acknowledged", || pending() == Value::Integer(0));
+}
+
+/// What was counted for each word.
+fn counts(server: &Server) -> BTreeMap<String, u64> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("it connects");
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, &["HGETALL", "orders:count"]);
+    stream.write_all(&request).expect("it is sent");
+    let (mut reply, mut chunk) = (Vec::new(), [0; 64 << 10]);
+    let parts = loop {
+        if let Some((Value::Array(parts), _)) = resp::decode_value(&reply).expect("the server speaks RESP") {
+            break parts;
+        }
+        let count = stream.read(&mut chunk).expect("it comes");
+        assert!(count > 0, "the server closed the connection");
+        reply.extend_from_slice(&chunk[..count]);
+    };
+    let text = |value: &Value| match value {
+        Value::Bulk(text) => String::from_utf8(text.clone()).expect("text"),
+        other => panic!("{other:?}"),
+    };
+    parts.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]).parse().expect("a number"))).collect()
+}
+
+/// What a plain program counts of entries `1..=entries`.
+fn plain_counts(entries: u64) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    (1..=entries).for_each(|number| *counts.entry(word(number)).or_default() += 1);
+    counts
+}
+
+/// Processes that workers of the server on `data` are or have started.
+fn processes(data: &Path) -> Vec<libc::pid_t> {
+    let meta = data.metadata().expect("there");
+    let mark = format!("EVENKEEL_WORKER={:x}.{:x}-", meta.dev(), meta.ino());
+    let entries = std::fs::read_dir("/proc").expect("there").flatten();
+    let marked = |path: &Path| {
+        let environment = std::fs::read(path.join("environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|value| value.starts_with(mark.as_bytes()))
+    };
+    let pids = entries.filter(|entry| marked(&entry.path()));
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn kill(pid: i64) {
+    let pid = libc::pid_t::try_from(pid).expect("a process");
+    assert!(pid > 0);
+    // SAFETY: a plain system call; the process is a worker of this test's server.
+    #[expect(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
+    let sent = unsafe { libc::kill(pid, libc::SIGKILL) };
+    assert_eq!(sent, 0);
+}
+
+/// Ends the topology; nothing of it is left.
+fn end(server: &Server, data: &Path) {
+    assert_eq!(server.call(&["TOPOLOGY", "KILL", "orders", "WAIT", "10"]), ok());
+    eventually("it is gone", || server.call(&["TOPOLOGY", "LIST"]) == Value::Array(Vec::new()));
+    assert_eq!(processes(data), []);
+}
+
+fn folders() -> (tempfile::TempDir, tempfile::TempDir) {
+    (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"))
+}
+
+#[test]
+fn three_workers_lose_no_entry_while_each_of_them_is_killed_again_and_again() {
+    const ENTRIES: u64 = 8_000;
+    let (data, place) = folders();
+    let server = start(data.path(), place.path());
+    fill(server.port, 1..=ENTRIES);
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "orders", &definition(3, 1)]), ok());
+    eventually("three workers run", || workers(&server).iter().filter(|pid| **pid > 0).count() == 3);
+    for round in 0..6 {
+        wait_for(&server, (round + 1) * ENTRIES / 10);
+        let victim = workers(&server)[round as usize % 3];
+        if victim > 0 {
+            kill(victim);
+        }
+    }
+    wait_for(&server, ENTRIES);
+    wait_for_acks(&server);
+    let (counts, plain) = (counts(&server), plain_counts(ENTRIES));
+    assert_eq!(counts.len(), plain.len());
+    assert!(plain.iter().all(|(word, least)| counts[word] >= *least), "at least once");
+    let extra = counts.values().sum::<u64>() - ENTRIES;
+    // What both spout tasks had out at each death, and a further attempt of it while a worker was away.
+    assert!(extra <= 6 * 2 * 2 * 100, "{extra} counted twice");
+    end(&server, data.path());
+}
+
+#[test]
+fn rebalance_under_load_loses_nothing_and_counts_nothing_twice() {
+    const ENTRIES: u64 = 12_000;
+    let (data, place) = folders();
+    let server = start(data.path(), place.path());
+    fill(server.port, 1..=ENTRIES);
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "orders", &definition(1, 30)]), ok());
+    for (at, count) in [(1, "3"), (3, "2"), (5, "4")] {
+        wait_for(&server, at * ENTRIES / 8);
+        assert_eq!(server.call(&["TOPOLOGY", "REBALANCE", "orders", "WORKERS", count]), ok());
+        let wanted = count.parse::<usize>().expect("a number");
+        let is_done = || workers(&server).len() == wanted && status(&server) == bulk("active");
+        eventually(&format!("{count} workers share the tasks"), is_done);
+        assert!(seen(&server) < ENTRIES, "it was in the middle");
+    }
+    wait_for(&server, ENTRIES);
+    wait_for_acks(&server);
+    assert_eq!(counts(&server), plain_counts(ENTRIES), "none waited for its time-out");
+    eventually("counters of workers that are gone count on", || {
+        let shown = server.call(&["TOPOLOGY", "SHOW", "orders"]);
+        let Value::Array(components) = field(&shown, "components") else { panic!("{shown:?}") };
+        components.len() == 3
+            && components.iter().all(|it| field(it, "acked") == Value::Integer(ENTRIES as i64))
+    });
+    end(&server, data.path());
+}
+
+#[test]
+fn server_that_is_killed_with_workers_during_a_rebalance_goes_on_where_it_was_to_be() {
+    const ENTRIES: u64 = 4_000;
+    let (data, place) = folders();
+    let mut server = start(data.path(), place.path());
+    fill(server.port, 1..=ENTRIES);
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "orders", &definition(2, 1)]), ok());
+    wait_for(&server, ENTRIES / 8);
+    assert_eq!(server.call(&["TOPOLOGY", "REBALANCE", "orders", "WORKERS", "4"]), ok());
+    // A process that the server has begun to start, and no more, would keep the lock of the folder for a moment.
+    eventually("four workers run", || workers(&server).iter().filter(|pid| **pid > 0).count() == 4);
+    let former = processes(data.path());
+    let victims = workers(&server);
+    server.child.kill().expect("it runs");
+    victims.iter().filter(|pid| **pid > 0).for_each(|pid| kill(*pid));
+    server.child.wait().expect("it ends");
+    let server = start(data.path(), place.path());
+    eventually("four workers run", || workers(&server).iter().filter(|pid| **pid > 0).count() == 4);
+    assert!(processes(data.path()).iter().all(|pid| !former.contains(pid)), "nothing of the former ones");
+    wait_for(&server, ENTRIES);
+    wait_for_acks(&server);
+    end(&server, data.path());
+}
