@@ -53,11 +53,17 @@ impl Dialer {
         Self { node: Arc::clone(node), dials: Mutex::new(dials), changed: Condvar::new() }
     }
 
-    /// Has `peer` dialed at `address`, from the next attempt on.
+    /// Has `peer` dialed at `address`, from the next attempt on. At another address than before that is now: what failed was not there.
     pub(super) fn declare(&self, peer: NodeId, address: SocketAddr, now: Nanos) {
         let new =
             || Dial { address, backoff: Backoff::default(), due: Some(now), connection: None, worked: false };
-        self.lock().peers.entry(peer).or_insert_with(new).address = address;
+        let mut dials = self.lock();
+        let dial = dials.peers.entry(peer).or_insert_with(new);
+        if dial.address != address {
+            (dial.address, dial.backoff) = (address, Backoff::default());
+            dial.due = dial.due.map(|at| at.min(now));
+        }
+        drop(dials);
         self.changed.notify_one();
     }
 
@@ -201,4 +207,29 @@ pub(super) fn start(
         }
     };
     thread::Builder::new().name("transport-dial".to_owned()).spawn(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Incarnation, Settings};
+
+    #[test]
+    fn peer_that_is_elsewhere_by_now_is_dialed_at_once() {
+        let node = Node::new(NodeId(1), Incarnation::new(1), Settings::default()).expect("settings");
+        let (dialer, peer, now) = (Dialer::new(&node), NodeId(2), Nanos(5_000_000_000));
+        let [one, other] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let due = || dialer.lock().take_due(now);
+        dialer.declare(peer, one, now);
+        assert_eq!(due(), [(peer, one)]);
+        for _ in 0..9 {
+            let mut dials = dialer.lock();
+            let Dials { peers, rng, .. } = &mut *dials;
+            peers.get_mut(&peer).expect("declared").fail(&node, now, rng);
+        }
+        dialer.declare(peer, one, now);
+        assert_eq!(due(), [], "it waits");
+        dialer.declare(peer, other, now);
+        assert_eq!(due(), [(peer, other)]);
+    }
 }
