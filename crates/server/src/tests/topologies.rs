@@ -140,7 +140,7 @@ fn definition_that_cannot_run_is_refused_with_its_place_or_its_limit() {
         ),
         (
             refusal(&TEXT.replace("at-least-once", "exactly-once"), two),
-            "exactly-once, which is not there yet",
+            "a spout that is a program cannot be exactly-once",
         ),
         (refusal(TEXT, &["PROPERTY", "tasks", "2", "FOLDER", ".."]), "is not below topologies.dir"),
         (refusal(&large, &[]), "ERR the definition: 1048577 B, more than the limit of 1048576 B"),
