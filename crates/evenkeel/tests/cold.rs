@@ -467,3 +467,42 @@ fn written_bytes(server: &Server) -> u64 {
         .expect("the field is there");
     line.trim().parse().expect("a number")
 }
+
+/// EXEC read what is on disk command by command, ran again from its first command each time, and gave up after 100 reads: a transaction over
+/// a large hash failed after a restart.
+#[test]
+fn exec_over_many_cold_leaves_reads_them_together() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &[]);
+    let fields: Vec<String> = (0..60_000).map(|n| format!("field:{n}")).collect();
+    let mut stream = connect(&server);
+    for part in fields.chunks(2_000) {
+        let pairs = part.iter().flat_map(|field| [field.as_str(), "1"]);
+        let hset: Vec<&str> = ["hset", "large"].into_iter().chain(pairs).collect();
+        let scores = part.iter().flat_map(|field| ["1", field.as_str()]);
+        let zadd: Vec<&str> = ["zadd", "ranks"].into_iter().chain(scores).collect();
+        pipeline(&mut stream, &[&hset, &zadd]);
+    }
+    drop(stream);
+    let mut server = server;
+    // The second one runs beside the loops.
+    for commands in [300, 3_000] {
+        server.signal(libc::SIGKILL);
+        drop(server.end());
+        server = Server::start(dir.path(), &[]);
+        let some = fields.iter().step_by(60_000 / commands);
+        let changes = some
+            .flat_map(|field| [vec!["hincrby", "large", field, "1"], vec!["zincrby", "ranks", "1", field]]);
+        let queue: Vec<Vec<&str>> =
+            std::iter::once(vec!["multi"]).chain(changes).chain([vec!["exec"]]).collect();
+        let queue: Vec<&[&str]> = queue.iter().map(|command| &command[..]).collect();
+        let replies = pipeline(&mut connect(&server), &queue);
+        let Some(Value::Array(results)) = replies.last() else { panic!("{:?}", replies.last()) };
+        assert_eq!(results.len(), 2 * commands);
+        assert!(results.iter().all(|result| !matches!(result, Value::Error(_))), "{results:?}");
+        let Value::Bulk(info) = server.call(&["info", "all"]) else { panic!("a text") };
+        let info = String::from_utf8(info).expect("text");
+        let fetches = info.lines().find_map(|line| line.strip_prefix("journal_fetches:")).expect("a figure");
+        assert!(fetches.parse::<u64>().expect("a number") < 20, "{fetches} reads from disk");
+    }
+}

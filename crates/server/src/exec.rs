@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use resp::{ArgsView, Writer};
-use store::{Access, KeyRef, Prepared, Scope, Stop, Store};
+use store::{Access, KeyRef, Prepared, Scope, Stop, Store, Wanted};
 use ticket::Ticket;
 
 use crate::call::Failure;
@@ -293,7 +293,7 @@ fn exec_queue(
         let mut executed = match server.runner().run(&run, plan, &mut copies, out) {
             Ok(done) => Executed::of(done),
             Err((stop, wanted)) => {
-                prepared.want(wanted);
+                want(server, (&stop, wanted), (&transaction, course), &mut prepared);
                 let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
                 drop(keys);
                 if result.is_err() {
@@ -320,6 +320,45 @@ fn exec_queue(
             }
         }
     }
+}
+
+/// Adds what a transaction was stopped for, and if that is on disk, what its other commands lack there: so all of it is read at once, and not command by
+/// command.
+///
+/// Each command is looked at alone, without the effects of those before it: what it asks for is a guess, and one that is wrong costs a read.
+pub(crate) fn want(
+    server: &Server,
+    (stop, wanted): (&Stop, Wanted),
+    (transaction, mut course): (&Transaction, Course),
+    prepared: &mut Prepared,
+) {
+    prepared.want(wanted);
+    if !matches!(stop, Stop::Cold) {
+        return;
+    }
+    let look = |prepared: &Prepared| {
+        let (mut all, mut count) = (Vec::new(), 0);
+        for queued in &transaction.queue {
+            let (args, Course { db, resp3 }) = (queued.args.view(&[]), course);
+            if let Handler::Data(handler) | Handler::Across(handler, _) = table::handler(queued.entry) {
+                let mut keys = Vec::new();
+                collect_keys(queued.entry, db, args, &mut keys);
+                let (scope, effects) = (Scope::Keys(&keys), Effects::Commit);
+                let plan = Plan { scope, prepared, moment: None, growth_bytes: 0, uses: false, effects };
+                let step = Step { handler, args, db, resp3, ready: Ready::default(), in_parts: false };
+                let wanted = server.runner().look(step, &plan);
+                count += wanted.count();
+                all.push(wanted);
+            }
+            if count >= WANTED_MAX {
+                break;
+            }
+            pass(&mut course, server, queued);
+        }
+        all
+    };
+    let all = prepared.without_leaves(look);
+    all.into_iter().for_each(|wanted| prepared.want(wanted));
 }
 
 /// Keeps what EXEC needs when it runs again.
@@ -504,6 +543,8 @@ pub(crate) fn gather<'a>(
     everything
 }
 
+/// What a transaction asks for at a time, and what one command asks for beyond it.
+const WANTED_MAX: usize = 4_096;
 /// Patterns that all messages of a transaction may match: they are sent at once.
 const EXEC_MATCHES_MAX: usize = 65_536;
 /// A command of more keys turns to each of them by itself.

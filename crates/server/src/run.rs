@@ -219,6 +219,16 @@ impl Runner<'_> {
         Ok((done, ticket))
     }
 
+    /// What a command lacks that is on disk. It is run alone and as if for the first time; nothing of it happens, and nothing is counted.
+    pub(crate) fn look(&self, step: Step<'_>, plan: &Plan<'_>) -> Wanted {
+        let Ok(mut access) = self.open(plan) else { return Wanted::default() };
+        let copies = Copies::default();
+        let mut within = Within { runner: *self, copies: &copies, access: &mut access };
+        // What it answers is of no interest.
+        let _ = within.call(copies.of(0), step, &mut Vec::new());
+        access.into_wanted()
+    }
+
     #[inline(always)]
     fn open<'s>(&'s self, plan: &Plan<'s>) -> Result<Access<'s>, Stop> {
         let credit_bytes = match plan.effects {
@@ -260,29 +270,43 @@ impl Within<'_, '_> {
     pub(crate) fn step_with(
         &mut self,
         copies: Copied<'_>,
-        (number, Step { handler, args, db, resp3, ready, in_parts }): (usize, Step<'_>),
+        (number, step): (usize, Step<'_>),
         out: &mut Vec<u8>,
     ) -> Result<Answered, (usize, Failure)> {
-        let (now, start) = (self.access.now(), out.len());
-        let Runner { store, tuned, stats } = self.runner;
-        let (lookups, attached) = (Cell::default(), RefCell::default());
-        let (access, chunked) = (&mut *self.access, Cell::default());
-        let mut data =
-            Data { access, db, now, store, tuned, copies, lookups, attached, ready, in_parts, chunked };
-        let outcome = handler(&mut data, args, &mut Writer::new(out, resp3));
-        let (lookups, attached, chunked) = (data.lookups.get(), data.attached.take(), data.chunked.take());
+        let (start, resp3) = (out.len(), step.resp3);
+        let (outcome, answered) = self.call(copies, step, out);
+        let lookups = answered.lookups;
         match outcome {
-            Ok(()) => Ok(Answered { failed: false, lookups, attached, blocked: None, chunked }),
+            Ok(()) => Ok(answered),
             Err(failure @ (Failure::Stop(_) | Failure::Make(_))) => Err((number, failure)),
             Err(Failure::Blocked(wait)) => {
                 Ok(Answered { lookups, blocked: Some(wait), ..Answered::default() })
             }
             Err(failure) => {
                 out.truncate(start);
-                stats.write_failure(failure, resp3, out);
+                self.runner.stats.write_failure(failure, resp3, out);
                 Ok(Answered { failed: true, lookups, ..Answered::default() })
             }
         }
+    }
+
+    /// Calls the handler: how that ended, and what it has said beside its reply.
+    #[inline(always)]
+    fn call(
+        &mut self,
+        copies: Copied<'_>,
+        Step { handler, args, db, resp3, ready, in_parts }: Step<'_>,
+        out: &mut Vec<u8>,
+    ) -> (Result<(), Failure>, Answered) {
+        let now = self.access.now();
+        let Runner { store, tuned, .. } = self.runner;
+        let (lookups, attached) = (Cell::default(), RefCell::default());
+        let (access, chunked) = (&mut *self.access, Cell::default());
+        let mut data =
+            Data { access, db, now, store, tuned, copies, lookups, attached, ready, in_parts, chunked };
+        let outcome = handler(&mut data, args, &mut Writer::new(out, resp3));
+        let (lookups, attached, chunked) = (data.lookups.get(), data.attached.take(), data.chunked.take());
+        (outcome, Answered { failed: false, lookups, attached, blocked: None, chunked })
     }
 }
 

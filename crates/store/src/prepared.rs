@@ -199,6 +199,12 @@ pub(crate) struct WantedLeaf {
 }
 
 impl Wanted {
+    /// How many records and leaves.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.records.len() + self.folds.len() + self.leaves.len()
+    }
+
     /// Adds these records.
     pub(crate) fn add(&mut self, records: Vec<Sought>) {
         self.records.extend(records);
@@ -227,6 +233,17 @@ impl Prepared {
             }
             reading.leaves.push(leaf);
         }
+    }
+
+    /// Calls `look` with what was read, but not with the list of leaves, which each access makes hot: many accesses would each go through all
+    /// of it.
+    pub fn without_leaves<R>(&mut self, look: impl FnOnce(&Self) -> R) -> R {
+        let leaves = self.reading.as_mut().map(|reading| std::mem::take(&mut reading.leaves));
+        let result = look(self);
+        if let (Some(reading), Some(leaves)) = (&mut self.reading, leaves) {
+            reading.leaves = leaves;
+        }
+        result
     }
 
     /// Leaves that were missed.

@@ -58,7 +58,12 @@ fn run_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> End {
         if !matches!(stop, Stop::Cold) {
             return End::Stopped(stop);
         }
-        job.prepared.want(wanted);
+        match &job.work {
+            Work::Exec { transaction, course, .. } => {
+                exec::want(server, (&stop, wanted), (transaction, *course), &mut job.prepared);
+            }
+            _ => job.prepared.want(wanted),
+        }
         job.prepared.bound_values(server.tuned.reply_bytes_max() as u64);
         server.stats.fetches.fetch_add(1, Ordering::Relaxed);
         let (fetched, done) = mpsc::channel();
