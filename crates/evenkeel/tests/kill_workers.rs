@@ -8,8 +8,10 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Server, bulk, eventually, ok, receive};
+use common::{Server, bulk, call, eventually, ok, receive};
 use resp::Value;
 
 const WORDS: u64 = 97;
@@ -189,29 +191,49 @@ fn three_workers_lose_no_entry_while_each_of_them_is_killed_again_and_again() {
     end(&server, data.path());
 }
 
+/// Adds entries until it is to stop, never far ahead of the sink; how many.
+fn feed(port: u16, stops: &AtomicBool) -> u64 {
+    let mut entries = 0;
+    while !stops.load(Ordering::Relaxed) {
+        fill(port, entries + 1..=entries + 500);
+        entries += 500;
+        let is_near = || match call(port, &["HLEN", "seen"]) {
+            Ok(Value::Integer(seen)) => seen as u64 + 1_000 >= entries,
+            other => panic!("{other:?}"),
+        };
+        eventually("the sink follows", is_near);
+    }
+    entries
+}
+
 #[test]
 fn rebalance_under_load_loses_nothing_and_counts_nothing_twice() {
-    const ENTRIES: u64 = 12_000;
     let (data, place) = folders();
     let server = start(data.path(), place.path());
-    fill(server.port, 1..=ENTRIES);
     assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "orders", &definition(1, 30)]), ok());
-    for (at, count) in [(1, "3"), (3, "2"), (5, "4")] {
-        wait_for(&server, at * ENTRIES / 8);
+    let (stops, port) = (Arc::new(AtomicBool::new(false)), server.port);
+    let feeder = std::thread::spawn({
+        let stops = Arc::clone(&stops);
+        move || feed(port, &stops)
+    });
+    for count in ["3", "2", "4"] {
+        let before = seen(&server);
+        wait_for(&server, before + 1_000);
         assert_eq!(server.call(&["TOPOLOGY", "REBALANCE", "orders", "WORKERS", count]), ok());
         let wanted = count.parse::<usize>().expect("a number");
         let is_done = || workers(&server).len() == wanted && status(&server) == bulk("active");
         eventually(&format!("{count} workers share the tasks"), is_done);
-        assert!(seen(&server) < ENTRIES, "it was in the middle");
     }
-    wait_for(&server, ENTRIES);
+    stops.store(true, Ordering::Relaxed);
+    let entries = feeder.join().expect("it ends");
+    wait_for(&server, entries);
     wait_for_acks(&server);
-    assert_eq!(counts(&server), plain_counts(ENTRIES), "none waited for its time-out");
+    assert_eq!(counts(&server), plain_counts(entries), "none waited for its time-out");
     eventually("counters of workers that are gone count on", || {
         let shown = server.call(&["TOPOLOGY", "SHOW", "orders"]);
         let Value::Array(components) = field(&shown, "components") else { panic!("{shown:?}") };
         components.len() == 3
-            && components.iter().all(|it| field(it, "acked") == Value::Integer(ENTRIES as i64))
+            && components.iter().all(|it| field(it, "acked") == Value::Integer(entries as i64))
     });
     end(&server, data.path());
 }
