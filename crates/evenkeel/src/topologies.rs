@@ -8,6 +8,7 @@ mod local;
 mod package;
 mod peers;
 mod remote;
+mod replay;
 mod source;
 mod text;
 pub(crate) mod worker;

@@ -182,3 +182,50 @@ fn state_that_is_of_another_type_fails_its_tuples_alone() {
     assert_eq!(number(port, &["DEL", "counts"]), 1);
     eventually("it goes on", || number(port, &["XLEN", "seen"]) > 0);
 }
+
+#[test]
+fn letters_go_back_to_their_stream_and_the_others_stay() {
+    let (_dir, server) = server();
+    let port = server.port;
+    let add = |words: &[&str]| {
+        let words = [&["XADD", "letters", "*"], words].concat();
+        assert!(matches!(call(port, &words), Ok(Reply::Bulk(_))), "{words:?}");
+    };
+    for n in ["1", "2"] {
+        add(&["stream", "orders", "error", "no such product", "field:product", "tea", "field:n", n]);
+    }
+    add(&["stream", "orders", "error", "timed out", "field:n", "3"]);
+    add(&["spout", "orders", "error", "no such product", "component", "count", "field:n", "4"]);
+    add(&["error", "no such product", "command", "XADD seen * n 5"]);
+    let url = format!("redis://127.0.0.1:{port}");
+    let replay = |more: &[&str]| {
+        let mut command = common::evenkeel();
+        common::finished(command.args(["topology", "replay", "letters", "--url", &url]).args(more))
+    };
+    let product = ["--error", "no such product"];
+    let (status, said) = replay(&[&product[..], &["--dry-run"]].concat());
+    assert!(status == 0 && said.starts_with("2 letters would be sent back\n"), "{said}");
+    assert_eq!(number(port, &["XLEN", "letters"]), 5);
+    let (status, said) = replay(&[&product[..], &["--count", "1"]].concat());
+    assert!(status == 0 && said.starts_with("1 letter sent back\n"), "{said}");
+    let (status, said) = replay(&product);
+    assert_eq!(status, 0, "{said}");
+    for part in ["1 letter sent back", "1 letter left: they do not match", "are commands", "with --to"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!((number(port, &["XLEN", "orders"]), number(port, &["XLEN", "letters"])), (2, 3));
+    let entries = format!("{:?}", call(port, &["XRANGE", "orders", "-", "+"]).expect("entries"));
+    let bulk = |text: &str| format!("{:?}", Reply::Bulk(text.as_bytes().to_vec()));
+    for part in ["product", "tea", "n", "1", "2"] {
+        assert!(entries.contains(&bulk(part)), "{part} in {entries}");
+    }
+    assert!(call(port, &["SET", "no-stream", "x"]).is_ok());
+    let (status, said) = replay(&["--to", "no-stream"]);
+    assert!(status != 0 && said.contains("WRONGTYPE"), "{said}");
+    assert_eq!(number(port, &["XLEN", "letters"]), 3, "nothing is lost");
+    let (status, said) = replay(&["--component", "count", "--to", "again"]);
+    assert!(status == 0 && said.starts_with("1 letter sent back\n"), "{said}");
+    assert_eq!((number(port, &["XLEN", "again"]), number(port, &["XLEN", "letters"])), (1, 2));
+    let (status, said) = replay(&["--to", "letters"]);
+    assert!(status == 0 && said.starts_with("1 letter sent back\n"), "what is new is left alone: {said}");
+}

@@ -79,6 +79,30 @@ pub(super) enum What {
     },
     /// Deactivate a topology, and wait until nothing is under way
     Drain(Ending),
+    /// Send dead letters back to the stream that they came from
+    Replay(Replay),
+}
+
+/// Which dead letters are to be tried again.
+#[derive(Debug, Args)]
+pub(super) struct Replay {
+    /// Key of the stream with the letters
+    pub(super) letters: String,
+    /// Only those with this text in their error
+    #[arg(long, value_name = "TEXT")]
+    pub(super) error: Option<String>,
+    /// Only those that failed at this component, where letters tell that
+    #[arg(long, value_name = "ID")]
+    pub(super) component: Option<String>,
+    /// Stream to send them to, if not the one that they tell
+    #[arg(long, value_name = "KEY")]
+    pub(super) to: Option<String>,
+    /// Most letters that are sent
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    pub(super) count: u64,
+    /// Send nothing, and say how many would be
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 /// What is to be run, and where.

@@ -9,6 +9,7 @@ use resp::Value;
 use serde_json::Value as Json;
 
 use super::arguments::{Ending, Run, What};
+use super::replay;
 use super::source::Submission;
 use super::text::{counted, row, table};
 use crate::client;
@@ -52,6 +53,7 @@ pub(super) fn run(url: &Target, what: &What) -> Result<(), Failure> {
             call(&mut stream, &words)?;
             await_balance(&mut stream, name, Duration::from_secs((*wait).into()))?
         }
+        (What::Replay(what), _) => replay::run(&mut stream, what)?,
         (What::Drain(ending), _) => {
             end(&mut stream, "DRAIN", ending)?;
             format!("{} is drained; `evenkeel topology activate {0}` lets it go on\n", ending.name)
