@@ -14,7 +14,7 @@
 //! | [`supervisor`], `child`, `lines` | keeps a child running; one child, its pipes and its end; its standard error |
 //! | `census` | how many processes a child has, and their memory |
 //! | [`bolt`], [`spout`], `kept` | the components; a child as they have it |
-//! | [`serve`] | the other side: a component of this program as the child of another one |
+//! | [`mod@serve`] | the other side: a component of this program as the child of another one |
 //!
 //! The first six have no I/O, and take time as an argument.
 //!

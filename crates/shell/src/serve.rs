@@ -1,4 +1,4 @@
-//! The other side of the protocol: this process is the child, and runs a component for whoever started it, Apache Storm or a [`crate::Supervisor`].
+//! The other side of the protocol: this process is the child, and runs a component for whoever started it, Apache Storm or a [`crate::supervisor`].
 //!
 //! ```text
 //!  stdin --handshake, tuples, commands--> session: calls the component --emit, ack, fail, sync--> stdout

@@ -103,11 +103,10 @@ impl Wanted {
     }
 }
 
+/// A number in decimal; spaces and a plus sign may be before it, as Redis takes them.
 fn number(digits: &[u8]) -> Result<u64, IdError> {
     let text = std::str::from_utf8(digits).map_err(|_| IdError)?;
-    // `parse` takes a plus sign
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { text.parse().map_err(|_| IdError) } else { Err(IdError) }
+    text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']).parse().map_err(|_| IdError)
 }
 
 /// Of two numbers and what is between them.
@@ -122,8 +121,9 @@ mod tests {
         let id = |ms, seq| Id { ms, seq };
         assert_eq!(Id::parse(b"5-7", 0), Ok(id(5, 7)));
         assert_eq!(Id::parse(b"5", 9), Ok(id(5, 9)));
+        assert_eq!(Id::parse(b" 5-\t+7", 0), Ok(id(5, 7)), "as in Redis");
         assert_eq!(Id::parse(b"18446744073709551615-18446744073709551615", 0), Ok(Id::MAX));
-        for wrong in ["", "-", "5-", "-5", "a", "5-a", "5-5-5", "18446744073709551616", "+5", " 5", "5 "] {
+        for wrong in ["", "-", "5-", "-5", "a", "5-a", "5-5-5", "18446744073709551616", "5 ", "+ 5", "++5"] {
             assert_eq!(Id::parse(wrong.as_bytes(), 0), Err(IdError), "{wrong:?}");
         }
         assert_eq!(Id::parse_bound(b"(5", 3), Ok((id(5, 3), true)));

@@ -47,6 +47,7 @@ const EXCUSED: &[(&str, &str)] = &[
     ("topology|activate", "ours alone"),
     ("topology|deactivate", "ours alone"),
     ("topology|restart", "ours alone"),
+    ("topology|rebalance", "ours alone"),
     ("topology|drain", "ours alone"),
     ("topology|help", "ours alone"),
     ("capture|start", "ours alone"),
