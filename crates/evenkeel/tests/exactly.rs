@@ -21,6 +21,8 @@ const END: u64 = 5_000;
 /// Emits the numbers from 1 to [`END`].
 struct Numbers {
     next: u64,
+    /// Calls of all spouts; some of them fail or panic when they have emitted.
+    calls: Option<Arc<AtomicU64>>,
 }
 
 /// Counts numbers by their rest, in state; calls `before` first.
@@ -38,7 +40,11 @@ impl Spout for Numbers {
         }
         out.emit(Position(self.next.into()), &values![self.next as i64])?;
         self.next += 1;
-        Ok(Next::Now)
+        match self.calls.as_ref().map(|calls| calls.fetch_add(1, Ordering::Relaxed)) {
+            Some(100) => Err(Fault::new("a spout may fail when it has emitted")),
+            Some(101) => panic!("and panic then"),
+            _ => Ok(Next::Now),
+        }
     }
 }
 
@@ -66,7 +72,8 @@ where
     let mut builder = TopologyBuilder::new(name);
     let settings = builder.settings();
     (settings.guarantee, settings.max_spout_pending) = (Guarantee::ExactlyOnce, 100);
-    builder.set_spout("numbers", || Numbers { next: 0 }).outputs(&["n"]);
+    let calls = (name == "spouts").then(|| Arc::new(AtomicU64::new(0)));
+    builder.set_spout("numbers", move || Numbers { next: 0, calls: calls.clone() }).outputs(&["n"]);
     builder.set_bolt("count", move || Count(before.clone())).shuffle("numbers");
     let store = Some(connection::Target::local(port));
     Running::start(&builder.build().expect("it is right"), &Options { store, ..Options::with_threads(2) })
@@ -118,6 +125,19 @@ fn failures_and_panics_change_nothing_and_poison_is_a_dead_letter() {
     for part in ["numbers", "4321", "count", "never", "field:n"] {
         assert!(letter.contains(&bulk(part)[1..bulk(part).len() - 1]), "{part} in {letter}");
     }
+    assert!(running.kill(std::time::Duration::from_secs(10)).is_finished);
+}
+
+/// The spout's next one began before what the last call had emitted: the positions did not grow, and the thread of the tasks ended.
+#[test]
+fn spout_that_fails_and_panics_when_it_has_emitted_goes_on_behind_that() {
+    let (_dir, server) = server();
+    let port = server.port;
+    let running = run("spouts", port, |_| Ok(()));
+    eventually("all numbers are counted", || number(port, &["XLEN", "seen"]) == END);
+    assert_eq!(running.stats().component("numbers").map(|spout| spout.restarts), Some(1));
+    let (seen, due) = counts(port, &[]);
+    assert_eq!(seen, due);
     assert!(running.kill(std::time::Duration::from_secs(10)).is_finished);
 }
 

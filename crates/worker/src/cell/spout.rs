@@ -173,13 +173,14 @@ impl SpoutCell {
             let seen = emissions.len();
             let mut out = SpoutOut::new(&common.plan, common.component, task, emissions);
             let call = pace.begin_call(&*common.clock);
-            let result = seat.call(now, |spout| spout.next_tuple(&mut out));
-            let result = match exact {
-                Some(exact) => result.map(|result| {
-                    result.map(|next| next.and_then(|next| exact.note(emissions, seen).map(|()| next)))
-                }),
-                None => result,
-            };
+            let mut result = seat.call(now, |spout| spout.next_tuple(&mut out));
+            // What was emitted is emitted, also by a call that failed or panicked.
+            if let Some(exact) = exact
+                && let Err(fault) = exact.note(emissions, seen)
+                && let Some(Ok(answer)) = &mut result
+            {
+                *answer = Err(fault);
+            }
             let (time, is_over) = pace.end_call(&*common.clock, &call);
             time.into_iter().for_each(|time| record(&common.latencies().execute, time, 1));
             is_long = is_over;
