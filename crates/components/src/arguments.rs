@@ -103,6 +103,14 @@ impl Arguments {
         self.options.get(name).map(String::as_str)
     }
 
+    /// The value of an option that has no default.
+    ///
+    /// # Errors
+    /// It was not given.
+    pub(crate) fn needed(&self, name: &str) -> Result<String, String> {
+        self.text(name).map(str::to_owned).ok_or_else(|| format!("`{name}` is missing"))
+    }
+
     /// Whether a flag is there.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {

@@ -2,17 +2,15 @@
 //!
 //! Invariants
 //!   1. A tuple is acknowledged after the reply to its request, or it fails: with an error of the server's, or because the connection was lost.
-//!   2. At most `pipeline` tuples are under way, and about [`WAITING_BYTES_MAX`] wait to be sent: beyond it no tuple is taken.
+//!   2. What is under way has the bounds of [`crate::line`].
 //!
 //! A tuple whose connection is lost may have been done: it is asked for again. What must not count twice has a key of its own.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use connection::{Event, Link, Options, Target};
+use connection::{Event, Target};
 use resp::Value as Reply;
-use topology::bolt::TupleId;
 use topology::changes::Command;
 use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
 use topology::definition::DEFAULT_STREAM;
@@ -20,6 +18,7 @@ use topology::value::Value;
 use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt};
+use crate::line::Line;
 use crate::row::URL;
 
 /// What is asked for a tuple, and what becomes of the answers.
@@ -84,10 +83,9 @@ impl Requests {
     }
 }
 
-/// A tuple whose requests are under way.
+/// What is kept of a tuple whose requests are under way.
 #[derive(Debug)]
 struct Open<K> {
-    tuple: TupleId,
     kept: K,
     /// Requests, and how many have a reply.
     requests: usize,
@@ -99,22 +97,16 @@ struct Open<K> {
 /// Which server, and how much at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
-    target: Target,
-    pipeline: usize,
+    pub(crate) target: Target,
+    pub(crate) pipeline: usize,
 }
 
 /// The bolt.
 #[derive(Debug)]
 pub(crate) struct Asking<A: Ask> {
     ask: A,
-    server: Server,
-    link: Option<Link>,
-    /// The connection that can be asked.
-    life: Option<u64>,
-    /// What is under way, in the order of its replies.
-    open: VecDeque<Open<A::Kept>>,
+    line: Line<Open<A::Kept>>,
     requests: Requests,
-    events: VecDeque<Event>,
 }
 
 impl Server {
@@ -151,26 +143,18 @@ pub(crate) fn target_at(url: &str) -> Result<Target, String> {
 
 impl<A: Ask> Asking<A> {
     pub(crate) fn new(ask: A, server: Server) -> Self {
-        Self {
-            ask,
-            server,
-            link: None,
-            life: None,
-            open: VecDeque::new(),
-            requests: Requests::default(),
-            events: VecDeque::new(),
-        }
+        Self { ask, line: Line::new(server), requests: Requests::default() }
     }
 
     fn on_reply(&mut self, reply: Reply, out: &mut BoltOut<'_>) -> Result<(), Fault> {
-        let Some(open) = self.open.front_mut() else { return Ok(()) };
+        let Some((tuple, open)) = self.line.open.front_mut() else { return Ok(()) };
         let place = open.replies;
         open.replies += 1;
         let result = match reply {
             Reply::Error(text) => Err(refusal(&text)),
             reply => self.ask.reply(&mut open.kept, place, reply),
         };
-        let anchors = &[open.tuple];
+        let anchors = &[*tuple];
         let emitted = result.and_then(|values| match values.filter(|_| open.fault.is_none()) {
             None => Ok(()),
             Some(values) => {
@@ -182,7 +166,7 @@ impl<A: Ask> Asking<A> {
             open.fault.get_or_insert_with(|| fault.clone());
         }
         if open.replies == open.requests
-            && let Some(Open { tuple, fault, .. }) = self.open.pop_front()
+            && let Some((tuple, Open { fault, .. })) = self.line.open.pop_front()
         {
             // The tuple may be gone: the runner fails all when a component panics.
             match fault {
@@ -192,70 +176,45 @@ impl<A: Ask> Asking<A> {
         }
         emitted
     }
-
-    /// What was under way fails: whether it was done is not known.
-    fn on_loss(&mut self, why: &str, out: &mut BoltOut<'_>) -> Fault {
-        self.life = None;
-        let fault = Fault::silent(why);
-        for Open { tuple, .. } in self.open.drain(..) {
-            out.fail(tuple, &fault).unwrap_or(());
-        }
-        fault
-    }
 }
 
 impl<A: Ask> Bolt for Asking<A> {
     fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
-        let (waker, options) = (context.waker(), Options::named(&format!("link of {}", context.id())));
-        self.link = Some(Link::start(&self.server.target, options, move || waker.wake())?);
-        Ok(())
+        Ok(self.line.start(context)?)
     }
 
     fn is_ready(&self) -> bool {
-        let has_room = |link: &Link| link.waiting_bytes() < WAITING_BYTES_MAX;
-        self.life.is_some()
-            && self.open.len() < self.server.pipeline
-            && self.link.as_ref().is_some_and(has_room)
+        self.line.is_ready()
     }
 
     fn execute(&mut self, tuple: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
         self.requests.clear();
         let kept = self.ask.request(tuple, &mut self.requests)?;
-        let (Some(link), Some(life)) = (&self.link, self.life) else {
-            return Err(Fault::silent("there is no connection"));
-        };
         let Requests { bytes, ends } = &self.requests;
         let mut start = 0;
         for &end in ends {
-            if !link.send(life, 0, |out| out.extend_from_slice(&bytes[start..end])) {
-                return Err(Fault::silent("the connection is lost"));
-            }
+            self.line.send(0, |out| out.extend_from_slice(&bytes[start..end]))?;
             start = end;
         }
         let requests = ends.len();
-        self.open.push_back(Open { tuple: tuple.id(), kept, requests, replies: 0, fault: None });
+        self.line.open.push_back((tuple.id(), Open { kept, requests, replies: 0, fault: None }));
         Ok(Outcome::Keep)
     }
 
     fn wake(&mut self, out: &mut BoltOut<'_>) -> Result<(), Fault> {
-        let mut events = std::mem::take(&mut self.events);
-        if let Some(link) = &self.link {
-            link.take(&mut events);
-        }
         let mut result = Ok(());
-        for event in events.drain(..) {
+        for event in self.line.events() {
             match event {
-                Event::Connected(life) => self.life = Some(life),
+                Event::Connected(life) => self.line.on_connected(life),
                 Event::Reply(_, reply) => result = self.on_reply(reply, out).and(result),
-                Event::Lost(why) => result = Err(self.on_loss(&why, out)),
+                Event::Lost(why) => result = Err(self.line.on_loss(&why, out)),
             }
         }
-        self.events = events;
         result
     }
 
     fn close(&mut self) {
-        self.link = None;
+        self.line.close();
     }
 }
 
@@ -275,7 +234,7 @@ impl<A: Ask> Bolt for Writing<A> {
 }
 
 /// An error of the server's. What is a matter of its state counts no attempt.
-fn refusal(text: &[u8]) -> Fault {
+pub(crate) fn refusal(text: &[u8]) -> Fault {
     let text = String::from_utf8_lossy(text);
     let code = text.split(' ').next().unwrap_or_default();
     let error = format!("the server refused: {text}");
@@ -300,8 +259,6 @@ pub(crate) const PIPELINE: Opt = Opt {
     default: "1000",
     what: "tuples of one task that may be under way",
 };
-/// Bytes that may wait to be sent.
-const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Errors that pass without a change of the tuple.
 const PASSING: [&str; 8] = ["LOADING", "OOM", "BUSY", "MISCONF", "NOAUTH", "NOPERM", "READONLY", "TRYAGAIN"];
 const PASSING_PAUSE: Duration = Duration::from_secs(1);

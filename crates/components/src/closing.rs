@@ -15,7 +15,7 @@
 //!
 //! Invariants
 //!   1. A tuple is acknowledged after the reply to its script, or it fails.
-//!   2. At most `--pipeline` tuples are under way, and about [`WAITING_BYTES_MAX`] wait to be sent.
+//!   2. What is under way has the bounds of [`crate::line`].
 //!
 //! Out of scope: state within the records of exactly-once; windows that end without a further tuple.
 //! Source: watermarks and panes as Akidau et al. 2015, "The Dataflow Model", have them.
@@ -23,10 +23,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
-use std::time::Duration;
-
-use connection::{Event, Link, Options, Target};
+use connection::Event;
 use resp::Value as Reply;
 use sha1::{Digest, Sha1};
 use topology::bolt::TupleId;
@@ -36,11 +33,12 @@ use topology::definition::DEFAULT_STREAM;
 use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
-use crate::asking::{self, PIPELINE, URL_OPTION};
+use crate::asking::{self, PIPELINE, Server, URL_OPTION};
 use crate::convert::{append_field, number, text_value};
 use crate::counting::{BY, total};
+use crate::line::Line;
 use crate::row::{Emits, Exact, LATE, Made, Reach, Row};
-use crate::window::time_ms;
+use crate::window::{WINDOWS_MAX, slide_ms, time_ms};
 
 /// What is added up, in which windows.
 #[derive(Clone, Debug)]
@@ -55,7 +53,6 @@ struct Settings {
     lateness_ms: u64,
     remember: u64,
     keep_ms: u64,
-    pipeline: usize,
 }
 
 /// When a window ends.
@@ -66,29 +63,17 @@ enum Shape {
     Count { size: u64, slide: u64 },
 }
 
-/// A tuple whose script is under way.
-#[derive(Debug)]
-struct Open {
-    tuple: TupleId,
-    /// For the stream of late tuples.
-    values: Values,
-}
-
 #[derive(Debug)]
 struct Closing {
     settings: Settings,
-    target: Target,
-    link: Option<Link>,
-    /// The connection that can be asked.
-    life: Option<u64>,
-    open: VecDeque<Open>,
+    /// Of each tuple its values, for the stream of late ones.
+    line: Line<Values>,
     /// Words of a request that are the same for all tuples: the script and its keys.
     begin: Vec<Vec<u8>>,
     /// Tasks that it reads.
     sources: u64,
     /// Late tuples are emitted.
     has_late: bool,
-    events: VecDeque<Event>,
 }
 
 /// What the script answered.
@@ -99,18 +84,8 @@ struct Answer {
 }
 
 impl Closing {
-    fn new(settings: Settings, target: Target) -> Self {
-        Self {
-            settings,
-            target,
-            link: None,
-            life: None,
-            open: VecDeque::new(),
-            begin: Vec::new(),
-            sources: 0,
-            has_late: false,
-            events: VecDeque::new(),
-        }
+    fn new(settings: Settings, server: Server) -> Self {
+        Self { settings, line: Line::new(server), begin: Vec::new(), sources: 0, has_late: false }
     }
 
     /// The arguments of the script for a tuple.
@@ -135,14 +110,13 @@ impl Closing {
     }
 
     /// Has the server keep the script: it may not have it, or have it no more.
-    fn load(&self, life: u64) {
-        if let Some(link) = &self.link {
-            link.send(life, LOAD, |out| resp::encode_command(out, &["SCRIPT", "LOAD", SCRIPT]));
-        }
+    fn load(&self) {
+        // A connection that is lost says so.
+        self.line.send(LOAD, |out| resp::encode_command(out, &["SCRIPT", "LOAD", SCRIPT])).unwrap_or(());
     }
 
     fn on_reply(&mut self, reply: Reply, out: &mut BoltOut<'_>) -> Result<(), Fault> {
-        let Some(Open { tuple, values }) = self.open.pop_front() else { return Ok(()) };
+        let Some((tuple, values)) = self.line.open.pop_front() else { return Ok(()) };
         let result = match reply {
             Reply::Error(text) => Err(self.refusal(&text)),
             reply => answer(reply).and_then(|answer| self.emit(answer, tuple, values, out)),
@@ -175,19 +149,10 @@ impl Closing {
     /// An error of the server's. A script that it has forgotten is given to it again.
     fn refusal(&self, text: &[u8]) -> Fault {
         if text.starts_with(b"NOSCRIPT") {
-            self.life.iter().for_each(|life| self.load(*life));
+            self.load();
             return Fault::silent("the server has forgotten the script");
         }
-        refused(text)
-    }
-
-    fn on_loss(&mut self, why: &str, out: &mut BoltOut<'_>) -> Fault {
-        self.life = None;
-        let fault = Fault::silent(why);
-        for Open { tuple, .. } in self.open.drain(..) {
-            out.fail(tuple, &fault).unwrap_or(());
-        }
-        fault
+        asking::refusal(text)
     }
 }
 
@@ -202,55 +167,40 @@ impl Bolt for Closing {
         let keys = KEYS.map(|key| format!("{}{}:{key}", self.settings.prefix, context.place()).into_bytes());
         self.begin = vec![b"EVALSHA".to_vec(), digest(), KEYS.len().to_string().into_bytes()];
         self.begin.extend(keys);
-        let (waker, options) = (context.waker(), Options::named(&format!("link of {}", context.id())));
-        self.link = Some(Link::start(&self.target, options, move || waker.wake())?);
-        Ok(())
+        Ok(self.line.start(context)?)
     }
 
     fn is_ready(&self) -> bool {
-        let has_room = |link: &Link| link.waiting_bytes() < WAITING_BYTES_MAX;
-        self.life.is_some()
-            && self.open.len() < self.settings.pipeline
-            && self.link.as_ref().is_some_and(has_room)
+        self.line.is_ready()
     }
 
     fn execute(&mut self, tuple: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
         let arguments = self.arguments(tuple)?;
         let words: Vec<&[u8]> = self.begin.iter().chain(&arguments).map(Vec::as_slice).collect();
-        let (Some(link), Some(life)) = (&self.link, self.life) else {
-            return Err(Fault::silent("there is no connection"));
-        };
-        if !link.send(life, TUPLE, |out| resp::encode_command(out, &words)) {
-            return Err(Fault::silent("the connection is lost"));
-        }
-        self.open.push_back(Open { tuple: tuple.id(), values: tuple.values().clone() });
+        self.line.send(TUPLE, |out| resp::encode_command(out, &words))?;
+        self.line.open.push_back((tuple.id(), tuple.values().clone()));
         Ok(Outcome::Keep)
     }
 
     fn wake(&mut self, out: &mut BoltOut<'_>) -> Result<(), Fault> {
-        let mut events = std::mem::take(&mut self.events);
-        if let Some(link) = &self.link {
-            link.take(&mut events);
-        }
         let mut result = Ok(());
-        for event in events.drain(..) {
+        for event in self.line.events() {
             match event {
                 Event::Connected(life) => {
-                    self.life = Some(life);
-                    self.load(life);
+                    self.line.on_connected(life);
+                    self.load();
                 }
-                Event::Reply(LOAD, Reply::Error(text)) => result = Err(refused(&text)),
+                Event::Reply(LOAD, Reply::Error(text)) => result = Err(asking::refusal(&text)),
                 Event::Reply(LOAD, _) => {}
                 Event::Reply(_, reply) => result = self.on_reply(reply, out).and(result),
-                Event::Lost(why) => result = Err(self.on_loss(&why, out)),
+                Event::Lost(why) => result = Err(self.line.on_loss(&why, out)),
             }
         }
-        self.events = events;
         result
     }
 
     fn close(&mut self) {
-        self.link = None;
+        self.line.close();
     }
 }
 
@@ -272,35 +222,19 @@ fn answer(reply: Reply) -> Result<Answer, Fault> {
     Ok(Answer { is_late: taken == LATE.as_bytes(), results: results.collect::<Result<_, _>>()? })
 }
 
-/// An error of the server's. But for those of the script and its keys it is a matter of the server's state, and passes.
-fn refused(text: &[u8]) -> Fault {
-    let error = format!("the server refused: {}", String::from_utf8_lossy(text));
-    if text.starts_with(b"ERR") || text.starts_with(b"WRONGTYPE") {
-        Fault::new(error)
-    } else {
-        Fault::silent(error).after(PAUSE)
-    }
-}
-
 /// The script's name in the server.
 fn digest() -> Vec<u8> {
     Sha1::digest(SCRIPT).iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
 }
 
 fn shape(arguments: &Arguments) -> Result<Shape, String> {
-    let time = || arguments.text("--time").map(str::to_owned).ok_or("`--time` is missing".to_owned());
     let number = |name| arguments.number(name);
     match (number("--size-ms"), number("--gap-ms"), number("--count")) {
         (Some(size_ms), None, None) => {
-            let slide_ms = number("--slide-ms").unwrap_or(size_ms);
-            if slide_ms > size_ms || size_ms.div_ceil(slide_ms) > WINDOWS_MAX {
-                return Err(format!(
-                    "--slide-ms {slide_ms} does not fit --size-ms {size_ms}: a tuple is in 1 to {WINDOWS_MAX} windows"
-                ));
-            }
-            Ok(Shape::Time { field: time()?, size_ms, slide_ms })
+            let slide_ms = slide_ms(arguments, size_ms)?;
+            Ok(Shape::Time { field: arguments.needed("--time")?, size_ms, slide_ms })
         }
-        (None, Some(gap_ms), None) => Ok(Shape::Session { field: time()?, gap_ms }),
+        (None, Some(gap_ms), None) => Ok(Shape::Session { field: arguments.needed("--time")?, gap_ms }),
         (None, None, Some(size)) => {
             let slide = number("--every").unwrap_or(size);
             if !size.is_multiple_of(slide) || size / slide > WINDOWS_MAX {
@@ -315,32 +249,29 @@ fn shape(arguments: &Arguments) -> Result<Shape, String> {
 }
 
 fn settings(arguments: &Arguments) -> Result<Settings, String> {
-    let needed =
-        |name: &str| arguments.text(name).map(str::to_owned).ok_or_else(|| format!("`{name}` is missing"));
     let number = |name| arguments.number(name).unwrap_or_default();
     Ok(Settings {
-        by: needed("--by")?,
-        id: needed("--id")?,
+        by: arguments.needed("--by")?,
+        id: arguments.needed("--id")?,
         field: arguments.text("--field").map(str::to_owned),
         shape: shape(arguments)?,
-        prefix: needed("--prefix")?,
+        prefix: arguments.needed("--prefix")?,
         idle_ms: number("--idle-ms"),
         lateness_ms: number("--lateness-ms"),
         remember: number("--remember"),
         keep_ms: number("--keep-ms"),
-        pipeline: number(PIPELINE.name) as usize,
     })
 }
 
 fn make(arguments: &Arguments) -> Result<Made, String> {
-    let (settings, target) = (settings(arguments)?, asking::target(arguments)?);
+    let (settings, server) = (settings(arguments)?, Server::read(arguments)?);
     let time = match &settings.shape {
         Shape::Time { field, .. } | Shape::Session { field, .. } => Some(field.clone()),
         Shape::Count { .. } => None,
     };
     let reads = [settings.by.clone(), settings.id.clone()].into_iter().chain(settings.field.clone());
     let reads = reads.chain(time).collect();
-    let factory = Factory::bolt(move || Closing::new(settings.clone(), target.clone()));
+    let factory = Factory::bolt(move || Closing::new(settings.clone(), server.clone()));
     let emits = Emits::ValuesAndLate(4..=4, "the window's start and end, the value and its number");
     let exact = Exact::None("its windows end by a script, outside of epochs");
     Ok(Made { factory, reads, reach: Reach::Server, emits, exact })
@@ -351,11 +282,6 @@ const KEYS: [&str; 7] = ["meta", "sources", "open", "ends", "sessions", "ids", "
 /// Tokens of requests.
 const TUPLE: u64 = 0;
 const LOAD: u64 = 1;
-/// Bytes that may wait to be sent.
-const WAITING_BYTES_MAX: usize = 1 << 20;
-const WINDOWS_MAX: u64 = 100;
-/// Before an attempt after an error that passes.
-const PAUSE: Duration = Duration::from_secs(1);
 const DAY_MS: u64 = 86_400_000;
 
 const fn text(name: &'static str, what: &'static str) -> Opt {

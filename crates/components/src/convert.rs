@@ -1,7 +1,5 @@
 //! Values of tuples as numbers and as text, both ways.
 
-use std::io::Write as _;
-
 use topology::component::{Fault, Tuple};
 use topology::value::Value;
 
@@ -40,27 +38,7 @@ pub(crate) fn text_value(bytes: &[u8]) -> Value<'_> {
 /// Appends the value of a field as text.
 pub(crate) fn append_field(tuple: &Tuple<'_>, name: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
     let value = tuple.get(name).map_err(|error| Fault::fatal(error.to_string()))?;
-    append_value(&value, out)
-        .map_err(|kind| Fault::fatal(format!("field `{name}` is {kind}: it has no text")))
-}
-
-/// Appends a value as text: numbers in decimal, true and false as 1 and 0, null as nothing; the kind of one that has none.
-pub(crate) fn append_value(value: &Value<'_>, out: &mut Vec<u8>) -> Result<(), &'static str> {
-    match value {
-        Value::Null => Ok(()),
-        Value::Bool(value) => write!(out, "{}", u8::from(*value)).map_err(|_| "too long"),
-        Value::Int(value) => write!(out, "{value}").map_err(|_| "too long"),
-        Value::Float(value) => write!(out, "{value}").map_err(|_| "too long"),
-        Value::Bytes(bytes) => {
-            out.extend_from_slice(bytes);
-            Ok(())
-        }
-        Value::Str(text) => {
-            out.extend_from_slice(text.as_bytes());
-            Ok(())
-        }
-        Value::List(_) => Err(value.kind()),
-    }
+    value.append_text(out).map_err(|kind| Fault::fatal(format!("field `{name}` is {kind}: it has no text")))
 }
 
 /// Whole numbers below it are exact in 64 bits of floating point.

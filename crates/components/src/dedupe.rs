@@ -47,11 +47,10 @@ impl Ask for Dedupe {
 
 fn make(arguments: &Arguments) -> Result<Made, String> {
     let server = Server::read(arguments)?;
-    let needed =
-        |name: &str| arguments.text(name).map(str::to_owned).ok_or_else(|| format!("`{name}` is missing"));
-    let (by, id, prefix) = (needed("--by")?, needed("--id")?, needed("--prefix")?.into_bytes());
+    let (by, id, prefix) =
+        (arguments.needed("--by")?, arguments.needed("--id")?, arguments.needed("--prefix")?.into_bytes());
     let reads = vec![by.clone(), id.clone()];
-    let dedupe = Dedupe { prefix, by, id, keep_ms: needed("--keep-ms")? };
+    let dedupe = Dedupe { prefix, by, id, keep_ms: arguments.needed("--keep-ms")? };
     let factory = Factory::bolt(move || Asking::new(dedupe.clone(), server.clone()));
     let exact = Exact::None("the keys of values end by time");
     Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::InputAnd(0, "what it reads"), exact })

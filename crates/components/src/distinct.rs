@@ -42,9 +42,8 @@ impl Ask for Distinct {
 
 fn make(arguments: &Arguments) -> Result<Made, String> {
     let server = Server::read(arguments)?;
-    let needed =
-        |name: &str| arguments.text(name).map(str::to_owned).ok_or_else(|| format!("`{name}` is missing"));
-    let (by, of, prefix) = (needed("--by")?, needed("--of")?, needed("--prefix")?.into_bytes());
+    let (by, of, prefix) =
+        (arguments.needed("--by")?, arguments.needed("--of")?, arguments.needed("--prefix")?.into_bytes());
     let reads = vec![by.clone(), of.clone()];
     let distinct = Distinct { prefix, by, of };
     let writes = distinct.clone();

@@ -10,7 +10,8 @@
 //! | [`arguments`], `row` | options with their bounds, as a table that errors are made from; a row of the table of components |
 //! | `stream_spout` | entries of a stream, by a consumer group |
 //! | `generator` | tuples out of nothing, for tests and measurements |
-//! | `asking` | what all bolts do that ask a server for each tuple: pipelines, replies, lost connections |
+//! | `asking` | what bolts do that ask a server for each tuple: requests, replies, errors |
+//! | `line` | a bolt's connection, with the tuples that wait on it |
 //! | `key_sink`, `template`, `convert` | commands on keys, made from fields; values as text and numbers |
 //! | `stream_sink` | entries of streams, messages of channels |
 //! | `counting`, `distinct`, `window`, `top` | counts and sums, of values, of time, the largest ones; in memory or in keys |
@@ -40,6 +41,7 @@ mod file_spout;
 mod generator;
 mod http_sink;
 mod key_sink;
+mod line;
 mod rate_limit;
 mod row;
 mod stream_sink;

@@ -30,7 +30,6 @@ use clock::{Clock, SystemClock};
 use connection::{Event, Link, Options, Target};
 use topology::builder::Factory;
 use topology::component::{Context, Fault, Next, Spout, SpoutOut};
-use topology::definition::DEFAULT_STREAM;
 use topology::tracker::{DeadLetter, Position};
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
@@ -73,7 +72,6 @@ struct StreamSpout {
     waiting: VecDeque<Entry>,
     /// Entries that wait, are out, or are not yet acknowledged to the server.
     known: HashSet<u128>,
-    events: VecDeque<Event>,
 }
 
 impl Settings {
@@ -105,17 +103,12 @@ impl StreamSpout {
             is_asked: false,
             waiting: VecDeque::new(),
             known: HashSet::new(),
-            events: VecDeque::new(),
         }
     }
 
     fn on_events(&mut self) -> Result<(), Fault> {
-        let mut events = std::mem::take(&mut self.events);
-        if let Some(reader) = &self.reader {
-            reader.take(&mut events);
-        }
         let mut result = Ok(());
-        for event in events.drain(..) {
+        for event in self.reader.as_ref().map(Link::take).unwrap_or_default() {
             match event {
                 Event::Connected(life) => {
                     (self.life, self.is_asked) = (Some(life), false);
@@ -134,7 +127,6 @@ impl StreamSpout {
                 }
             }
         }
-        self.events = events;
         result
     }
 
@@ -149,23 +141,6 @@ impl StreamSpout {
                 self.waiting.push_back(Entry::new(id, &fields, &self.wanted));
             }
         }
-    }
-
-    /// Emits what waits, as far as there is room.
-    fn emit(&mut self, out: &mut SpoutOut<'_>) -> Result<(), Fault> {
-        while out.room() > 0
-            && let Some(Entry { id, values }) = self.waiting.pop_front()
-        {
-            let sent = values
-                .map_err(Fault::from)
-                .and_then(|values| out.send(DEFAULT_STREAM, Position(id), values, None).map_err(Fault::from));
-            if let Err(fault) = sent {
-                // It stays pending, as all that is given up.
-                let id = entries::shown(id);
-                return Err(Fault::new(format!("entry {id} of `{}`: {}", self.settings.key, fault.error())));
-            }
-        }
-        Ok(())
     }
 
     /// Asks for more if there is need.
@@ -199,7 +174,8 @@ impl Spout for StreamSpout {
     fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
         let settled = self.settling.pump(&mut self.known);
         self.on_events().and(settled)?;
-        self.emit(out)?;
+        // One that is no tuple stays pending, as all that is given up.
+        entries::emit(&mut self.waiting, &self.settings.key, out)?;
         self.ask();
         Ok(if self.waiting.is_empty() { Next::Woken } else { Next::Now })
     }

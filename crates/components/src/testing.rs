@@ -20,7 +20,6 @@ use topology::value::Value;
 use topology::values::Values;
 
 use crate::arguments::Arguments;
-use crate::convert::append_value;
 use crate::row::{Made, Row};
 
 /// A component with a neighbour.
@@ -191,7 +190,7 @@ impl SpoutSink for Room {
 fn texts(values: &Values) -> Vec<String> {
     let text = |place| {
         let mut out = Vec::new();
-        append_value(&values.value(place).expect("it is there").expect("a value"), &mut out).expect("text");
+        values.value(place).expect("it is there").expect("a value").append_text(&mut out).expect("text");
         String::from_utf8(out).expect("text")
     };
     (0..values.len()).map(text).collect()

@@ -69,9 +69,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let word = &arguments.words()[0];
     let k = word.parse().ok().filter(|k| (1..=K_MAX).contains(k));
     let k = k.ok_or_else(|| format!("K must be an integer of 1 to {K_MAX}, not `{word}`"))?;
-    let needed =
-        |name: &str| arguments.text(name).map(str::to_owned).ok_or_else(|| format!("`{name}` is missing"));
-    let (by, key) = (needed("--by")?, needed("--prefix")? + "top");
+    let (by, key) = (arguments.needed("--by")?, arguments.needed("--prefix")? + "top");
     let keep = arguments.number("--keep").unwrap_or(10 * k as u64 + 1_000);
     if keep < k as u64 {
         return Err(format!("--keep {keep} is less than the {k} that are asked for"));

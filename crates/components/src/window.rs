@@ -88,18 +88,26 @@ impl Ask for Window {
     }
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
-    let server = Server::read(arguments)?;
-    let needed =
-        |name: &str| arguments.text(name).map(str::to_owned).ok_or_else(|| format!("`{name}` is missing"));
-    let (prefix, by, time) = (needed("--prefix")?, needed("--by")?, needed("--time")?);
-    let size_ms: u64 = needed("--size-ms")?.parse().unwrap_or(1);
+/// How far windows of `size_ms` are apart.
+///
+/// # Errors
+/// They would not cover the time, or a tuple would be in too many.
+pub(crate) fn slide_ms(arguments: &Arguments, size_ms: u64) -> Result<u64, String> {
     let slide_ms = arguments.number("--slide-ms").unwrap_or(size_ms);
     if slide_ms > size_ms || size_ms.div_ceil(slide_ms) > WINDOWS_MAX {
         return Err(format!(
             "--slide-ms {slide_ms} does not fit --size-ms {size_ms}: a tuple is in 1 to {WINDOWS_MAX} windows"
         ));
     }
+    Ok(slide_ms)
+}
+
+fn make(arguments: &Arguments) -> Result<Made, String> {
+    let server = Server::read(arguments)?;
+    let (prefix, by, time) =
+        (arguments.needed("--prefix")?, arguments.needed("--by")?, arguments.needed("--time")?);
+    let size_ms: u64 = arguments.needed("--size-ms")?.parse().unwrap_or(1);
+    let slide_ms = slide_ms(arguments, size_ms)?;
     let keep_ms = arguments.number("--keep-ms").unwrap_or_default();
     let field = arguments.text("--field").map(str::to_owned);
     let reads = [by.clone(), time.clone()].into_iter().chain(field.clone()).collect();
@@ -113,7 +121,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
 /// The year 10,000: sums of times do not overflow.
 const TIME_MS_MAX: u64 = 253_402_300_800_000;
 const DAY_MS: u64 = 86_400_000;
-const WINDOWS_MAX: u64 = 100;
+pub(crate) const WINDOWS_MAX: u64 = 100;
 const OPTIONS: &[Opt] = &[
     Opt {
         name: "--prefix",

@@ -84,9 +84,10 @@ impl Link {
         Ok(Self { shared })
     }
 
-    /// Moves what has happened to `events`.
-    pub fn take(&self, events: &mut VecDeque<Event>) {
-        self.shared.take(events);
+    /// What has happened since the last call, in order.
+    #[must_use]
+    pub fn take(&self) -> VecDeque<Event> {
+        self.shared.take()
     }
 
     /// Has the request sent that `append` appends, on the connection of `life`; its reply comes with `token`. Whether that life goes on: if

@@ -73,6 +73,23 @@ pub enum ValueError {
 pub const DEPTH_MAX: usize = 16;
 
 impl Value<'_> {
+    /// Appends it as text: numbers in decimal, true and false as 1 and 0, null as nothing.
+    ///
+    /// # Errors
+    /// The kind of a value that has no text: a list.
+    pub fn append_text(&self, out: &mut Vec<u8>) -> Result<(), &'static str> {
+        match self {
+            Self::Null => {}
+            Self::Bool(value) => out.extend_from_slice(if *value { b"1" } else { b"0" }),
+            Self::Int(value) => out.extend_from_slice(value.to_string().as_bytes()),
+            Self::Float(value) => out.extend_from_slice(value.to_string().as_bytes()),
+            Self::Bytes(bytes) => out.extend_from_slice(bytes),
+            Self::Str(text) => out.extend_from_slice(text.as_bytes()),
+            Self::List(_) => return Err(self.kind()),
+        }
+        Ok(())
+    }
+
     /// What kind of value it is, in a word.
     #[must_use]
     pub fn kind(&self) -> &'static str {

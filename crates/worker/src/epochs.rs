@@ -97,7 +97,6 @@ pub(crate) struct Coordinator {
     mailboxes: Vec<Arc<Mailbox>>,
     phase: Phase,
     steps: Steps,
-    events: VecDeque<Event>,
     /// A generation is above all that were begun in this process, whatever a server that has lost its last second says.
     generation: u32,
 }
@@ -198,7 +197,6 @@ impl Coordinator {
             mailboxes,
             phase: Phase::Waiting(None),
             steps,
-            events: VecDeque::new(),
             generation: 0,
         };
         Ok((coordinator, desk))
@@ -228,9 +226,7 @@ impl Coordinator {
     }
 
     fn on_events(&mut self, now: Nanos) {
-        let mut events = std::mem::take(&mut self.events);
-        self.steps.link.take(&mut events);
-        for event in events.drain(..) {
+        for event in self.steps.link.take() {
             match event {
                 Event::Connected(life) => {
                     self.steps.life = Some(life);
@@ -249,7 +245,6 @@ impl Coordinator {
                 }
             }
         }
-        self.events = events;
     }
 
     fn on_reply(&mut self, now: Nanos, asks: Asks, reply: Reply) -> Result<(), String> {

@@ -13,8 +13,8 @@ fn settings_of(text: &str) -> Settings {
 }
 
 fn arguments(text: &str, values: &[Value<'_>]) -> Result<Vec<String>, Fault> {
-    let target = "redis://127.0.0.1:1".parse().expect("a server");
-    let mut closing = Closing::new(settings_of(text), target);
+    let server = Server { target: connection::Target::local(1), pipeline: 1_000 };
+    let mut closing = Closing::new(settings_of(text), server);
     closing.sources = 3;
     let words = tuple(&["id", "word", "t", "n"], values, |tuple| closing.arguments(tuple))?;
     Ok(words.into_iter().map(|word| String::from_utf8(word).expect("text")).collect())

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use connection::{Event, Link, Options};
 use resp::Value as Reply;
 use topology::component::{Context, Fault, Next, Spout, SpoutOut};
-use topology::definition::DEFAULT_STREAM;
 use topology::random::Random;
 use topology::tracker::Position;
 
@@ -32,7 +31,6 @@ pub(super) struct PositionSpout {
     life: Option<u64>,
     is_asked: bool,
     waiting: VecDeque<Entry>,
-    events: VecDeque<Event>,
 }
 
 impl PositionSpout {
@@ -47,17 +45,12 @@ impl PositionSpout {
             life: None,
             is_asked: false,
             waiting: VecDeque::new(),
-            events: VecDeque::new(),
         }
     }
 
     fn on_events(&mut self) -> Result<(), Fault> {
-        let mut events = std::mem::take(&mut self.events);
-        if let Some(link) = &self.link {
-            link.take(&mut events);
-        }
         let mut result = Ok(());
-        for event in events.drain(..) {
+        for event in self.link.as_ref().map(Link::take).unwrap_or_default() {
             match event {
                 Event::Connected(life) => (self.life, self.is_asked) = (Some(life), false),
                 Event::Lost(why) => {
@@ -70,7 +63,6 @@ impl PositionSpout {
                 }
             }
         }
-        self.events = events;
         result
     }
 
@@ -97,25 +89,6 @@ impl PositionSpout {
     fn is_own(&self, id: u128) -> bool {
         let bits = Random::new((id >> 64) as u64 ^ (id as u64).rotate_left(32)).bits();
         bits % self.tasks == self.place
-    }
-
-    fn emit(&mut self, out: &mut SpoutOut<'_>) -> Result<(), Fault> {
-        while out.room() > 0
-            && let Some(Entry { id, values }) = self.waiting.pop_front()
-        {
-            let sent = values
-                .map_err(Fault::from)
-                .and_then(|values| out.send(DEFAULT_STREAM, Position(id), values, None).map_err(Fault::from));
-            if let Err(fault) = sent {
-                let id = entries::shown(id);
-                return Err(Fault::new(format!(
-                    "entry {id} of `{}` is skipped: {}",
-                    self.settings.key,
-                    fault.error()
-                )));
-            }
-        }
-        Ok(())
     }
 
     fn ask(&mut self) {
@@ -154,7 +127,7 @@ impl Spout for PositionSpout {
 
     fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
         self.on_events()?;
-        self.emit(out)?;
+        entries::emit(&mut self.waiting, &self.settings.key, out)?;
         self.ask();
         Ok(if self.waiting.is_empty() { Next::Woken } else { Next::Now })
     }

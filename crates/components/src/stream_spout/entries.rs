@@ -1,5 +1,10 @@
 //! Entries of a stream: their ids, and the values that become a tuple.
 
+use std::collections::VecDeque;
+
+use topology::component::{Fault, SpoutOut};
+use topology::definition::DEFAULT_STREAM;
+use topology::tracker::Position;
 use topology::value::{Value, ValueError};
 use topology::values::Values;
 
@@ -43,6 +48,24 @@ impl Entry {
         let values: Vec<Value<'_>> = wanted.iter().map(value).collect();
         Self { id, values: Values::encode(&values) }
     }
+}
+
+/// Emits what waits of the stream at `key`, as far as there is room.
+///
+/// # Errors
+/// An entry that is no tuple, which is left out.
+pub(super) fn emit(waiting: &mut VecDeque<Entry>, key: &str, out: &mut SpoutOut<'_>) -> Result<(), Fault> {
+    while out.room() > 0
+        && let Some(Entry { id, values }) = waiting.pop_front()
+    {
+        let sent = values
+            .map_err(Fault::from)
+            .and_then(|values| out.send(DEFAULT_STREAM, Position(id), values, None).map_err(Fault::from));
+        if let Err(fault) = sent {
+            return Err(Fault::new(format!("entry {} of `{key}`: {}", shown(id), fault.error())));
+        }
+    }
+    Ok(())
 }
 
 /// An id as a number that has its order.

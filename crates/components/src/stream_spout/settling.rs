@@ -12,7 +12,6 @@ use topology::component::Fault;
 use topology::tracker::DeadLetter;
 
 use super::entries::{self, Wanted};
-use crate::convert::append_value;
 
 /// Where entries go that are given up.
 #[derive(Clone, Debug)]
@@ -33,7 +32,6 @@ pub(super) struct Settling {
     waiting: VecDeque<Settled>,
     /// What the request under way settles.
     under_way: VecDeque<Settled>,
-    events: VecDeque<Event>,
 }
 
 #[derive(Debug)]
@@ -53,7 +51,6 @@ impl Settling {
             life: None,
             waiting: VecDeque::new(),
             under_way: VecDeque::new(),
-            events: VecDeque::new(),
         }
     }
 
@@ -79,12 +76,8 @@ impl Settling {
     /// # Errors
     /// The server has refused it, or the connection is lost; both are tried again.
     pub(super) fn pump(&mut self, known: &mut HashSet<u128>) -> Result<(), Fault> {
-        let mut events = std::mem::take(&mut self.events);
-        if let Some(link) = &self.link {
-            link.take(&mut events);
-        }
         let mut result = Ok(());
-        for event in events.drain(..) {
+        for event in self.link.as_ref().map(Link::take).unwrap_or_default() {
             match event {
                 Event::Connected(life) => self.life = Some(life),
                 Event::Reply(_, Reply::Error(text)) => {
@@ -103,7 +96,6 @@ impl Settling {
                 }
             }
         }
-        self.events = events;
         self.send();
         result
     }
@@ -182,7 +174,7 @@ fn request_of(letters: &Letters, key: &str, letter: &DeadLetter, wanted: &[Wante
     for (place, wanted) in wanted.iter().enumerate() {
         let (Wanted::Field(name), Some(Ok(value))) = (wanted, original.values.value(place)) else { continue };
         let mut text = Vec::new();
-        if append_value(&value, &mut text).is_ok() {
+        if value.append_text(&mut text).is_ok() {
             field(&format!("field:{name}"), &text);
         }
     }

@@ -51,14 +51,15 @@ impl Shared {
         Ok(Self { state: Mutex::default(), idle: Condvar::new(), bell, wake, inbox_bytes_max })
     }
 
-    pub(super) fn take(&self, events: &mut VecDeque<Event>) {
+    pub(super) fn take(&self) -> VecDeque<Event> {
         let mut state = self.lock();
         let was_full = state.inbox_bytes >= self.inbox_bytes_max;
-        events.append(&mut state.inbox);
+        let events = std::mem::take(&mut state.inbox);
         state.inbox_bytes = 0;
         if was_full {
             self.ring();
         }
+        events
     }
 
     pub(super) fn send(&self, life: u64, token: u64, append: impl FnOnce(&mut Vec<u8>)) -> bool {

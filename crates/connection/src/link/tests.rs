@@ -22,7 +22,7 @@ fn start(url: &str) -> (Link, Receiver<()>) {
 /// The next event.
 fn next(link: &Link, bell: &Receiver<()>, events: &mut VecDeque<Event>) -> Event {
     loop {
-        link.take(events);
+        events.append(&mut link.take());
         match events.pop_front() {
             Some(event) => return event,
             None => bell.recv_timeout(PATIENCE).expect("an event comes"),
@@ -109,8 +109,6 @@ fn waiting_ends_with_the_last_reply() {
         server
     });
     link.wait(PATIENCE);
-    let mut events = VecDeque::new();
-    link.take(&mut events);
-    assert_eq!(events, [Event::Reply(1, Value::Simple(b"PONG".to_vec()))]);
+    assert_eq!(link.take(), [Event::Reply(1, Value::Simple(b"PONG".to_vec()))]);
     drop(answer.join());
 }

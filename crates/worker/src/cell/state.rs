@@ -43,7 +43,6 @@ pub(super) struct State {
     again: VecDeque<Input>,
     /// What the call that is under way has to wait for.
     missing: Option<StateKey>,
-    events: VecDeque<Event>,
 }
 
 /// A bolt's task with its state, as the bolt sees it.
@@ -76,7 +75,6 @@ impl State {
             waiting_count: 0,
             again: VecDeque::new(),
             missing: None,
-            events: VecDeque::new(),
         }
     }
 
@@ -113,10 +111,8 @@ impl State {
     /// The connection was lost: what was asked for is asked for again. Or the store has answered an error: the tuples that wait for that value have failed.
     pub(super) fn pump(&mut self, task: &mut BoltTask) -> Result<(), String> {
         let Some(link) = &self.link else { return Ok(()) };
-        let mut events = std::mem::take(&mut self.events);
-        link.take(&mut events);
         let mut result = Ok(());
-        for event in events.drain(..) {
+        for event in link.take() {
             match event {
                 Event::Connected(life) => {
                     self.life = Some(life);
@@ -151,7 +147,6 @@ impl State {
                 }
             }
         }
-        self.events = events;
         result
     }
 

@@ -173,7 +173,7 @@ impl Ledger {
         field("attempts".to_owned(), original.attempts.to_string().into());
         for (place, name) in stream.fields.iter().enumerate() {
             let value = original.values.value(place).and_then(Result::ok);
-            field(format!("field:{name}"), value.map_or_else(Vec::new, text));
+            field(format!("field:{name}"), value.as_ref().map_or_else(Vec::new, text));
         }
         words
     }
@@ -256,15 +256,11 @@ fn pairs(reply: &Reply) -> Option<Vec<(&[u8], &[u8])>> {
 }
 
 /// A value as a reader of dead letters sees it.
-fn text(value: Value<'_>) -> Vec<u8> {
-    match value {
-        Value::Null => Vec::new(),
-        Value::Bool(is) => vec![if is { b'1' } else { b'0' }],
-        Value::Int(number) => number.to_string().into(),
-        Value::Float(number) => number.to_string().into(),
-        Value::Bytes(bytes) => bytes.into_owned(),
-        Value::Str(text) => text.into_owned().into(),
-        Value::List(values) => format!("{values:?}").into(),
+fn text(value: &Value<'_>) -> Vec<u8> {
+    let mut text = Vec::new();
+    match value.append_text(&mut text) {
+        Ok(()) => text,
+        Err(_) => format!("{value:?}").into(),
     }
 }
 
