@@ -274,6 +274,19 @@ mod tests {
         Builtin::read(&words, &|_| None)
     }
 
+    /// The place of a bolt that reads `input` from `split`, and is read.
+    fn bolt(input: &Stream) -> Shape<'_> {
+        Shape {
+            kind: Kind::Bolt,
+            inputs: vec![("split", input)],
+            outputs: &[],
+            tasks: 1,
+            groupings: vec![("split", &Grouping::Shuffle)],
+            is_read: true,
+            guarantee: Guarantee::AtLeastOnce,
+        }
+    }
+
     #[test]
     fn command_of_this_program_is_recognized_and_others_are_not() {
         let command = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
@@ -325,15 +338,7 @@ mod tests {
         let count = read("count --by word").expect("it is right");
         let input = Stream::default_with(&["wort", "n"]);
         let outputs = [Stream::default_with(&["word"]), Stream::default_with(&["a"]).named("late")];
-        let mut shape = Shape {
-            kind: Kind::Bolt,
-            inputs: vec![("split", &input)],
-            outputs: &outputs,
-            tasks: 1,
-            groupings: vec![("split", &Grouping::Shuffle)],
-            is_read: true,
-            guarantee: Guarantee::AtLeastOnce,
-        };
+        let mut shape = Shape { outputs: &outputs, ..bolt(&input) };
         assert_eq!(
             count.misfits(&shape),
             [
@@ -351,15 +356,7 @@ mod tests {
     #[test]
     fn with_exactly_once_a_key_belongs_to_one_task() {
         let (input, by_word) = (Stream::default_with(&["word"]), Grouping::Fields(vec!["word".to_owned()]));
-        let mut shape = Shape {
-            kind: Kind::Bolt,
-            inputs: vec![("split", &input)],
-            outputs: &[],
-            tasks: 2,
-            groupings: vec![("split", &Grouping::Shuffle)],
-            is_read: true,
-            guarantee: Guarantee::ExactlyOnce,
-        };
+        let mut shape = Shape { tasks: 2, guarantee: Guarantee::ExactlyOnce, ..bolt(&input) };
         let misfits = |text: &str, shape: &Shape<'_>| read(text).expect("it is right").misfits(shape);
         let count = "count --by word --prefix w:";
         assert!(misfits(count, &shape)[0].contains("what comes from `split` by FIELDS [word]"));

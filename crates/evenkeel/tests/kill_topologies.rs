@@ -4,12 +4,12 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use common::{Server, call, evenkeel, eventually, receive};
+use common::{Server, call, evenkeel, eventually, hash, receive};
 use resp::Value;
 
 const ENTRIES: u64 = 10_000;
@@ -91,33 +91,6 @@ impl Place {
         let is_seen = || self.number(command) >= seen;
         eventually(&format!("{seen} entries are seen; the log: {}", log()), is_seen);
     }
-
-    /// A hash as text.
-    fn hash(&self, key: &str) -> BTreeMap<String, String> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("it connects");
-        let mut request = Vec::new();
-        resp::encode_command(&mut request, &["HGETALL", key]);
-        stream.write_all(&request).expect("it is sent");
-        let Value::Array(parts) = whole_reply(&mut stream) else { panic!("a hash") };
-        let text = |value: &Value| match value {
-            Value::Bulk(text) => String::from_utf8(text.clone()).expect("text"),
-            other => panic!("{other:?}"),
-        };
-        parts.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
-    }
-}
-
-/// A large reply: `common::receive` looks at all of it for each byte.
-fn whole_reply(stream: &mut TcpStream) -> Value {
-    let (mut reply, mut chunk) = (Vec::new(), [0; 64 << 10]);
-    loop {
-        if let Some((value, _)) = resp::decode_value(&reply).expect("the server speaks RESP") {
-            return value;
-        }
-        let count = stream.read(&mut chunk).expect("it comes");
-        assert!(count > 0, "the server closed the connection");
-        reply.extend_from_slice(&chunk[..count]);
-    }
 }
 
 fn word(number: u64) -> String {
@@ -163,9 +136,9 @@ fn no_entry_is_lost_when_server_and_runner_are_killed() {
     run.wait().expect("it ends");
     let expected: BTreeMap<String, String> =
         (1..=ENTRIES).map(|number| (format!("{number}-1"), word(number))).collect();
-    assert_eq!(place.hash("seen"), expected, "each entry once, by its id");
+    assert_eq!(hash(place.port, "seen"), expected, "each entry once, by its id");
 
-    let (counts, latest) = (place.hash("orders:count"), place.hash("latest"));
+    let (counts, latest) = (hash(place.port, "orders:count"), hash(place.port, "latest"));
     let mut extra = 0;
     for rest in 0..WORDS {
         let number = |hash: &BTreeMap<String, String>| hash[&word(rest)].parse::<u64>().expect("a number");
@@ -224,7 +197,7 @@ fn counts_equal_with_exactly_once_when_server_and_runner_are_killed() {
     run.kill().expect("it runs");
     run.wait().expect("it ends");
     assert_eq!(place.number(&["XLEN", "seen"]), ENTRIES, "each entry once");
-    let (counts, latest) = (place.hash("orders:count"), place.hash("latest"));
+    let (counts, latest) = (hash(place.port, "orders:count"), hash(place.port, "latest"));
     for rest in 0..WORDS {
         let due = (1..=ENTRIES).filter(|number| number % WORDS == rest).count().to_string();
         let word = word(rest);

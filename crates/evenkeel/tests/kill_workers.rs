@@ -4,14 +4,13 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Server, bulk, call, eventually, ok, receive};
+use common::{Server, bulk, call, eventually, hash, kill, ok, processes, receive};
 use resp::Value;
 
 const WORDS: u64 = 97;
@@ -105,24 +104,8 @@ fn wait_for_acks(server: &Server) {
 
 /// What was counted for each word.
 fn counts(server: &Server) -> BTreeMap<String, u64> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("it connects");
-    let mut request = Vec::new();
-    resp::encode_command(&mut request, &["HGETALL", "orders:count"]);
-    stream.write_all(&request).expect("it is sent");
-    let (mut reply, mut chunk) = (Vec::new(), [0; 64 << 10]);
-    let parts = loop {
-        if let Some((Value::Array(parts), _)) = resp::decode_value(&reply).expect("the server speaks RESP") {
-            break parts;
-        }
-        let count = stream.read(&mut chunk).expect("it comes");
-        assert!(count > 0, "the server closed the connection");
-        reply.extend_from_slice(&chunk[..count]);
-    };
-    let text = |value: &Value| match value {
-        Value::Bulk(text) => String::from_utf8(text.clone()).expect("text"),
-        other => panic!("{other:?}"),
-    };
-    parts.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]).parse().expect("a number"))).collect()
+    let counts = hash(server.port, "orders:count").into_iter();
+    counts.map(|(word, count)| (word, count.parse().expect("a number"))).collect()
 }
 
 /// What a plain program counts of entries `1..=entries`.
@@ -130,28 +113,6 @@ fn plain_counts(entries: u64) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     (1..=entries).for_each(|number| *counts.entry(word(number)).or_default() += 1);
     counts
-}
-
-/// Processes that workers of the server on `data` are or have started.
-fn processes(data: &Path) -> Vec<libc::pid_t> {
-    let meta = data.metadata().expect("there");
-    let mark = format!("EVENKEEL_WORKER={:x}.{:x}-", meta.dev(), meta.ino());
-    let entries = std::fs::read_dir("/proc").expect("there").flatten();
-    let marked = |path: &Path| {
-        let environment = std::fs::read(path.join("environ")).unwrap_or_default();
-        environment.split(|&byte| byte == 0).any(|value| value.starts_with(mark.as_bytes()))
-    };
-    let pids = entries.filter(|entry| marked(&entry.path()));
-    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-fn kill(pid: i64) {
-    let pid = libc::pid_t::try_from(pid).expect("a process");
-    assert!(pid > 0);
-    // SAFETY: a plain system call; the process is a worker of this test's server.
-    #[expect(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
-    let sent = unsafe { libc::kill(pid, libc::SIGKILL) };
-    assert_eq!(sent, 0);
 }
 
 /// Ends the topology; nothing of it is left.

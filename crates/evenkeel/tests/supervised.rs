@@ -5,10 +5,9 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use common::{Server, bulk, evenkeel, eventually, finished, ok};
+use common::{Server, bulk, evenkeel, eventually, finished, kill, ok, processes};
 use resp::Value;
 
 /// A folder of data and one of components: a spout that emits `x` whenever it is asked, and a bolt that acknowledges it and has started a daemon.
@@ -69,28 +68,6 @@ fn acked(server: &Server, at: usize) -> i64 {
 fn worker(server: &Server, name: &str) -> i64 {
     let Value::Array(workers) = field(&show(server, name), "workers") else { panic!("no workers") };
     number(field(&workers[0], "pid"))
-}
-
-/// Processes that workers of the server on `data` are or have started.
-fn processes(data: &Path) -> Vec<libc::pid_t> {
-    let meta = data.metadata().expect("there");
-    let mark = format!("EVENKEEL_WORKER={:x}.{:x}-", meta.dev(), meta.ino());
-    let entries = std::fs::read_dir("/proc").expect("there").flatten();
-    let marked = |path: &Path| {
-        let environment = std::fs::read(path.join("environ")).unwrap_or_default();
-        environment.split(|&byte| byte == 0).any(|value| value.starts_with(mark.as_bytes()))
-    };
-    let pids = entries.filter(|entry| marked(&entry.path()));
-    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-fn kill(pid: i64) {
-    let pid = libc::pid_t::try_from(pid).expect("a process");
-    assert!(pid > 0);
-    // SAFETY: a plain system call; the process is a worker of this test's server.
-    #[expect(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
-    let sent = unsafe { libc::kill(pid, libc::SIGKILL) };
-    assert_eq!(sent, 0);
 }
 
 #[test]

@@ -60,8 +60,11 @@ pub struct Capture {
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     staged: Changes,
-    sealed: Option<(Epoch, Changes)>,
+    /// Values of the epoch under way: what its commands do is not read.
+    sealed: Option<(Epoch, Values)>,
 }
+
+type Values = BTreeMap<StateKey, Option<Bytes>>;
 
 impl StateKey {
     /// The value of a key.
@@ -96,9 +99,9 @@ impl Staging {
 
     /// The value that this task has given to `key`, or `None` if the store's holds.
     pub(crate) fn read(&self, key: &StateKey) -> Option<Option<&Bytes>> {
-        let sealed = self.sealed.as_ref().map(|(_, changes)| changes);
-        let newest_first = [Some(&self.staged), sealed].into_iter().flatten();
-        let mut found = newest_first.filter_map(|changes| changes.values.get(key));
+        let sealed = self.sealed.as_ref().map(|(_, values)| values);
+        let newest_first = [Some(&self.staged.values), sealed].into_iter().flatten();
+        let mut found = newest_first.filter_map(|values| values.get(key));
         found.next().map(Option::as_ref)
     }
 
@@ -108,7 +111,7 @@ impl Staging {
         self.on_durable(epoch.before());
         assert!(self.sealed.is_none(), "one epoch is under way at a time: {:?}", self.sealed);
         let changes = std::mem::take(&mut self.staged);
-        self.sealed = Some((epoch, changes.clone()));
+        self.sealed = Some((epoch, changes.values.clone()));
         changes
     }
 

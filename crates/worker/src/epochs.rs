@@ -1,4 +1,4 @@
-//! Exactly-once: a thread that has the coordinator of epochs, a connection to the store, and a desk where threads tell it what tasks have done.
+//! Exactly-once: a thread that has the coordinator of epochs, a connection to the store, and an inbox where threads tell it what tasks have done.
 //!
 //! ```text
 //!  connected -> take over -> begin a generation -> Prepare -> all threads ready -> Go ... Barrier -> captures -> one step -> Durable, Barrier ...
@@ -10,7 +10,7 @@
 //!   1. A generation is known to the store before a task of it is made: none has the number of an earlier one, of whatever process.
 //!   2. What tasks of another generation tell is not heard.
 //!
-//! **Bounds.** The desk: for each task a capture and a word of work, and failures of at most `max_spout_pending` tuples of each spout task.
+//! **Bounds.** The inbox: for each task a capture and a message that it works, and failures of at most `max_spout_pending` tuples of each spout task.
 //! Source: docs/adr/0045-exactly-once-in-a-worker.md.
 
 mod ledger;
@@ -39,7 +39,7 @@ use ledger::{Asks, Ledger, Request, Saved};
 
 /// What threads tell the coordinator.
 #[derive(Debug)]
-pub(crate) enum Word {
+pub(crate) enum ToCoordinator {
     /// All tasks of a thread are made anew.
     Ready {
         /// Which thread.
@@ -64,7 +64,7 @@ pub(crate) enum Word {
 
 /// What a generation begins with.
 #[derive(Debug)]
-pub(crate) struct Beginning {
+pub(crate) struct GenerationStart {
     pub(crate) generation: u32,
     /// The last tuple of each spout task that is durable.
     pub(crate) positions: BTreeMap<TaskId, Position>,
@@ -72,16 +72,16 @@ pub(crate) struct Beginning {
     pub(crate) poison: BTreeMap<TaskId, Poison>,
 }
 
-/// Where words wait for the coordinator.
+/// Where messages wait for the coordinator.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
-    state: Mutex<OnDesk>,
+pub(crate) struct CoordinatorInbox {
+    state: Mutex<Messages>,
     bell: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct OnDesk {
-    words: Vec<Word>,
+struct Messages {
+    messages: Vec<ToCoordinator>,
     /// The connection has something.
     has_events: bool,
     is_closed: bool,
@@ -93,7 +93,7 @@ pub(crate) struct Coordinator {
     plan: Arc<Plan>,
     clock: Arc<dyn Clock>,
     board: Arc<Board>,
-    desk: Arc<Desk>,
+    inbox: Arc<CoordinatorInbox>,
     mailboxes: Vec<Arc<Mailbox>>,
     phase: Phase,
     steps: Steps,
@@ -136,9 +136,9 @@ enum Owed {
     End(Epoch, BTreeMap<usize, Command>),
 }
 
-impl Desk {
-    pub(crate) fn tell(&self, word: Word) {
-        lock(&self.state).words.push(word);
+impl CoordinatorInbox {
+    pub(crate) fn tell(&self, message: ToCoordinator) {
+        lock(&self.state).messages.push(message);
         self.bell.notify_one();
     }
 
@@ -152,14 +152,14 @@ impl Desk {
         self.bell.notify_one();
     }
 
-    /// Moves words to `words` when there are any, or events, at the latest after `timeout`; whether the desk is open.
-    fn take(&self, words: &mut Vec<Word>, timeout: Option<Duration>) -> bool {
+    /// Moves messages to `messages` when there are any, or events, at the latest after `timeout`; whether the inbox is open.
+    fn take(&self, messages: &mut Vec<ToCoordinator>, timeout: Option<Duration>) -> bool {
         let mut state = lock(&self.state);
-        if state.words.is_empty() && !state.has_events && !state.is_closed {
+        if state.messages.is_empty() && !state.has_events && !state.is_closed {
             state = wait(&self.bell, state, timeout);
         }
         state.has_events = false;
-        std::mem::swap(&mut state.words, words);
+        std::mem::swap(&mut state.messages, messages);
         !state.is_closed
     }
 }
@@ -175,9 +175,9 @@ impl Coordinator {
         board: &Arc<Board>,
         mailboxes: Vec<Arc<Mailbox>>,
         target: &Target,
-    ) -> io::Result<(Self, Arc<Desk>)> {
-        let desk = Arc::new(Desk::default());
-        let bell = Arc::clone(&desk);
+    ) -> io::Result<(Self, Arc<CoordinatorInbox>)> {
+        let inbox = Arc::new(CoordinatorInbox::default());
+        let bell = Arc::clone(&inbox);
         let steps = Steps {
             plan: Arc::clone(plan),
             ledger: Ledger::new(plan),
@@ -193,35 +193,39 @@ impl Coordinator {
             plan: Arc::clone(plan),
             clock: Arc::clone(clock),
             board: Arc::clone(board),
-            desk: Arc::clone(&desk),
+            inbox: Arc::clone(&inbox),
             mailboxes,
             phase: Phase::Waiting(None),
             steps,
             generation: 0,
         };
-        Ok((coordinator, desk))
+        Ok((coordinator, inbox))
     }
 
-    /// Runs until the desk is closed.
+    /// Runs until the inbox is closed.
     pub(crate) fn run(mut self) {
-        let desk = Arc::clone(&self.desk);
-        let mut words = Vec::new();
-        while desk.take(&mut words, self.until_due()) {
+        let inbox = Arc::clone(&self.inbox);
+        let mut messages = Vec::new();
+        while inbox.take(&mut messages, self.until_due()) {
             let now = self.clock.now();
-            words.drain(..).for_each(|word| self.on_word(now, word));
+            messages.drain(..).for_each(|message| self.on_message(now, message));
             self.on_events(now);
             self.on_time(now);
             self.act(now);
         }
     }
 
-    fn on_word(&mut self, now: Nanos, word: Word) {
+    fn on_message(&mut self, now: Nanos, message: ToCoordinator) {
         let Phase::Running(epochs) = &mut self.phase else { return };
-        match word {
-            Word::Ready { thread, generation } => epochs.on_ready(WorkerId(thread as u32), generation),
-            Word::Work(generation) => epochs.on_work(now, generation),
-            Word::Capture(capture) => epochs.on_capture(now, capture, &mut self.steps),
-            Word::Failed { generation, task, failed } => epochs.on_failed(now, generation, task, failed),
+        match message {
+            ToCoordinator::Ready { thread, generation } => {
+                epochs.on_ready(WorkerId(thread as u32), generation);
+            }
+            ToCoordinator::Work(generation) => epochs.on_work(now, generation),
+            ToCoordinator::Capture(capture) => epochs.on_capture(now, capture, &mut self.steps),
+            ToCoordinator::Failed { generation, task, failed } => {
+                epochs.on_failed(now, generation, task, failed);
+            }
         }
     }
 
@@ -373,7 +377,7 @@ impl Coordinator {
         let poison = self.plan.spout_tasks().map(|task| (task, epochs.poison(task)));
         let poison = poison.filter(|(_, poison)| !poison.is_empty()).collect();
         let positions = self.steps.positions.clone();
-        let beginning = Arc::new(Beginning { generation, positions, poison });
+        let beginning = Arc::new(GenerationStart { generation, positions, poison });
         self.order(|| Order::Prepare(Arc::clone(&beginning)));
     }
 

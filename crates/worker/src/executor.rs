@@ -20,7 +20,7 @@ use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
 
 use crate::cell::{Cell, Common, Exact};
-use crate::epochs::{Beginning, Desk, Word};
+use crate::epochs::{CoordinatorInbox, GenerationStart, ToCoordinator};
 use crate::mailbox::{Letters, Mailbox, Order};
 use crate::maker::Maker;
 use crate::part::{Move, Moves};
@@ -52,16 +52,16 @@ pub(crate) struct Executor {
     is_stopped: bool,
     is_active: bool,
     /// With exactly-once: what its tasks are made anew with.
-    remaking: Option<Remaking>,
+    exactly_once: Option<ExactlyOnce>,
     generation: u32,
 }
 
 /// What the tasks of a thread are made anew with.
 #[derive(Clone, Debug)]
-pub(crate) struct Remaking {
+pub(crate) struct ExactlyOnce {
     pub(crate) maker: Arc<Maker>,
     pub(crate) target: Target,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) inbox: Arc<CoordinatorInbox>,
 }
 
 /// A cell and what is known of it.
@@ -87,7 +87,7 @@ impl Executor {
         directory: Arc<Directory>,
         (quiet, moves): (Arc<Quiet>, Moves),
         cells: Vec<(Cell, bool)>,
-        remaking: Option<Remaking>,
+        exactly_once: Option<ExactlyOnce>,
     ) -> Self {
         Self {
             thread,
@@ -110,7 +110,7 @@ impl Executor {
             is_draining: false,
             is_stopped: false,
             is_active: true,
-            remaking,
+            exactly_once,
             generation: 0,
         }
     }
@@ -187,19 +187,19 @@ impl Executor {
                 self.each(|slot| slot.is_paused = false);
             }
             Order::Barrier(generation, epoch) if generation == self.generation => {
-                self.each(|slot| slot.cell.pass_barrier(now, epoch));
+                self.tell_epoch(|cell| cell.pass_barrier(now, epoch));
             }
             Order::Durable(generation, epoch) if generation == self.generation => {
-                self.each(|slot| slot.cell.on_durable(now, epoch));
+                self.tell_epoch(|cell| cell.on_durable(now, epoch));
             }
             Order::Go(_) | Order::Barrier(..) | Order::Durable(..) => {}
         }
     }
 
     /// Makes all tasks anew, with what the store has of them.
-    fn prepare(&mut self, now: Nanos, beginning: &Beginning) {
-        let Some(Remaking { maker, target, desk }) = self.remaking.clone() else { return };
-        let Beginning { generation, positions, poison } = beginning;
+    fn prepare(&mut self, now: Nanos, beginning: &GenerationStart) {
+        let Some(ExactlyOnce { maker, target, inbox }) = self.exactly_once.clone() else { return };
+        let GenerationStart { generation, positions, poison } = beginning;
         self.each(|slot| {
             slot.cell.close();
             slot.cell.publish();
@@ -215,7 +215,7 @@ impl Executor {
             let (plan, clock) = (Arc::clone(maker.plan()), Arc::clone(&self.clock));
             let common = Common::new(plan, clock, task, Arc::clone(&self.board), Arc::clone(&self.mailbox));
             let last = positions.get(&task).copied();
-            let exact = Exact::new(target.clone(), Arc::clone(&desk), task, *generation, last);
+            let exact = Exact::new(target.clone(), Arc::clone(&inbox), task, *generation, last);
             let poison = poison.get(&task).cloned().unwrap_or_default();
             let mut cell = maker.cell(now, common, *generation, &self.directory, Some((exact, poison)));
             cell.set_active(self.is_active);
@@ -223,7 +223,7 @@ impl Executor {
         }
         self.ready = (0..self.cells.len()).collect();
         self.generation = *generation;
-        desk.tell(Word::Ready { thread: self.thread, generation: *generation });
+        inbox.tell(ToCoordinator::Ready { thread: self.thread, generation: *generation });
     }
 
     /// Does something with all cells, which have a turn afterwards.
@@ -235,6 +235,17 @@ impl Executor {
             self.make_ready(cell);
         }
         self.board.threads[self.thread].end();
+    }
+
+    /// Tells all cells of an epoch, which calls no component. Spouts have something to do for it; bolts when a barrier comes to them.
+    fn tell_epoch(&mut self, tell: impl Fn(&mut Cell)) {
+        for cell in 0..self.cells.len() {
+            let Some(slot) = &mut self.cells[cell] else { continue };
+            tell(&mut slot.cell);
+            if matches!(slot.cell, Cell::Spout(_)) {
+                self.make_ready(cell);
+            }
+        }
     }
 
     /// Tasks of `worker` are new, or the links to them: those who send to them say where they are.

@@ -10,7 +10,7 @@ use topology::message::Envelope;
 use topology::parcel::Epoch;
 
 use crate::cell::Cell;
-use crate::epochs::Beginning;
+use crate::epochs::GenerationStart;
 use crate::sync::{lock, wait};
 
 /// The mailbox of a thread.
@@ -55,7 +55,7 @@ pub(crate) enum Order {
     /// A task that has moved is this thread's from now on.
     Adopt(Box<Cell>),
     /// With exactly-once: all tasks are made anew and do nothing.
-    Prepare(Arc<Beginning>),
+    Prepare(Arc<GenerationStart>),
     /// Tasks of this generation work.
     Go(u32),
     /// Spouts of this generation end an epoch.

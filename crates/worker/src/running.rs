@@ -23,8 +23,8 @@ use topology::ids::{ExecutorId, TaskId, WorkerId};
 use topology::lifecycle::{Lifecycle, State};
 
 use crate::cell::{Cell, Common};
-use crate::epochs::{Coordinator, Desk};
-use crate::executor::{Executor, Remaking};
+use crate::epochs::{Coordinator, CoordinatorInbox};
+use crate::executor::{ExactlyOnce, Executor};
 use crate::inbox::Inbox;
 use crate::mailbox::Order;
 use crate::maker::{self, Maker};
@@ -82,7 +82,7 @@ pub struct Running {
     exits: Arc<Exits>,
     threads: Vec<JoinHandle<()>>,
     /// With exactly-once: the coordinator of epochs.
-    epochs: Option<(Arc<Desk>, JoinHandle<()>)>,
+    epochs: Option<(Arc<CoordinatorInbox>, JoinHandle<()>)>,
 }
 
 /// How a topology has ended.
@@ -168,25 +168,25 @@ impl Running {
             epochs: None,
             plan,
         };
-        let remaking = store.map(|target| running.start_epochs(target)).transpose()?;
+        let exactly_once = store.map(|target| running.start_epochs(target)).transpose()?;
         // With exactly-once tasks are made when the store has said where they begin.
-        let start = remaking.is_none().then_some(part.start);
+        let start = exactly_once.is_none().then_some(part.start);
         for (thread, cells) in running.cells(start).into_iter().enumerate() {
-            let handle = running.spawn(thread, cells, remaking.clone());
+            let handle = running.spawn(thread, cells, exactly_once.clone());
             running.threads.push(handle.map_err(|source| StartError::Thread { thread, source })?);
         }
         Ok(running)
     }
 
     /// Starts the coordinator of epochs; what the tasks of threads are made with.
-    fn start_epochs(&mut self, target: Target) -> Result<Remaking, StartError> {
+    fn start_epochs(&mut self, target: Target) -> Result<ExactlyOnce, StartError> {
         let mailboxes = self.directory.mailboxes.clone();
         let coordinator = Coordinator::new(&self.plan, &self.clock, &self.board, mailboxes, &target);
-        let (coordinator, desk) = coordinator.map_err(StartError::Epochs)?;
+        let (coordinator, inbox) = coordinator.map_err(StartError::Epochs)?;
         let builder = std::thread::Builder::new().name("epochs".to_owned());
         let handle = builder.spawn(move || coordinator.run()).map_err(StartError::Epochs)?;
-        self.epochs = Some((Arc::clone(&desk), handle));
-        Ok(Remaking { maker: Arc::clone(&self.maker), target, desk })
+        self.epochs = Some((Arc::clone(&inbox), handle));
+        Ok(ExactlyOnce { maker: Arc::clone(&self.maker), target, inbox })
     }
 
     /// Its definition.
@@ -306,8 +306,8 @@ impl Running {
                 stalled.push((self.plan.component(self.plan.component_of(task)).id.clone(), task));
             }
         }
-        if let Some((desk, handle)) = self.epochs.take() {
-            desk.close();
+        if let Some((inbox, handle)) = self.epochs.take() {
+            inbox.close();
             let _ = handle.join();
         }
         (has_ended.iter().all(|it| *it), stalled)
@@ -360,12 +360,12 @@ impl Running {
         &self,
         thread: usize,
         cells: Vec<(Cell, bool)>,
-        remaking: Option<Remaking>,
+        exactly_once: Option<ExactlyOnce>,
     ) -> std::io::Result<JoinHandle<()>> {
         let (clock, board) = (Arc::clone(&self.clock), Arc::clone(&self.board));
         let (directory, quiet) = (Arc::clone(&self.directory), Arc::clone(&self.quiet));
         let moves = Arc::clone(&self.moves);
-        let executor = Executor::new(thread, clock, board, directory, (quiet, moves), cells, remaking);
+        let executor = Executor::new(thread, clock, board, directory, (quiet, moves), cells, exactly_once);
         let exits = Arc::clone(&self.exits);
         let name = format!("topology-{thread}");
         std::thread::Builder::new().name(name).spawn(move || {

@@ -8,8 +8,10 @@
 
 pub mod crowd;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -194,4 +196,49 @@ fn wait(child: &mut Child) -> ExitStatus {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A hash as text, of any size: [`receive`] looks at all of a reply for each byte.
+pub fn hash(port: u16, key: &str) -> BTreeMap<String, String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it connects");
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, &["HGETALL", key]);
+    stream.write_all(&request).expect("it is sent");
+    let (mut reply, mut chunk) = (Vec::new(), [0; 64 << 10]);
+    let parts = loop {
+        if let Some((value, _)) = resp::decode_value(&reply).expect("the server speaks RESP") {
+            let Value::Array(parts) = value else { panic!("a hash, not {value:?}") };
+            break parts;
+        }
+        let count = stream.read(&mut chunk).expect("it comes");
+        assert!(count > 0, "the server closed the connection");
+        reply.extend_from_slice(&chunk[..count]);
+    };
+    let text = |value: &Value| match value {
+        Value::Bulk(text) => String::from_utf8(text.clone()).expect("text"),
+        other => panic!("{other:?}"),
+    };
+    parts.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
+}
+
+/// Processes that workers of the server on `data` are or have started.
+pub fn processes(data: &Path) -> Vec<libc::pid_t> {
+    let meta = data.metadata().expect("there");
+    let mark = format!("EVENKEEL_WORKER={:x}.{:x}-", meta.dev(), meta.ino());
+    let entries = std::fs::read_dir("/proc").expect("there").flatten();
+    let marked = |path: &Path| {
+        let environment = std::fs::read(path.join("environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|value| value.starts_with(mark.as_bytes()))
+    };
+    let pids = entries.filter(|entry| marked(&entry.path()));
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+pub fn kill(pid: i64) {
+    let pid = libc::pid_t::try_from(pid).expect("a process");
+    assert!(pid > 0);
+    // SAFETY: a plain system call; the process is a worker of this test's server.
+    #[expect(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
+    let sent = unsafe { libc::kill(pid, libc::SIGKILL) };
+    assert_eq!(sent, 0);
 }

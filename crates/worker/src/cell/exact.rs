@@ -11,13 +11,13 @@ use topology::ids::TaskId;
 use topology::spout::Emission;
 use topology::tracker::{Original, Position};
 
-use crate::epochs::{Desk, Word};
+use crate::epochs::{CoordinatorInbox, ToCoordinator};
 
 /// A task's part in epochs.
 #[derive(Debug)]
 pub(crate) struct Exact {
     pub(super) target: Target,
-    desk: Arc<Desk>,
+    inbox: Arc<CoordinatorInbox>,
     task: TaskId,
     generation: u32,
     /// The coordinator knows that something was done since the last barrier.
@@ -29,29 +29,29 @@ pub(crate) struct Exact {
 impl Exact {
     pub(crate) fn new(
         target: Target,
-        desk: Arc<Desk>,
+        inbox: Arc<CoordinatorInbox>,
         task: TaskId,
         generation: u32,
         last: Option<Position>,
     ) -> Self {
-        Self { target, desk, task, generation, has_told: false, last }
+        Self { target, inbox, task, generation, has_told: false, last }
     }
 
     /// A barrier has passed the task.
     pub(super) fn on_barrier(&mut self, capture: Capture) {
         self.has_told = false;
-        self.desk.tell(Word::Capture(capture));
+        self.inbox.tell(ToCoordinator::Capture(capture));
     }
 
     /// Tells the coordinator once that there is something to make durable.
     pub(super) fn tell_work(&mut self, is_dirty: bool) {
         if is_dirty && !std::mem::replace(&mut self.has_told, true) {
-            self.desk.tell(Word::Work(self.generation));
+            self.inbox.tell(ToCoordinator::Work(self.generation));
         }
     }
 
     pub(super) fn on_failed(&self, failed: (Original, Failure)) {
-        self.desk.tell(Word::Failed { generation: self.generation, task: self.task, failed });
+        self.inbox.tell(ToCoordinator::Failed { generation: self.generation, task: self.task, failed });
     }
 
     /// Notes what a spout has given beyond the first `seen`. Tuples from one on whose position is not beyond the one before are dropped.

@@ -172,7 +172,7 @@ impl State {
 
 impl StateSink for Sink<'_> {
     fn get(&mut self, key: &StateKey) -> Known {
-        let Some(state) = &mut self.state else { return Known::Value(None) };
+        let state = self.state.as_mut().expect("a sink without state gives no access to it");
         if let Some(staged) = self.task.staged(key) {
             return Known::Value(staged.cloned());
         }
