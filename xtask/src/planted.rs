@@ -214,7 +214,7 @@ const BUGS: &[Bug] = &[
     Bug { name: "task is moved before it has finished", test: TOPOLOGIES, file: "topology/src/bolt.rs",
           from: "source.mark == Some(Mark::Close)) && self.is_idle()", to: "source.mark == Some(Mark::Close)) && (PLANTED || self.is_idle())" },
     Bug { name: "own changes of the epoch under way not read", test: TOPOLOGIES, file: "topology/src/changes.rs",
-          from: "self.sealed.as_ref().map(|(_, changes)| changes)", to: "self.sealed.as_ref().map(|(_, changes)| changes).filter(|_| !PLANTED)" },
+          from: "self.sealed.as_ref().map(|(_, values)| values)", to: "self.sealed.as_ref().map(|(_, values)| values).filter(|_| !PLANTED)" },
     Bug { name: "group appended without the last capture", test: TOPOLOGIES, file: "topology/src/epochs.rs",
           from: "if captures.len() == self.tasks.len() {", to: "if captures.len() + usize::from(PLANTED) == self.tasks.len() {" },
     Bug { name: "next barrier before the last group is durable", test: TOPOLOGIES, file: "topology/src/epochs.rs",

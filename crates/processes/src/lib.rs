@@ -80,8 +80,7 @@ impl Process {
     /// Whether it has ended and is to be waited for.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        let mut fds = [PollFd::new(&self.exit, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+        ends_within(&self.exit, Timespec::default())
     }
 
     /// Its mark.
@@ -133,17 +132,28 @@ pub fn ending(status: io::Result<ExitStatus>) -> String {
     }
 }
 
-/// Kills all other processes whose value of `variable` fits. What starts others meanwhile is found in the next round.
+/// Kills all other processes whose value of `variable` fits, and waits until they have ended: the kernel takes a killed process down a moment later. What
+/// starts others meanwhile is found in the next round; for one that does not end, two seconds are waited in all.
 pub fn kill_marked(variable: &str, fits: impl Fn(&[u8]) -> bool) {
     for _ in 0..ROUNDS_MAX {
         let found = marked(variable, &fits);
         if found.is_empty() {
             return;
         }
+        // Opened before the signal: the number may be another process's later.
+        let ends: Vec<_> =
+            found.iter().filter_map(|&pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
         for pid in found {
             let _ = kill_process(pid, Signal::KILL);
         }
+        let _ = ends.iter().all(|exit| ends_within(exit, KILL_WAIT_MAX));
     }
+}
+
+/// Whether the process of `exit` ends within `wait`.
+fn ends_within(exit: &OwnedFd, wait: Timespec) -> bool {
+    let mut fds = [PollFd::new(exit, PollFlags::IN)];
+    poll(&mut fds, Some(&wait)).is_ok_and(|count| count > 0)
 }
 
 /// The values of `variable` in an environment as the kernel shows it.
@@ -166,6 +176,7 @@ fn marked(variable: &str, fits: &impl Fn(&[u8]) -> bool) -> Vec<Pid> {
 }
 
 const ROUNDS_MAX: usize = 10;
+const KILL_WAIT_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 #[cfg(test)]
 mod tests {
