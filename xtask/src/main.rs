@@ -79,7 +79,7 @@ cargo xtask planted [NAME...]   bugs planted in a copy of the tree: does the sim
 
 cargo xtask storm               does Flux's own parser take our definitions? Needs Java and Maven
 
-cargo xtask words [--text-mb N] [--codec json|msgpack] [--binary PATH]
+cargo xtask words [--text-mb N] [--runs N] [--codec json|msgpack] [--storm] [--binary PATH]
                                 pystorm's word count over generated text, beside a plain program
 
 cargo xtask tidy [--update]     the checks of stage `tidy`; --update shrinks the list of long functions

@@ -33,8 +33,11 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The class path of Flux, with all that it needs.
-fn classes(folder: &Path) -> Result<String, Failure> {
+/// The class path of Flux and of Storm's local cluster, with all that they need; `folder` keeps what Maven is told.
+///
+/// # Errors
+/// Maven is not there, or cannot fetch a part.
+pub(crate) fn classes(folder: &Path) -> Result<String, Failure> {
     let wrong = |error: std::io::Error| format!("{}: {error}", folder.display());
     fs::write(folder.join("pom.xml"), POM).map_err(wrong)?;
     let maven =
@@ -54,8 +57,8 @@ fn classes(folder: &Path) -> Result<String, Failure> {
     Ok(classes)
 }
 
-const FLUX: &str = "org.apache.storm.flux.Flux";
-const VERSION: &str = "2.8.3";
+pub(crate) const FLUX: &str = "org.apache.storm.flux.Flux";
+pub(crate) const VERSION: &str = "2.8.3";
 const DEFINITIONS: &[&str] = &[
     "crates/flux/tests/word-count.yaml",
     "crates/evenkeel/tests/topologies/words.yaml",

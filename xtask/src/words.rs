@@ -1,24 +1,32 @@
 //! The word count with components of pystorm, over generated text of any size: are its counts those of a plain program, and how long does it take?
 //!
-//! The text has lines of ten words out of 10,000, frequent ones more often. Equal sizes give equal texts.
+//! The text has lines of ten words out of 10,000, frequent ones more often. Equal sizes give equal texts. With `--storm` the same definition and components run
+//! in Storm's local cluster, too, by turns. A run is timed by its spout: from the first line that it emits until all are acknowledged.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::packages;
 use crate::process::Run;
+use crate::storm;
 
 type Counts = BTreeMap<String, u64>;
+/// pystorm's word for how components speak, and the class that asks for it.
+type Codec = (&'static str, &'static str);
 
 /// What is to be measured.
 struct Options {
     text_mb: u64,
-    codecs: Vec<(&'static str, &'static str)>,
+    codecs: Vec<Codec>,
+    runs: usize,
+    /// Whether Storm's local cluster runs it, too.
+    storm: bool,
     /// `None`: it is built.
     binary: Option<PathBuf>,
 }
@@ -45,37 +53,56 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let (expected, plain) = count_plainly(&text)?;
     let words: u64 = expected.values().sum();
     println!("{} MB, {words} words; a plain program counts them in {plain:.1?}", options.text_mb);
-    for (serializer, class) in options.codecs {
-        let time = topology(&binary, &python, &folder, serializer, class)?;
-        let rate = words as f64 / time.as_secs_f64();
-        if counted(&folder)? != expected {
-            return Err(format!("{serializer}: counts differ from those of a plain program"));
+    let mut runners: Vec<_> =
+        options.codecs.iter().map(|&codec| Runner::own(&folder, &binary, &python, codec)).collect();
+    if options.storm {
+        runners.push(Runner::storm(root, &folder, &binary, &python)?);
+    }
+    let mut rates = vec![Vec::new(); runners.len()];
+    for run in 1..=options.runs {
+        for (runner, rates) in runners.iter().zip(&mut rates) {
+            let secs = runner.count(&folder, &expected)?;
+            let rate = words as f64 / secs;
+            println!("run {run}, {}: equal counts after {secs:.1} s, {rate:.0} words/s", runner.name);
+            rates.push(rate);
         }
-        let hours = time.as_secs_f64() * 1_024.0 / options.text_mb as f64 / 3_600.0;
-        println!(
-            "{serializer}: equal counts after {time:.1?}, {rate:.0} words/s; 1 GB would take {hours:.2} h"
-        );
+    }
+    for (runner, rates) in runners.iter().zip(&mut rates) {
+        rates.sort_by(f64::total_cmp);
+        let median = rates[rates.len() / 2];
+        println!("{}: {median:.0} words/s, {:.0} to {:.0}", runner.name, rates[0], rates[rates.len() - 1]);
     }
     Ok(())
 }
 
 impl Options {
     fn read(arguments: &[String]) -> Result<Self, Failure> {
-        let mut options = Self { text_mb: 64, codecs: CODECS.to_vec(), binary: None };
+        let mut options = Self { text_mb: 64, codecs: CODECS.to_vec(), runs: 1, storm: false, binary: None };
         let mut rest = arguments.iter();
         while let Some(name) = rest.next() {
+            if name == "--storm" {
+                options.storm = true;
+                continue;
+            }
             let value = rest.next().ok_or_else(|| format!("{name} has no value"))?;
             match name.as_str() {
-                "--text-mb" => {
-                    options.text_mb = value.parse().map_err(|_| format!("{value} is no number of MB"))?;
-                }
+                "--text-mb" => options.text_mb = positive(name, value)?,
+                "--runs" => options.runs = positive(name, value)?,
                 "--codec" => options.codecs.retain(|(serializer, _)| serializer == value),
                 "--binary" => options.binary = Some(PathBuf::from(value)),
-                _ => return Err(format!("unknown option {name}: --text-mb, --codec, --binary")),
+                _ => {
+                    let known = "--text-mb, --runs, --codec, --storm, --binary";
+                    return Err(format!("unknown option {name}: {known}"));
+                }
             }
         }
         Ok(options)
     }
+}
+
+fn positive<N: FromStr + PartialOrd + Default>(name: &str, value: &str) -> Result<N, Failure> {
+    let number = value.parse().ok().filter(|number| *number > N::default());
+    number.ok_or_else(|| format!("{name} {value}: it is no number above 0"))
 }
 
 /// Writes definition and components.
@@ -123,48 +150,114 @@ fn count_plainly(text: &Path) -> Result<(Counts, Duration), Failure> {
     Ok((counts, start.elapsed()))
 }
 
-/// Runs the topology until all lines are acknowledged; how long that took.
-fn topology(
-    binary: &Path,
-    python: &Path,
-    folder: &Path,
-    serializer: &str,
-    class: &str,
-) -> Result<Duration, Failure> {
-    let wrong = |error: std::io::Error| format!("{}: {error}", binary.display());
-    let acked = folder.join("acked");
-    let _ = fs::remove_file(&acked);
-    for file in counts_files(folder)? {
-        fs::remove_file(file).map_err(wrong)?;
+/// Something that runs the word count: until all lines are acknowledged, and it is told to end.
+struct Runner {
+    name: String,
+    program: PathBuf,
+    arguments: Vec<String>,
+    /// The signal that ends it as a user does.
+    signal: &'static str,
+}
+
+impl Runner {
+    /// This server, in one process.
+    fn own(folder: &Path, binary: &Path, python: &Path, (serializer, class): Codec) -> Self {
+        let mut arguments = ["topology", "run", "words.yaml", "--local"].map(String::from).to_vec();
+        arguments.extend(given(&properties(folder, python, (serializer, class))));
+        Self {
+            name: format!("evenkeel, {serializer}"),
+            program: binary.to_owned(),
+            arguments,
+            signal: "-INT",
+        }
     }
-    let log = File::create(folder.join("log")).map_err(wrong)?;
-    let mut command = Command::new(binary);
-    command.args(["topology", "run", "words.yaml", "--local"]).current_dir(folder);
-    for (name, value) in [
+
+    /// Storm's local cluster, with the jar that `topology package` makes. It has JSON alone.
+    fn storm(root: &Path, folder: &Path, binary: &Path, python: &Path) -> Result<Self, Failure> {
+        let storm = root.join("target/storm");
+        fs::create_dir_all(&storm).map_err(|error| format!("{}: {error}", storm.display()))?;
+        let classes = storm::classes(&storm)?;
+        let package = ["topology", "package", "words.yaml", "-o", "words.jar"];
+        let properties = properties(folder, python, CODECS[0]);
+        Run::new(folder, &binary.display().to_string()).args(package).args(given(&properties)).read()?;
+        let pairs = properties.map(|(name, value)| format!("{name}={value}\n"));
+        let file = folder.join("words.properties");
+        fs::write(&file, pairs.concat()).map_err(|error| format!("{}: {error}", file.display()))?;
+        // The jar comes first: `flux-wrappers` has a folder `resources`, too.
+        let classes = format!("words.jar:{classes}");
+        let arguments = [
+            "-Xmx768m",
+            "-Dstorm.jar=words.jar",
+            "-Dstorm.local.sleeptime=3600",
+            "-cp",
+            &classes,
+            "org.apache.storm.LocalCluster",
+            storm::FLUX,
+            "--no-splash",
+            "--filter",
+            "words.properties",
+            "words.yaml",
+        ];
+        let arguments = arguments.map(String::from).to_vec();
+        Ok(Self {
+            name: format!("Storm {}, json", storm::VERSION),
+            program: "java".into(),
+            arguments,
+            signal: "-TERM",
+        })
+    }
+
+    /// Counts the words of the text in `folder`; the time from the first line until all were acknowledged, in seconds.
+    fn count(&self, folder: &Path, expected: &Counts) -> Result<f64, Failure> {
+        let wrong = |error: std::io::Error| format!("{}: {error}", self.program.display());
+        let acked = folder.join("acked");
+        let _ = fs::remove_file(&acked);
+        for file in counts_files(folder)? {
+            fs::remove_file(file).map_err(wrong)?;
+        }
+        let log = File::create(folder.join("log")).map_err(wrong)?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(folder);
+        let mut child = command.stdout(Stdio::null()).stderr(log).spawn().map_err(wrong)?;
+        wait(&mut child, &acked)?;
+        Run::new(folder, "kill").args([self.signal, &child.id().to_string()]).read()?;
+        child.wait().map_err(wrong)?;
+        // Components of Storm end by themselves, when their input does.
+        let until = Instant::now() + COUNTS_WAIT_MAX;
+        while counted(folder).as_ref() != Ok(expected) {
+            if Instant::now() > until {
+                return Err(format!("{}: counts differ from those of a plain program", self.name));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let said = fs::read_to_string(&acked).map_err(wrong)?;
+        said.trim().parse().map_err(|_| format!("{}: `{said}` is no number of seconds", acked.display()))
+    }
+}
+
+/// What the definition leaves open.
+fn properties(folder: &Path, python: &Path, (serializer, class): Codec) -> [(&'static str, String); 4] {
+    [
         ("python", python.display().to_string()),
         ("out", folder.display().to_string()),
         ("serializer", serializer.to_owned()),
         ("class", class.to_owned()),
-    ] {
-        command.arg("--property").arg(format!("{name}={value}"));
-    }
-    let start = Instant::now();
-    let mut child = command.stdout(Stdio::null()).stderr(log).spawn().map_err(wrong)?;
-    let time = wait(&mut child, &acked, start)?;
-    let pid = child.id().to_string();
-    Run::new(folder, "kill").args(["-INT", &pid]).read()?;
-    let status = child.wait().map_err(wrong)?;
-    if status.success() { Ok(time) } else { Err(format!("{serializer}: the run ended with {status}")) }
+    ]
 }
 
-fn wait(child: &mut Child, acked: &Path, start: Instant) -> Result<Duration, Failure> {
+/// Properties as arguments.
+fn given(properties: &[(&str, String)]) -> impl Iterator<Item = String> {
+    properties.iter().flat_map(|(name, value)| ["--property".to_owned(), format!("{name}={value}")])
+}
+
+fn wait(child: &mut Child, acked: &Path) -> Result<(), Failure> {
     while !acked.exists() {
         if let Ok(Some(status)) = child.try_wait() {
             return Err(format!("the run ended early with {status}: see target/words/log"));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    Ok(start.elapsed())
+    Ok(())
 }
 
 fn counted(folder: &Path) -> Result<Counts, Failure> {
@@ -188,8 +281,8 @@ fn counts_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(entries.flatten().map(|entry| entry.path()).filter(is_its).collect())
 }
 
-/// pystorm's word for each, and the class that asks for it.
-const CODECS: [(&str, &str); 2] =
+const CODECS: [Codec; 2] =
     [("json", "org.apache.storm.multilang.JsonSerializer"), ("msgpack", "com.example.MessagePackSerializer")];
 const WORDS_A_LINE: usize = 10;
 const VOCABULARY: f64 = 10_000.0;
+const COUNTS_WAIT_MAX: Duration = Duration::from_secs(60);

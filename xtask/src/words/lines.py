@@ -1,7 +1,8 @@
-"""Emits the lines of a file; when all are acknowledged, writes how many there were."""
+"""Emits the lines of a file; when all are acknowledged, writes how many seconds that took."""
 
 import os
 import sys
+import time
 
 from pystorm import ReliableSpout
 
@@ -16,17 +17,26 @@ class Lines(ReliableSpout):
     def next_tuple(self):
         line = self.lines.readline() if self.has_more else ""
         if line:
+            if not self.emitted:
+                self.start = time.monotonic()
             self.emitted += 1
             self.emit([line], tup_id=self.emitted)
-        else:
+        elif self.has_more:
             self.has_more = False
+            self.end_if_done()
 
     def ack(self, tup_id):
         super().ack(tup_id)
         self.acked += 1
-        if not self.has_more and self.acked == self.emitted:
-            with open(os.path.join(self.out, "acked"), "w") as file:
-                file.write(str(self.acked))
+        self.end_if_done()
+
+    def end_if_done(self):
+        if self.has_more or self.acked < self.emitted:
+            return
+        path = os.path.join(self.out, "acked")
+        with open(path + "-", "w") as file:
+            file.write(str(time.monotonic() - self.start))
+        os.rename(path + "-", path)
 
 
 if __name__ == "__main__":
