@@ -23,8 +23,8 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
         packages::ensure(root, &[packages::POSTGRES, packages::MARIADB])?;
     }
     let build = ["build", "--release", "-p", "evenkeel", "-p", "bench", "--bins"];
-    let zeromq: &[&str] =
-        if measures("transport", arguments) { &["--features", "evenkeel/zeromq"] } else { &[] };
+    let with_zeromq = ["transport", "topology"].iter().any(|group| measures(group, arguments));
+    let zeromq: &[&str] = if with_zeromq { &["--features", "evenkeel/zeromq"] } else { &[] };
     Run::cargo(root)
         .args(build)
         .args(zeromq.iter().copied())

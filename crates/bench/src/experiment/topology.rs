@@ -14,7 +14,8 @@ use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
 use crate::drive::Tally;
-use crate::topology::{self, Outcome, Shape};
+use crate::topology::{self, Dealt, Outcome, Shape};
+use crate::transport::Carrier;
 
 #[derive(Debug, Args)]
 pub(super) struct Topology {
@@ -32,7 +33,7 @@ pub(super) struct Topology {
     /// Whether tuples are acknowledged: on, off, or on,off, whose runs alternate
     #[arg(long, value_name = "WAY,...", value_delimiter = ',', default_value = "on")]
     acking: Vec<Acking>,
-    /// The same shape beside it, whose runs alternate: storm, in its local cluster
+    /// The same shape beside it, whose runs alternate: storm, in its local cluster, with the largest number of workers
     #[arg(long, value_name = "NAME", value_enum)]
     against: Option<Against>,
     /// Bytes of a message
@@ -41,7 +42,19 @@ pub(super) struct Topology {
     /// Unfinished tuples of each spout task
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_spout_pending: u32,
-    /// Threads that share all tasks; 0: one for each processor
+    /// Topologies of this shape at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    topologies: u32,
+    /// Workers that share the tasks, in this process; several numbers alternate
+    #[arg(long, value_name = "N,...", default_value = "1")]
+    workers: Numbers,
+    /// What carries tuples between workers, by turns: tcp, tls, zeromq (in a build with that feature) or local
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "tcp")]
+    transport: Vec<Carrier>,
+    /// Threads of the transport of each worker; several numbers alternate
+    #[arg(long, value_name = "N,...", default_value = "1")]
+    transport_threads: Numbers,
+    /// Threads of each worker, which share its tasks; 0: one for each processor
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
     threads: u16,
     /// Duration of a run
@@ -73,6 +86,7 @@ enum Against {
 #[derive(Clone, Copy, Debug)]
 struct System {
     acking: Acking,
+    dealt: Dealt,
     is_storm: bool,
 }
 
@@ -84,6 +98,13 @@ impl Topology {
     pub(super) fn run(&self) -> Result<Vec<Report>, Failure> {
         if let Some(too_large) = self.sizes.0.iter().find(|size| **size > SIZE_BYTES_MAX) {
             return Err(format!("--sizes {too_large}: a message has {SIZE_BYTES_MAX} B at most"));
+        }
+        let too_many = |numbers: &Numbers, most| numbers.0.iter().copied().find(|number| *number > most);
+        if let Some(workers) = too_many(&self.workers, WORKERS_MAX) {
+            return Err(format!("--workers {workers}: {WORKERS_MAX} at most"));
+        }
+        if let Some(threads) = too_many(&self.transport_threads, NODE_THREADS_MAX) {
+            return Err(format!("--transport-threads {threads}: {NODE_THREADS_MAX} at most"));
         }
         let systems = self.systems();
         let progress = Progress::new(self.sizes.0.len() * systems.len() * self.runs as usize);
@@ -101,28 +122,51 @@ impl Topology {
     }
 
     fn systems(&self) -> Vec<System> {
-        let with = |is_storm| self.acking.iter().map(move |acking| System { acking: *acking, is_storm });
-        let storm = self.against.map(|Against::Storm| with(true));
-        with(false).chain(storm.into_iter().flatten()).collect()
+        let mut systems = Vec::new();
+        for acking in self.acking.iter().copied() {
+            let own = self.dealt().map(|dealt| System { acking, dealt, is_storm: false });
+            systems.extend(own);
+        }
+        let workers = self.workers.0.iter().max().map_or(1, |workers| *workers as u32);
+        for acking in self.acking.iter().copied().filter(|_| self.against.is_some()) {
+            systems.push(System { acking, dealt: Dealt { workers, ..ONE_WORKER }, is_storm: true });
+        }
+        systems
+    }
+
+    /// All ways to deal a topology; with one worker nothing is carried.
+    fn dealt(&self) -> impl Iterator<Item = Dealt> {
+        self.workers.0.iter().flat_map(|workers| {
+            let of = |carrier: &Carrier, threads: &usize| Dealt {
+                workers: *workers as u32,
+                carrier: *carrier,
+                node_threads: *threads,
+            };
+            let threads = &self.transport_threads.0;
+            let all = self.transport.iter().flat_map(|carrier| threads.iter().map(move |it| of(carrier, it)));
+            if *workers == 1 { vec![ONE_WORKER] } else { all.collect() }
+        })
     }
 
     fn run_once(&self, system: System, size_bytes: usize) -> Result<Outcome, Failure> {
-        let shape = self.shape(system.acking, size_bytes);
+        let shape = self.shape(system, size_bytes);
         if !system.is_storm {
             return topology::run(&shape);
         }
         topology::run_storm(&Shape { warm_up: shape.warm_up.max(self.jvm_warm_up), ..shape })
     }
 
-    fn shape(&self, acking: Acking, size_bytes: usize) -> Shape {
+    fn shape(&self, system: System, size_bytes: usize) -> Shape {
         Shape {
             spouts: self.spouts,
             bolts: self.bolts,
             levels: self.levels,
-            acks: matches!(acking, Acking::On),
+            acks: matches!(system.acking, Acking::On),
             size_bytes,
             max_spout_pending: self.max_spout_pending,
             threads: self.threads.into(),
+            topologies: self.topologies,
+            dealt: system.dealt,
             warm_up: self.warm_up,
             duration: self.duration,
         }
@@ -135,6 +179,8 @@ impl Topology {
             "levels": self.levels,
             "max_spout_pending": self.max_spout_pending,
             "threads": self.threads,
+            "topologies": self.topologies,
+            "workers": system.dealt.workers,
             "duration_ms": self.duration.as_millis() as u64,
             "warm_up_ms": self.warm_up.as_millis() as u64,
             "jvm_warm_up_ms": self.jvm_warm_up.as_millis() as u64,
@@ -158,7 +204,14 @@ impl Topology {
 impl System {
     fn words(self) -> String {
         let words = self.acking.words();
-        if self.is_storm { format!("storm, {words}") } else { words.to_owned() }
+        let Dealt { workers, carrier, node_threads } = self.dealt;
+        match (self.is_storm, workers, node_threads) {
+            (true, 1, _) => format!("storm, {words}"),
+            (true, ..) => format!("storm, {words}, {workers} workers"),
+            (false, 1, _) => words.to_owned(),
+            (false, _, 1) => format!("{words}, {workers} workers over {carrier}"),
+            _ => format!("{words}, {workers} workers over {carrier} with {node_threads} threads each"),
+        }
     }
 }
 
@@ -222,6 +275,9 @@ fn measured(outcome: &Outcome) -> Measured {
     Measured { tally, took: outcome.took, ..Measured::default() }
 }
 
+const ONE_WORKER: Dealt = Dealt { workers: 1, carrier: Carrier::Local, node_threads: 1 };
+const WORKERS_MAX: usize = 16;
+const NODE_THREADS_MAX: usize = 64;
 /// A tuple must fit into a channel.
 const SIZE_BYTES_MAX: usize = 64 << 10;
 
@@ -229,9 +285,8 @@ const SIZE_BYTES_MAX: usize = 64 << 10;
 mod tests {
     use super::*;
 
-    #[test]
-    fn both_ways_have_a_figure_for_every_size_and_nothing_fails() {
-        let test = Topology {
+    fn small() -> Topology {
+        Topology {
             shown: Shown { json: false, quiet: false, html: None },
             spouts: 2,
             bolts: 2,
@@ -240,17 +295,45 @@ mod tests {
             against: None,
             sizes: Numbers(vec![16, 4_096]),
             max_spout_pending: 100,
+            topologies: 1,
+            workers: Numbers(vec![1]),
+            transport: vec![Carrier::Tcp],
+            transport_threads: Numbers(vec![1]),
             threads: 2,
             duration: Duration::from_millis(150),
             warm_up: Duration::from_millis(150),
             jvm_warm_up: Duration::ZERO,
             runs: 1,
-        };
-        let reports = test.run().expect("measured");
+        }
+    }
+
+    #[test]
+    fn both_ways_have_a_figure_for_every_size_and_nothing_fails() {
+        let reports = small().run().expect("measured");
         assert_eq!(reports.len(), 2);
         for report in &reports {
             assert!(report.is_valid() && report.lines.len() == 2, "{}", report.text());
             assert_eq!(report.fields["figures"].as_array().map(Vec::len), Some(2));
         }
+    }
+
+    #[test]
+    fn workers_are_measured_over_each_transport() {
+        let carriers = vec![Carrier::Tcp, Carrier::Local];
+        let sizes = Numbers(vec![100]);
+        let test =
+            Topology { workers: Numbers(vec![1, 3]), transport: carriers, sizes, topologies: 2, ..small() };
+        let reports = test.run().expect("measured");
+        let servers: Vec<&str> = reports.iter().map(|report| report.server.as_str()).collect();
+        let dealt = ["", ", 3 workers over tcp", ", 3 workers over local"];
+        let expected = ["acking on", "acking off"].map(|way| dealt.map(|dealt| format!("{way}{dealt}")));
+        assert_eq!(servers, expected.as_flattened());
+        for report in &reports {
+            let rate = report.fields["figures"][0]["messages_per_second"].as_f64();
+            assert!(rate.is_some_and(|rate| rate > 0.0), "{}", report.text());
+        }
+        let refused =
+            Topology { workers: Numbers(vec![2]), transport: vec![Carrier::Plain], ..small() }.run();
+        assert!(refused.is_err_and(|why| why.contains("plain carries no topology")));
     }
 }

@@ -37,24 +37,18 @@ pub(super) fn transport(context: &Context) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// The small shape of Storm's speed-of-light test beside Storm's local cluster, by size.
+/// The small shape of Storm's speed-of-light test beside Storm's local cluster, and over `tcp` and `zeromq`, by size. Three workers each.
 pub(super) fn topology(context: &Context) -> Result<Vec<Figure>, Failure> {
     let (runs, duration, sizes) = shape(context, "16,100,1024,4096");
-    let arguments = [
-        "topology",
-        "--against",
-        "storm",
-        "--sizes",
-        sizes,
-        "--runs",
-        &runs,
-        "--duration",
-        duration,
-        "--json",
-    ];
-    let test = Reported::of(&arguments)?;
-    let what = "acknowledged messages, 3 spouts and 3 bolts, evenkeel / Storm's local cluster";
-    Ok(beside(&test, "topology", (what, "storm"), 0, Target::AtLeast(4.0)))
+    let shape = ["--workers", "3", "--sizes", sizes, "--runs", &runs, "--duration", duration, "--json"];
+    let measured = |arguments: &[&str]| Reported::of(&[&["topology"][..], arguments, &shape].concat());
+    let what = "acknowledged messages, 3 workers, 3 spouts and 3 bolts, evenkeel / Storm's local cluster";
+    let storm = measured(&["--against", "storm"])?;
+    let mut figures = beside(&storm, "topology", (what, "storm"), 0, Target::AtLeast(4.0));
+    let what = "acknowledged messages, 3 workers, 3 spouts and 3 bolts, tcp / zeromq";
+    let zeromq = measured(&["--transport", "tcp,zeromq"])?;
+    figures.extend(beside(&zeromq, "topology", (what, "zeromq"), 0, Target::AtLeast(1.4)));
+    Ok(figures)
 }
 
 /// Runs, duration and sizes of this context.

@@ -1,4 +1,5 @@
-//! Storm's speed-of-light test in this process, or in Storm's local cluster: spouts emit one message over and over, levels of bolts pass it on, the last one ends it.
+//! Storm's speed-of-light test in this process, in one worker or several, or in Storm's local cluster: spouts emit one message over and over, levels of bolts pass it
+//! on, the last one ends it.
 //!
 //! What is acknowledged within the time counts; without acknowledgements, what the last level has executed.
 
@@ -10,10 +11,14 @@ use topology::component::{Bolt, BoltOut, Fault, Next, Outcome as Verdict, Spout,
 use topology::definition::Guarantee;
 use topology::tracker::Position;
 use topology::value::Value;
-use worker::{Latency, Options, Running, Stats};
+use worker::{Latency, Stats};
 
+pub use self::workers::Dealt;
+use self::workers::Workers;
 use crate::Failure;
 use crate::storm::Storm;
+
+mod workers;
 
 /// What runs.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +35,12 @@ pub struct Shape {
     pub size_bytes: usize,
     /// Unfinished tuples of each spout task.
     pub max_spout_pending: u32,
-    /// Threads; 0: one for each processor.
+    /// Threads of each worker; 0: one for each processor.
     pub threads: usize,
+    /// Topologies of this shape, all at once.
+    pub topologies: u32,
+    /// Their workers.
+    pub dealt: Dealt,
     /// Time before that does not count.
     pub warm_up: Duration,
     /// Time that counts.
@@ -60,20 +69,27 @@ pub fn run(shape: &Shape) -> Result<Outcome, Failure> {
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         texts.join("; ")
     })?;
-    let options = Options::with_threads(shape.threads);
-    let running = Running::start(&program, &options).map_err(|error| error.to_string())?;
+    let start = |_| Workers::start(&program, shape.dealt, shape.threads);
+    let topologies = (0..shape.topologies).map(start).collect::<Result<Vec<_>, _>>()?;
+    let stats = || topologies.iter().flat_map(Workers::stats).collect::<Vec<_>>();
     std::thread::sleep(shape.warm_up);
-    let (before, start, cpu) = (done(shape, &running.stats()), std::time::Instant::now(), cpu_time()?);
+    let (before, start, cpu) = (done(shape, &stats()), std::time::Instant::now(), cpu_time()?);
     std::thread::sleep(shape.duration);
-    let after = running.stats();
+    let after = stats();
     let (took, cpu) = (start.elapsed(), cpu_time()?.saturating_sub(cpu));
-    let ended = running.kill(GRACE);
-    let faults: u64 =
-        ended.stats.components.iter().map(|component| component.faults + component.failed).sum();
-    if faults > 0 || !ended.is_finished {
-        return Err(format!("{faults} tuples failed, all finished: {}", ended.is_finished));
+    let (mut is_finished, mut faults) = (true, 0);
+    for topology in topologies {
+        let (has_finished, stats) = topology.end(GRACE);
+        is_finished &= has_finished;
+        faults += stats.iter().flat_map(|it| &it.components).map(|it| it.faults + it.failed).sum::<u64>();
     }
-    let complete = after.component(SPOUT).map_or_else(Latency::default, |spout| spout.complete);
+    if faults > 0 || !is_finished {
+        return Err(format!("{faults} tuples failed, all finished: {is_finished}"));
+    }
+    let spouts = || after.iter().filter_map(|it| it.component(SPOUT)).map(|spout| spout.complete);
+    // The slowest worker's: histograms of several do not add up.
+    let longest = |time: fn(Latency) -> Duration| spouts().map(time).max().unwrap_or_default();
+    let complete = Latency { p50: longest(|it| it.p50), p99: longest(|it| it.p99), ..Latency::default() };
     Ok(Outcome { messages: done(shape, &after).saturating_sub(before), took, cpu, complete })
 }
 
@@ -84,6 +100,7 @@ pub fn run(shape: &Shape) -> Result<Outcome, Failure> {
 pub fn run_storm(shape: &Shape) -> Result<Outcome, Failure> {
     let words = [
         "topology".to_owned(),
+        format!("--workers={}", shape.dealt.workers),
         format!("--spouts={}", shape.spouts),
         format!("--bolts={}", shape.bolts),
         format!("--levels={}", shape.levels),
@@ -128,12 +145,16 @@ fn bolt(level: u32) -> String {
     format!("bolt{level}")
 }
 
-fn done(shape: &Shape, stats: &Stats) -> u64 {
-    if shape.acks {
-        stats.component(SPOUT).map_or(0, |spout| spout.acked)
-    } else {
-        stats.component(&bolt(shape.levels)).map_or(0, |bolt| bolt.executed)
-    }
+fn done(shape: &Shape, stats: &[Stats]) -> u64 {
+    let last = bolt(shape.levels);
+    let of_one = |stats: &Stats| {
+        if shape.acks {
+            stats.component(SPOUT).map_or(0, |spout| spout.acked)
+        } else {
+            stats.component(&last).map_or(0, |bolt| bolt.executed)
+        }
+    };
+    stats.iter().map(of_one).sum()
 }
 
 fn cpu_time() -> Result<Duration, Failure> {

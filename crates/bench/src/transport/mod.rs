@@ -15,6 +15,7 @@ mod storm;
 
 use crate::Failure;
 pub use load::{Carrier, Load, Outcome, Pattern};
+pub(crate) use nodes::node;
 pub use receive::receive_for_parent;
 
 /// Why there is nothing to measure.

@@ -127,7 +127,7 @@ impl Receiver {
     /// The node of a child, which the parent's dials; where it listens.
     pub(super) fn start(carrier: Carrier, opening: &Opening) -> Result<(Self, String), Failure> {
         let parent = opening.parent.as_ref().ok_or("the parent has no node")?;
-        let receiver = Self::new(node(carrier, TWO, opening.threads)?);
+        let receiver = Self::new(node(carrier, TWO, with_threads(opening.threads))?);
         let address = receiver.node.bind("127.0.0.1:0").map_err(text)?;
         let back = receiver.node.connect(ONE, parent).map_err(text)?;
         if opening.answers {
@@ -160,7 +160,7 @@ pub(super) fn pair(carrier: Carrier, load: &Load) -> Result<Box<Pair>, Failure> 
         join_here(&*one, &two, "local:").map_err(text)?;
         Pair { one, here, far: Far::Here(two) }
     } else if load.apart {
-        let one = node(carrier, ONE, load.threads)?;
+        let one = node(carrier, ONE, with_threads(load.threads))?;
         receive(&*one);
         let address = one.bind("127.0.0.1:0").map_err(text)?;
         let answers = load.pattern == super::load::Pattern::PingPong;
@@ -168,8 +168,10 @@ pub(super) fn pair(carrier: Carrier, load: &Load) -> Result<Box<Pair>, Failure> 
         one.connect(TWO, &there).map_err(text)?;
         Pair { one, here, far: Far::Apart(apart) }
     } else {
-        let (one, two) =
-            (node(carrier, ONE, load.threads)?, Receiver::new(node(carrier, TWO, load.threads)?));
+        let (one, two) = (
+            node(carrier, ONE, with_threads(load.threads))?,
+            Receiver::new(node(carrier, TWO, with_threads(load.threads))?),
+        );
         receive(&*one);
         join_here(&*one, &two, "127.0.0.1:0").map_err(text)?;
         Pair { one, here, far: Far::Here(two) }
@@ -178,12 +180,15 @@ pub(super) fn pair(carrier: Carrier, load: &Load) -> Result<Box<Pair>, Failure> 
     Ok(Box::new(pair))
 }
 
+fn with_threads(threads: usize) -> Settings {
+    Settings { threads, ..Settings::default() }
+}
+
 /// A node over sockets.
-fn node(carrier: Carrier, id: NodeId, threads: usize) -> Result<Box<dyn Transport>, Failure> {
+pub(crate) fn node(carrier: Carrier, id: NodeId, settings: Settings) -> Result<Box<dyn Transport>, Failure> {
     if carrier == Carrier::ZeroMq {
-        return zeromq(id, threads);
+        return zeromq(id, settings);
     }
-    let settings = Settings { threads, ..Settings::default() };
     let tcp = Tcp::new(id, Incarnation::new(1), settings, Arc::new(SystemClock)).map_err(text)?;
     let security = if carrier == Carrier::Tls {
         Security::Secret { secret: Secret::new(SECRET).map_err(text)?, cluster: "bench".to_owned() }
@@ -194,14 +199,13 @@ fn node(carrier: Carrier, id: NodeId, threads: usize) -> Result<Box<dyn Transpor
 }
 
 #[cfg(feature = "zeromq")]
-fn zeromq(id: NodeId, threads: usize) -> Result<Box<dyn Transport>, Failure> {
-    let settings = Settings { threads, ..Settings::default() };
+fn zeromq(id: NodeId, settings: Settings) -> Result<Box<dyn Transport>, Failure> {
     let node = ::transport::zeromq::ZeroMq::new(id, Incarnation::new(1), settings, Arc::new(SystemClock));
     node.map(|node| Box::new(node) as Box<dyn Transport>).map_err(text)
 }
 
 #[cfg(not(feature = "zeromq"))]
-fn zeromq(_: NodeId, _: usize) -> Result<Box<dyn Transport>, Failure> {
+fn zeromq(_: NodeId, _: Settings) -> Result<Box<dyn Transport>, Failure> {
     Err(super::WITHOUT_ZEROMQ.to_owned())
 }
 

@@ -13,7 +13,7 @@ import java.util.Map;
  *  receive  --size=N --senders=N --back-port=N --answers=true|false
  *                                                 counts messages; sends each back to that port, or how many came
  *  send     --size=N --senders=N                  sends as fast as it is let, or one message at a time
- *  topology --spouts=N --bolts=N --levels=N --acking=true|false --size=N --pending=N
+ *  topology --workers=N --spouts=N --bolts=N --levels=N --acking=true|false --size=N --pending=N
  * </pre>
  *
  * Each reads a line, answers it with a line of JSON, and ends when its input does. What the lines say is in {@link Messaging} and

@@ -80,7 +80,7 @@ final class SpeedOfLight implements Peer.Answers {
             builder.setBolt("bolt" + level, new Pass(level == levels), options.number("bolts")).shuffleGrouping(from);
         }
         Config config = new Config();
-        config.setNumWorkers(1);
+        config.setNumWorkers(options.number("workers"));
         config.setMaxSpoutPending(options.number("pending"));
         if (!acks) {
             config.setNumAckers(0);
