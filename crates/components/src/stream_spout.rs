@@ -29,7 +29,7 @@ use std::time::Duration;
 use clock::{Clock, SystemClock};
 use connection::{Event, Link, Options, Target};
 use topology::builder::Factory;
-use topology::component::{Context, Fault, Next, Spout, SpoutOut};
+use topology::component::{Backlog, Context, Fault, Next, Spout, SpoutOut};
 use topology::tracker::{DeadLetter, Position};
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
@@ -72,6 +72,8 @@ struct StreamSpout {
     waiting: VecDeque<Entry>,
     /// Entries that wait, are out, or are not yet acknowledged to the server.
     known: HashSet<u128>,
+    /// What went wrong while nobody asked for entries.
+    fault: Option<Fault>,
 }
 
 impl Settings {
@@ -103,6 +105,7 @@ impl StreamSpout {
             is_asked: false,
             waiting: VecDeque::new(),
             known: HashSet::new(),
+            fault: None,
         }
     }
 
@@ -173,11 +176,18 @@ impl Spout for StreamSpout {
 
     fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
         let settled = self.settling.pump(&mut self.known);
-        self.on_events().and(settled)?;
+        self.on_events().and(self.fault.take().map_or(Ok(()), Err)).and(settled)?;
         // One that is no tuple stays pending, as all that is given up.
         entries::emit(&mut self.waiting, &self.settings.key, out)?;
         self.ask();
         Ok(if self.waiting.is_empty() { Next::Woken } else { Next::Now })
+    }
+
+    fn backlog(&mut self) -> Backlog {
+        if let Err(fault) = self.on_events() {
+            self.fault = Some(fault);
+        }
+        entries::backlog(self.life, &self.waiting)
     }
 
     fn ack(&mut self, position: Position) {

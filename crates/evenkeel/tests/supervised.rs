@@ -148,6 +148,31 @@ fn server_that_stops_leaves_nothing_and_what_was_deactivated_stays_so() {
 }
 
 #[test]
+fn show_tells_what_holds_a_stream_up_and_how_old_what_waits_there_is() {
+    let (data, place) = folders();
+    std::fs::write(place.path().join("keep.sh"), "while read -r line; do :; done\n").expect("written");
+    let server = start(data.path(), place.path());
+    let text = definition("keep.sh")
+        .replace("[sh, spout.sh]", "[evenkeel, component, stream-spout, orders]")
+        .replace(
+            "name: scripts\nconfig: {",
+            "name: scripts\nconfig: {topology.subprocess.timeout.secs: 3600, ",
+        );
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "words", &text]), ok());
+    let figure = |at: usize, name: &str| match field(&show(&server, "words"), "components") {
+        Value::Array(all) if all.len() > at => number(field(&all[at], name)),
+        _ => -1,
+    };
+    eventually("nothing waits", || figure(0, "lag_ms") == 0 && figure(0, "idle_permille") > 900);
+    for _ in 0..30 {
+        server.call(&["XADD", "orders", "*", "x", "1"]);
+    }
+    eventually("what waits grows old", || figure(0, "lag_ms") > 1_500);
+    eventually("it waits for the bolt", || figure(0, "back_pressured_permille") > 500);
+    assert_eq!((figure(0, "pending"), figure(1, "lag_ms")), (10, 0));
+}
+
+#[test]
 fn component_that_crashes_at_once_is_named_and_harms_nobody() {
     let (data, place) = folders();
     let server = start(data.path(), place.path());

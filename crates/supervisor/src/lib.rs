@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `life` | when a worker is started, told something, killed: a state machine without I/O |
 //! | `group`, `drain` | the workers of a topology: which tasks they have, how tasks move, how all end together: the same |
-//! | `merge` | what workers have done, added up |
+//! | `merge`, [`figures`] | what workers have done, added up |
 //! | `talk` | what is said between supervisor and worker: job, orders, status |
 //! | `place` | where the programs of components may be |
 //! | `process` | one worker process, of which nothing is left when it has ended |
@@ -26,6 +26,7 @@
 //! Source: supervision trees of Erlang/OTP; docs/adr/0039-workers-and-their-supervisor.md, docs/adr/0042-several-workers.md.
 
 mod drain;
+pub mod figures;
 mod group;
 mod life;
 mod lines;
@@ -37,6 +38,7 @@ mod supervisor;
 mod talk;
 mod thread;
 
+pub use figures::{Latencies, Shares, TimeSpent, Times};
 pub use life::State;
 pub use place::{Misplaced, Place};
 pub use room::{Report, WorkerReport};

@@ -1,8 +1,9 @@
 //! What the workers of a topology have done, added up.
 
+use crate::figures::Shares;
 use crate::talk::{ComponentStatus, EdgeStatus, Status};
 
-/// Adds what another worker has done. Latencies are averages by what was measured.
+/// Adds what another worker has done. A share is the average over tasks, a lag the longest.
 pub(crate) fn add(all: &mut Status, one: &Status) {
     all.is_idle &= one.is_idle;
     for (at, component) in one.components.iter().enumerate() {
@@ -24,13 +25,17 @@ pub(crate) fn add(all: &mut Status, one: &Status) {
 pub(crate) fn keep_done(mut status: Status) -> Status {
     for component in &mut status.components {
         (component.tasks, component.pending, component.queued_bytes) = (0, 0, 0);
+        (component.shares, component.lag_ms) = (Shares::default(), None);
+        component.edges.iter_mut().for_each(|edge| edge.queued_bytes = 0);
     }
     status
 }
 
 fn add_component(all: &mut ComponentStatus, one: &ComponentStatus) {
-    all.execute_us = mean((all.execute_us, all.executed), (one.execute_us, one.executed));
-    all.complete_us = mean((all.complete_us, all.acked), (one.complete_us, one.acked));
+    all.shares = all.shares.averaged(all.tasks, one.shares, one.tasks);
+    all.lag_ms = all.lag_ms.max(one.lag_ms);
+    all.time.add(&one.time);
+    all.latencies.add(&one.latencies);
     let pairs = [
         (&mut all.tasks, one.tasks),
         (&mut all.emitted, one.emitted),
@@ -50,29 +55,33 @@ fn add_component(all: &mut ComponentStatus, one: &ComponentStatus) {
     for edge in &one.edges {
         let is_it = |it: &&mut EdgeStatus| it.stream == edge.stream && it.to == edge.to;
         match all.edges.iter_mut().find(is_it) {
-            Some(it) => it.transferred += edge.transferred,
+            Some(it) => {
+                it.transferred += edge.transferred;
+                it.queued_bytes += edge.queued_bytes;
+            }
             None => all.edges.push(edge.clone()),
         }
     }
 }
 
-/// The average of two averages, each with how many it is of.
-fn mean((one, ones): (u64, u64), (other, others): (u64, u64)) -> u64 {
-    let sum = u128::from(one) * u128::from(ones) + u128::from(other) * u128::from(others);
-    sum.checked_div(u128::from(ones) + u128::from(others)).unwrap_or(0) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::{Latencies, Times};
 
     fn status(executed: u64, execute_us: u64) -> Status {
-        let edge = EdgeStatus { stream: "default".to_owned(), to: "next".to_owned(), transferred: executed };
+        let (stream, to) = ("default".to_owned(), "next".to_owned());
+        let edge = EdgeStatus { stream, to, transferred: executed, queued_bytes: 7 };
+        let sum_ns = executed * execute_us * 1_000;
+        let execute = Times { count: executed, sum_ns, buckets: vec![executed] };
+        let shares = Shares { busy_permille: 10 * execute_us, ..Shares::default() };
         let component = ComponentStatus {
             id: "it".to_owned(),
             tasks: 2,
             executed,
-            execute_us,
+            shares,
+            latencies: Latencies { execute, ..Latencies::default() },
+            lag_ms: Some(execute_us),
             pending: 5,
             edges: vec![edge],
             ..ComponentStatus::default()
@@ -86,14 +95,17 @@ mod tests {
         add(&mut all, &status(30, 10));
         add(&mut all, &status(10, 50));
         let it = &all.components[0];
-        assert_eq!((it.tasks, it.executed, it.execute_us, it.edges[0].transferred), (4, 40, 20, 40));
+        assert_eq!((it.tasks, it.executed, it.latencies.execute.mean_us()), (4, 40, 20));
+        assert_eq!((it.edges[0].transferred, it.edges[0].queued_bytes), (40, 14));
+        assert_eq!((it.shares.busy_permille, it.lag_ms), (300, Some(50)));
     }
 
     #[test]
     fn worker_that_has_ended_has_done_what_it_did_and_has_nothing() {
-        let mut all = keep_done(status(30, 10));
+        let mut all = keep_done(status(30, 90));
         add(&mut all, &status(10, 10));
         let it = &all.components[0];
-        assert_eq!((it.tasks, it.executed, it.pending), (2, 40, 5));
+        assert_eq!((it.tasks, it.executed, it.pending, it.edges[0].queued_bytes), (2, 40, 5, 7));
+        assert_eq!((it.shares.busy_permille, it.lag_ms), (100, Some(10)));
     }
 }

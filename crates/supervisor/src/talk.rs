@@ -13,6 +13,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::figures::{Latencies, Shares, TimeSpent};
+
 /// What a worker runs.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Job {
@@ -193,10 +195,14 @@ pub struct ComponentStatus {
     pub restarts: u64,
     /// What went wrong last.
     pub last_error: Option<String>,
-    /// Time of an execution on average, in microseconds.
-    pub execute_us: u64,
-    /// Time from a spout's tuple to its acknowledgement on average, in microseconds.
-    pub complete_us: u64,
+    /// What its time went to.
+    pub time: TimeSpent,
+    /// The same of the last seconds.
+    pub shares: Shares,
+    /// How long things took.
+    pub latencies: Latencies,
+    /// Of a spout that can tell: the age of the oldest that its source has and that was not emitted; 0 if there is nothing.
+    pub lag_ms: Option<u64>,
     /// Who reads what it emits.
     #[serde(default)]
     pub edges: Vec<EdgeStatus>,
@@ -211,6 +217,8 @@ pub struct EdgeStatus {
     pub to: String,
     /// Tuples that went to its tasks.
     pub transferred: u64,
+    /// Bytes that wait there from this component, of all its streams.
+    pub queued_bytes: u64,
 }
 
 /// Most bytes of the line of a job: a definition of 1 MiB, its properties, and what JSON adds.

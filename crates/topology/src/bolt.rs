@@ -26,6 +26,7 @@ mod open;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
 use clock::Nanos;
@@ -75,6 +76,24 @@ pub struct BoltTask {
     /// Tuples that were acknowledged since the start, and that have failed.
     acked: u64,
     failed: u64,
+    probe: Probe,
+}
+
+/// How long tuples wait, for measurements: one load of the queues at a time is watched, until the tuple in its middle is given to the component.
+#[derive(Debug, Default)]
+struct Probe {
+    watched: Option<Watched>,
+    /// The place of that tuple in the parcel that was taken last, if it was of this load.
+    item: Option<u32>,
+    waited: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    from: TaskId,
+    /// Loads of its channel that are taken before it.
+    ahead: usize,
+    since: Nanos,
 }
 
 /// A tuple that the component has and has not finished.
@@ -169,6 +188,7 @@ impl BoltTask {
             is_waiting: is_moved,
             acked: 0,
             failed: 0,
+            probe: Probe::default(),
         })
     }
 
@@ -208,6 +228,9 @@ impl BoltTask {
         }
         let Item { stream, values, .. } = self.reading.next()?;
         let id = TupleId { parcel: self.taken, item: self.reading_at };
+        if self.probe.item == Some(self.reading_at) {
+            self.probe.end(now);
+        }
         self.reading_at += 1;
         Some(Input::Tuple { id, from: self.reading_from, stream, values })
     }
@@ -391,10 +414,42 @@ impl BoltTask {
         is_empty && self.open.is_empty() && !self.emitter.has_drafts() && self.emitter.is_clear()
     }
 
-    /// Bytes in the queues.
+    /// Whether something waits that the component could be given.
     #[must_use]
-    pub fn queued_bytes(&self) -> u64 {
-        self.inputs.values().map(|source| source.inlet.queued_bytes()).sum()
+    pub fn has_input(&self) -> bool {
+        self.is_within_parcel() || !self.ready.is_empty()
+    }
+
+    /// Whether a channel downstream waits for credit: no input is taken meanwhile.
+    #[must_use]
+    pub fn is_held_up(&self) -> bool {
+        !self.emitter.is_clear()
+    }
+
+    /// Measures how long tuples of the load wait that has come last from `from`, unless another one is being measured.
+    pub fn watch(&mut self, now: Nanos, from: TaskId) {
+        if self.probe.watched.is_none()
+            && let Some(source) = self.inputs.get(&from)
+            && let Some(ahead) = source.inlet.loads().checked_sub(1)
+        {
+            self.probe.watched = Some(Watched { from, ahead, since: now });
+        }
+    }
+
+    /// How long a tuple of a load that was watched has waited, once.
+    pub fn poll_waited(&mut self) -> Option<Duration> {
+        self.probe.waited.take()
+    }
+
+    /// Bytes in the queues, by those who have sent them.
+    pub fn queued_bytes(&self) -> impl Iterator<Item = (TaskId, u64)> {
+        self.inputs.iter().map(|(from, source)| (*from, source.inlet.queued_bytes()))
+    }
+
+    /// Whether the component has `tuple` and has not finished it.
+    #[must_use]
+    pub fn is_unfinished(&self, tuple: TupleId) -> bool {
+        self.open.get(&tuple.parcel).is_some_and(|open| open.is_live(tuple.item))
     }
 
     /// Tuples that the component has not finished.
@@ -449,6 +504,7 @@ impl BoltTask {
             let source = self.inputs.get_mut(&from).expect("it is a channel");
             source.is_ready = false;
             let parcel = source.next_parcel();
+            self.probe.on_taken(from, source.inlet.is_empty(), parcel.as_ref());
             source.touch(from, &mut self.touched);
             source.make_ready(from, &mut self.ready);
             if let Some(parcel) = parcel {
@@ -550,6 +606,27 @@ impl BoltTask {
         let first = marks.next()??;
         let Mark::Barrier(epoch) = first else { return None };
         marks.all(|mark| mark == Some(first)).then_some(epoch)
+    }
+}
+
+impl Probe {
+    /// A load of `from` was taken. If it was the last one, so was the one that is watched: some may be dropped when a sender starts anew.
+    fn on_taken(&mut self, from: TaskId, was_last: bool, parcel: Option<&Parcel>) {
+        let Some(watched) = self.watched.as_mut().filter(|watched| watched.from == from) else { return };
+        if !was_last && watched.ahead > 0 {
+            watched.ahead -= 1;
+            return;
+        }
+        self.item = parcel.map(|parcel| parcel.items.len() as u32 / 2);
+        if self.item.is_none() {
+            self.watched = None; // it was a mark
+        }
+    }
+
+    /// The tuple is given to the component.
+    fn end(&mut self, now: Nanos) {
+        self.item = None;
+        self.waited = self.watched.take().map(|watched| now.since(watched.since));
     }
 }
 

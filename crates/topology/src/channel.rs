@@ -281,6 +281,12 @@ impl Inlet {
         self.queue.iter().map(|(_, size, _)| size).sum()
     }
 
+    /// How many loads are in the queue.
+    #[must_use]
+    pub fn loads(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Whether nothing is in the queue.
     #[must_use]
     pub fn is_empty(&self) -> bool {

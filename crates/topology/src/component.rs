@@ -24,6 +24,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clock::UnixMs;
+
 pub use fault::Fault;
 pub use out::{BoltOut, BoltSink, Known, Outgoing, SpoutOut, SpoutSink, StateSink};
 pub use tuple::{FieldError, FieldRef, Tuple};
@@ -56,6 +58,11 @@ pub trait Spout: Send {
     /// # Errors
     /// The source cannot be read; the call is repeated after a pause.
     fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault>;
+
+    /// What its source has that it has not emitted yet, if it can tell without asking anybody.
+    fn backlog(&mut self) -> Backlog {
+        Backlog::Unknown
+    }
 
     /// All that came of the tuple at `position` is done.
     fn ack(&mut self, _position: Position) {}
@@ -124,6 +131,18 @@ pub enum Next {
     After(Duration),
     /// When its waker is called.
     Woken,
+}
+
+/// What a source has that its spout has not emitted yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backlog {
+    /// The spout does not tell.
+    #[default]
+    Unknown,
+    /// Nothing.
+    Nothing,
+    /// The oldest of it came at this time.
+    Since(UnixMs),
 }
 
 /// What a bolt has done with a tuple.

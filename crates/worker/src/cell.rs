@@ -26,6 +26,7 @@ pub(crate) use spout::SpoutCell;
 
 use crate::mailbox::Mailbox;
 use crate::stats::{Board, Latencies, TaskBoard};
+use crate::times::Standing;
 
 /// A task with its component.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Cell {
         // Nothing is lost within a process, so what `Accepted` says is of no interest.
         match self {
             Self::Spout(cell) => cell.task.on_message(now, from, message),
-            Self::Bolt(cell) => cell.task.on_message(from, message),
+            Self::Bolt(cell) => cell.on_message(now, from, message),
         };
     }
 
@@ -68,6 +69,18 @@ impl Cell {
         match self {
             Self::Spout(cell) => cell.turn(now, outbox),
             Self::Bolt(cell) => cell.turn(now, outbox),
+        }
+    }
+
+    /// What the task is at after a turn that has ended at `now`; `has_more`: as [`Cell::turn`] has said.
+    pub(crate) fn standing(&mut self, now: Nanos, has_more: bool) -> Standing {
+        if let Self::Bolt(cell) = self {
+            cell.measure(now);
+        }
+        match self {
+            _ if has_more => Standing::Runnable,
+            Self::Spout(cell) => cell.standing(),
+            Self::Bolt(cell) => cell.standing(),
         }
     }
 
@@ -151,9 +164,9 @@ impl Cell {
     }
 
     /// Writes counters to the board.
-    pub(crate) fn publish(&self) {
+    pub(crate) fn publish(&mut self, now: Nanos) {
         match self {
-            Self::Spout(cell) => cell.publish(),
+            Self::Spout(cell) => cell.publish(now),
             Self::Bolt(cell) => cell.publish(),
         }
     }

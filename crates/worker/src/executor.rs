@@ -27,6 +27,7 @@ use crate::part::{Move, Moves};
 use crate::post::{Directory, Place, Post};
 use crate::quiet::{Counts, Quiet};
 use crate::stats::Board;
+use crate::times::{Standing, Times};
 
 /// A thread's tasks, and what it needs to drive them.
 pub(crate) struct Executor {
@@ -74,6 +75,7 @@ struct Slot {
     is_paused: bool,
     /// It had a turn since its counters were published.
     is_changed: bool,
+    times: Times,
     /// Its earliest timer.
     armed: Option<Nanos>,
 }
@@ -89,9 +91,10 @@ impl Executor {
         cells: Vec<(Cell, bool)>,
         exactly_once: Option<ExactlyOnce>,
     ) -> Self {
+        let now = clock.now();
         Self {
             thread,
-            published: clock.now(),
+            published: now,
             clock,
             board,
             mailbox: Arc::clone(&directory.mailboxes[thread]),
@@ -102,7 +105,7 @@ impl Executor {
             ready: (0..cells.len()).collect(),
             cells: cells
                 .into_iter()
-                .map(|(cell, is_paused)| Some(Slot { is_paused, ..Slot::new(cell) }))
+                .map(|(cell, is_paused)| Some(Slot { is_paused, ..Slot::new(cell, now) }))
                 .collect(),
             timers: BinaryHeap::new(),
             letters: Letters::default(),
@@ -142,7 +145,7 @@ impl Executor {
         }
         for task in letters.wakes.drain(..) {
             let cell = self.directory.cell(task, self.thread);
-            cell.into_iter().for_each(|cell| self.make_ready(cell));
+            cell.into_iter().for_each(|cell| self.make_ready(cell, now));
         }
         for order in letters.orders.drain(..) {
             self.on_order(now, order);
@@ -153,7 +156,7 @@ impl Executor {
     fn take_envelope(&mut self, cell: usize, now: Nanos, envelope: Envelope) {
         if let Some(slot) = &mut self.cells[cell] {
             slot.cell.on_envelope(now, envelope);
-            self.make_ready(cell);
+            self.make_ready(cell, now);
         }
     }
 
@@ -161,36 +164,36 @@ impl Executor {
         match order {
             Order::Active(is_active) => {
                 self.is_active = is_active;
-                self.each(|slot| slot.set_active(is_active));
+                self.each(now, |slot| slot.set_active(is_active));
             }
             Order::Drain => {
                 (self.is_draining, self.is_active) = (true, false);
-                self.each(|slot| slot.set_active(false));
+                self.each(now, |slot| slot.set_active(false));
             }
             Order::Stop => {
                 self.is_stopped = true;
-                self.each(|slot| slot.cell.close());
+                self.each(now, |slot| slot.cell.close());
             }
             Order::Hold(task) => {
-                self.each(|slot| slot.cell.hold(task));
+                self.each(now, |slot| slot.cell.hold(task));
                 let cell = self.directory.cell(task, self.thread);
                 cell.and_then(|cell| self.cells[cell].as_mut()).into_iter().for_each(Slot::leave);
             }
-            Order::Resume(task) => self.each(|slot| {
+            Order::Resume(task) => self.each(now, |slot| {
                 slot.is_paused &= slot.cell.task() != task;
                 slot.cell.resume(task);
             }),
             Order::Connected(worker) => self.on_connected(now, worker),
-            Order::Adopt(cell) => self.adopt(*cell),
+            Order::Adopt(cell) => self.adopt(now, *cell),
             Order::Prepare(beginning) => self.prepare(now, &beginning),
             Order::Go(generation) if generation == self.generation => {
-                self.each(|slot| slot.is_paused = false);
+                self.each(now, |slot| slot.is_paused = false);
             }
             Order::Barrier(generation, epoch) if generation == self.generation => {
-                self.tell_epoch(|cell| cell.pass_barrier(now, epoch));
+                self.tell_epoch(now, |cell| cell.pass_barrier(now, epoch));
             }
             Order::Durable(generation, epoch) if generation == self.generation => {
-                self.tell_epoch(|cell| cell.on_durable(now, epoch));
+                self.tell_epoch(now, |cell| cell.on_durable(now, epoch));
             }
             Order::Go(_) | Order::Barrier(..) | Order::Durable(..) => {}
         }
@@ -200,12 +203,13 @@ impl Executor {
     fn prepare(&mut self, now: Nanos, beginning: &GenerationStart) {
         let Some(ExactlyOnce { maker, target, inbox }) = self.exactly_once.clone() else { return };
         let GenerationStart { generation, positions, poison } = beginning;
-        self.each(|slot| {
+        self.each(now, |slot| {
             slot.cell.close();
-            slot.cell.publish();
+            slot.cell.publish(now);
         });
-        for slot in self.cells.drain(..).flatten() {
-            self.board.retire(slot.cell.task());
+        for mut slot in self.cells.drain(..).flatten() {
+            slot.times.stop(now);
+            self.board.retire(slot.cell.task(), &slot.times);
         }
         self.timers.clear();
         for task in (0..maker.plan().tasks_count()).map(TaskId) {
@@ -219,7 +223,7 @@ impl Executor {
             let poison = poison.get(&task).cloned().unwrap_or_default();
             let mut cell = maker.cell(now, common, *generation, &self.directory, Some((exact, poison)));
             cell.set_active(self.is_active);
-            self.cells.push(Some(Slot { is_paused: true, ..Slot::new(cell) }));
+            self.cells.push(Some(Slot { is_paused: true, ..Slot::new(cell, now) }));
         }
         self.ready = (0..self.cells.len()).collect();
         self.generation = *generation;
@@ -227,23 +231,23 @@ impl Executor {
     }
 
     /// Does something with all cells, which have a turn afterwards.
-    fn each(&mut self, mut change: impl FnMut(&mut Slot)) {
+    fn each(&mut self, now: Nanos, mut change: impl FnMut(&mut Slot)) {
         for cell in 0..self.cells.len() {
             let Some(slot) = &mut self.cells[cell] else { continue };
             self.board.threads[self.thread].begin(slot.cell.task(), self.clock.now());
             change(slot);
-            self.make_ready(cell);
+            self.make_ready(cell, now);
         }
         self.board.threads[self.thread].end();
     }
 
     /// Tells all cells of an epoch, which calls no component. Spouts have something to do for it; bolts when a barrier comes to them.
-    fn tell_epoch(&mut self, tell: impl Fn(&mut Cell)) {
+    fn tell_epoch(&mut self, now: Nanos, tell: impl Fn(&mut Cell)) {
         for cell in 0..self.cells.len() {
             let Some(slot) = &mut self.cells[cell] else { continue };
             tell(&mut slot.cell);
             if matches!(slot.cell, Cell::Spout(_)) {
-                self.make_ready(cell);
+                self.make_ready(cell, now);
             }
         }
     }
@@ -253,22 +257,22 @@ impl Executor {
         let directory = Arc::clone(&self.directory);
         let is_there = |task| directory.place(task) == Place::At(worker);
         let mut outbox = std::mem::take(&mut self.post.outbox);
-        self.each(|slot| slot.cell.on_connected(&is_there, &mut outbox));
+        self.each(now, |slot| slot.cell.on_connected(&is_there, &mut outbox));
         self.post.outbox = outbox;
         self.sort(now);
     }
 
     /// Takes a task that has moved here.
-    fn adopt(&mut self, cell: Cell) {
+    fn adopt(&mut self, now: Nanos, cell: Cell) {
         let (task, at) = (cell.task(), self.cells.len());
-        self.cells.push(Some(Slot { is_paused: true, ..Slot::new(cell) }));
+        self.cells.push(Some(Slot { is_paused: true, ..Slot::new(cell, now) }));
         self.directory.set_place(task, Place::Here { thread: self.thread, cell: at });
         self.ready.push_back(at);
         (self.moves)(Move::Adopted(task));
     }
 
     /// Ends a task that is to move, if it can: it may start elsewhere from then on.
-    fn release(&mut self, cell: usize) {
+    fn release(&mut self, now: Nanos, cell: usize) {
         let Some(mut slot) = self.cells[cell].take_if(|slot| slot.is_leaving && slot.cell.is_movable())
         else {
             return;
@@ -276,9 +280,10 @@ impl Executor {
         let task = slot.cell.task();
         self.board.threads[self.thread].begin(task, self.clock.now());
         slot.cell.close();
-        slot.cell.publish();
+        slot.cell.publish(now);
         self.board.threads[self.thread].end();
-        self.board.retire(task);
+        slot.times.stop(now);
+        self.board.retire(task, &slot.times);
         // What it has sent last goes before the word that it has ended.
         self.post.flush();
         (self.moves)(Move::Released(task));
@@ -292,7 +297,7 @@ impl Executor {
             if let Some(slot) = &mut self.cells[cell]
                 && slot.armed.take_if(|armed| *armed == due).is_some()
             {
-                self.make_ready(cell);
+                self.make_ready(cell, now);
             }
         }
     }
@@ -304,20 +309,24 @@ impl Executor {
                 return;
             }
             let cell = self.ready.pop_front().expect("it was counted");
-            self.turn(cell, now);
-            now = self.clock.now();
+            now = self.turn(cell, now);
         }
     }
 
-    fn turn(&mut self, cell: usize, now: Nanos) {
-        let Some(slot) = &mut self.cells[cell] else { return };
+    /// One turn; the time after it.
+    fn turn(&mut self, cell: usize, now: Nanos) -> Nanos {
+        let Some(slot) = &mut self.cells[cell] else { return now };
         slot.is_ready = false;
         if slot.is_paused {
-            return;
+            slot.times.enter(now, Standing::Idle);
+            return now;
         }
+        slot.times.enter(now, Standing::Busy);
         self.board.threads[self.thread].begin(slot.cell.task(), now);
         let has_more = slot.cell.turn(now, &mut self.post.outbox);
         self.board.threads[self.thread].end();
+        let now = self.clock.now();
+        slot.times.enter(now, slot.cell.standing(now, has_more));
         (slot.is_changed, slot.is_ready) = (true, has_more);
         let is_leaving = slot.is_leaving;
         self.arm(cell);
@@ -326,8 +335,9 @@ impl Executor {
         }
         self.sort(now);
         if is_leaving {
-            self.release(cell);
+            self.release(now, cell);
         }
+        now
     }
 
     /// Sorts what was put out, and hands over what is for tasks of this thread.
@@ -348,10 +358,11 @@ impl Executor {
         }
     }
 
-    fn make_ready(&mut self, cell: usize) {
+    fn make_ready(&mut self, cell: usize, now: Nanos) {
         if let Some(slot) = &mut self.cells[cell]
             && !std::mem::replace(&mut slot.is_ready, true)
         {
+            slot.times.on_work(now);
             self.ready.push_back(cell);
         }
     }
@@ -379,15 +390,25 @@ impl Executor {
         self.published = now;
         for slot in self.cells.iter_mut().flatten() {
             if std::mem::take(&mut slot.is_changed) {
-                slot.cell.publish();
+                slot.cell.publish(now);
+                self.board.set_times(slot.cell.task(), slot.times);
             }
         }
     }
 }
 
 impl Slot {
-    fn new(cell: Cell) -> Self {
-        Self { cell, is_ready: true, is_leaving: false, is_paused: false, is_changed: true, armed: None }
+    fn new(cell: Cell, now: Nanos) -> Self {
+        let times = Times::new(now);
+        Self {
+            cell,
+            is_ready: true,
+            is_leaving: false,
+            is_paused: false,
+            is_changed: true,
+            times,
+            armed: None,
+        }
     }
 
     fn set_active(&mut self, is_active: bool) {

@@ -16,7 +16,7 @@
 //! | `mailbox`, `post` | what threads send each other |
 //! | [`links`], [`carrier`], `inbox` | what workers send each other |
 //! | `quiet` | whether all is finished, asked only while a topology drains |
-//! | [`stats`] | counters and latencies by components and edges |
+//! | [`stats`], [`times`] | counters and latencies by components and edges; what the time of tasks goes to |
 //!
 //! Invariants
 //!   1. A task and its component are touched by one thread only.
@@ -44,8 +44,10 @@ mod quiet;
 pub mod running;
 pub mod stats;
 mod sync;
+pub mod times;
 
 pub use inbox::Inbox;
 pub use part::{Move, Part};
 pub use running::{Ended, Options, Running, StartError};
 pub use stats::{ComponentStats, EdgeStats, Latency, Stats, StreamStats};
+pub use times::TimeSpent;

@@ -211,7 +211,7 @@ impl Running {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let is_here = |task| matches!(self.directory.place(task), Place::Here { .. });
-        self.board.snapshot(&self.plan, self.clock.now(), &is_here)
+        self.board.snapshot(&self.plan, (self.clock.now(), self.clock.unix_ms()), &is_here)
     }
 
     /// Where what other workers send is put.

@@ -3,17 +3,20 @@
 //! Threads write plain atomics of their own tasks, at least each 100 ms and before they park; a reader adds them up. Latencies are
 //! histograms of a component with two significant digits. Executions are sampled: one of 16, each one while they take longer than 10 us.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use clock::Nanos;
+use clock::{Nanos, UnixMs};
 use hdrhistogram::Histogram;
 use topology::Plan;
+use topology::component::Backlog;
 use topology::definition::Kind;
 use topology::ids::{ComponentId, TaskId};
 
 use crate::sync::lock;
+use crate::times::{STANDINGS, TimeSpent, Times};
 
 /// What a topology has done since its start.
 #[derive(Clone, Debug)]
@@ -53,8 +56,16 @@ pub struct ComponentStats {
     pub streams: Vec<StreamStats>,
     /// Time of an execution.
     pub execute: Latency,
+    /// Time from the execution of a tuple to its acknowledgement, for bolts.
+    pub process: Latency,
+    /// Time that tuples wait in its queues.
+    pub queue: Latency,
     /// Time from the emission of a tuple to its acknowledgement, for spouts.
     pub complete: Latency,
+    /// What the time of its tasks went to, added up.
+    pub time: TimeSpent,
+    /// For spouts that can tell: the age of the oldest that its source has and that was not emitted; zero if there is nothing.
+    pub lag: Option<Duration>,
 }
 
 /// A stream of a component.
@@ -75,6 +86,8 @@ pub struct EdgeStats {
     pub to: String,
     /// Tuples that went to its tasks.
     pub transferred: u64,
+    /// Bytes that wait there in queues from this component, of all its streams.
+    pub queued_bytes: u64,
 }
 
 /// A latency.
@@ -90,6 +103,8 @@ pub struct Latency {
     pub p99: Duration,
     /// The longest.
     pub max: Duration,
+    /// How many took at most so long as each of [`BOUNDS`] says, and more than the one before; then those beyond all.
+    pub buckets: [u64; BOUNDS.len() + 1],
 }
 
 impl Stats {
@@ -116,6 +131,8 @@ pub(crate) struct Board {
     former: Vec<TaskBoard>,
     pub(crate) components: Vec<Latencies>,
     pub(crate) threads: Vec<ThreadBoard>,
+    /// The times of each component that were shown: those that are shown later are no less.
+    shown: Vec<[AtomicU64; STANDINGS]>,
 }
 
 /// Counters of a task.
@@ -125,18 +142,24 @@ pub(crate) struct TaskBoard {
     pub(crate) acked: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) pending: AtomicU64,
-    pub(crate) queued_bytes: AtomicU64,
+    /// Bytes that wait from each component upstream.
+    queued: Vec<(ComponentId, AtomicU64)>,
     pub(crate) faults: AtomicU64,
     pub(crate) restarts: AtomicU64,
     /// For each stream of the component what was emitted, then for each of its readers what was transferred.
     pub(crate) emitted: Vec<AtomicU64>,
     pub(crate) last_error: Mutex<Option<String>>,
+    times: Mutex<Times>,
+    /// When the oldest came that its source has and that was not emitted, in Unix milliseconds; [`UNKNOWN`], [`NOTHING`].
+    backlog: AtomicU64,
 }
 
 /// Latencies of a component.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     pub(crate) execute: Mutex<Histogram<u64>>,
+    pub(crate) process: Mutex<Histogram<u64>>,
+    pub(crate) queue: Mutex<Histogram<u64>>,
     pub(crate) complete: Mutex<Histogram<u64>>,
 }
 
@@ -154,38 +177,59 @@ impl Board {
         let task = |task: u32| {
             let component = plan.component_of(TaskId(task));
             let counters = plan.component(component).streams.len() + plan.edges_from(component).count();
-            TaskBoard { emitted: (0..counters).map(|_| AtomicU64::new(0)).collect(), ..Default::default() }
+            let upstream: BTreeSet<ComponentId> = plan.edges_to(component).map(|edge| edge.from).collect();
+            TaskBoard {
+                emitted: (0..counters).map(|_| AtomicU64::new(0)).collect(),
+                queued: upstream.into_iter().map(|from| (from, AtomicU64::new(0))).collect(),
+                ..Default::default()
+            }
         };
         Self {
             tasks: (0..plan.tasks_count()).map(task).collect(),
             former: (0..plan.tasks_count()).map(task).collect(),
             components: plan.components().map(|_| Latencies::new()).collect(),
             threads: (0..threads).map(|_| ThreadBoard::new()).collect(),
+            shown: plan.components().map(|_| Default::default()).collect(),
         }
     }
 
     /// A task has moved elsewhere: what it has done counts on, what it had is there now. Only its thread calls this.
-    pub(crate) fn retire(&self, task: TaskId) {
+    pub(crate) fn retire(&self, task: TaskId, times: &Times) {
         let (current, former) = (&self.tasks[task.0 as usize], &self.former[task.0 as usize]);
         let counters = current.done().zip(former.done());
         counters.for_each(|(current, former)| add(former, current.swap(0, Ordering::Relaxed)));
         write(&current.pending, 0);
-        write(&current.queued_bytes, 0);
+        write(&current.backlog, UNKNOWN);
+        current.queued.iter().for_each(|(_, bytes)| write(bytes, 0));
+        lock(&former.times).add(times);
+        *lock(&current.times) = Times::default();
     }
 
     /// What was done, by the tasks that are here and those that were; `is_here`: which are.
-    pub(crate) fn snapshot(&self, plan: &Plan, now: Nanos, is_here: &dyn Fn(TaskId) -> bool) -> Stats {
+    pub(crate) fn snapshot(
+        &self,
+        plan: &Plan,
+        (now, unix): (Nanos, UnixMs),
+        is_here: &dyn Fn(TaskId) -> bool,
+    ) -> Stats {
+        let turns: Vec<(TaskId, Duration)> =
+            self.threads.iter().filter_map(|thread| thread.current(now)).collect();
         let components = plan.components().map(|(id, _)| ComponentStats {
             tasks: plan.tasks(id).filter(|task| is_here(TaskId(*task))).count() as u32,
+            time: self.time(plan, id, now, &turns),
+            lag: self.lag(plan, id, unix),
             ..self.component(plan, id)
         });
         let components = components.collect();
-        let stalled = self.threads.iter().filter_map(|thread| thread.current(now));
-        let stalled = stalled.filter(|(_, time)| *time >= STALL).map(|(task, time)| {
+        let stalled = turns.iter().copied().filter(|(_, time)| *time >= STALL).map(|(task, time)| {
             let id = plan.component(plan.component_of(task)).id.clone();
             (id, task, time)
         });
         Stats { components, stalled: stalled.collect() }
+    }
+
+    pub(crate) fn set_times(&self, task: TaskId, times: Times) {
+        *lock(&self.tasks[task.0 as usize].times) = times;
     }
 
     fn component(&self, plan: &Plan, component: ComponentId) -> ComponentStats {
@@ -201,14 +245,48 @@ impl Board {
             acked: sum(&|task| &task.acked),
             failed: sum(&|task| &task.failed),
             pending: sum(&|task| &task.pending),
-            queued_bytes: sum(&|task| &task.queued_bytes),
+            queued_bytes: tasks().flat_map(|task| &task.queued).map(|(_, bytes)| read(bytes)).sum(),
             faults: sum(&|task| &task.faults),
             restarts: sum(&|task| &task.restarts),
             last_error: tasks().find_map(|task| lock(&task.last_error).clone()),
             streams: self.streams(plan, component),
             execute: Latency::of(&lock(&latencies.execute)),
+            process: Latency::of(&lock(&latencies.process)),
+            queue: Latency::of(&lock(&latencies.queue)),
             complete: Latency::of(&lock(&latencies.complete)),
+            time: TimeSpent::default(),
+            lag: None,
         }
+    }
+
+    fn time(
+        &self,
+        plan: &Plan,
+        component: ComponentId,
+        now: Nanos,
+        turns: &[(TaskId, Duration)],
+    ) -> TimeSpent {
+        let mut spent = [0; STANDINGS];
+        let mut add = |times: [u64; STANDINGS]| {
+            spent.iter_mut().zip(times).for_each(|(all, one)| *all += one);
+        };
+        for task in range(plan, component) {
+            let turn = turns.iter().find(|(it, _)| it.0 as usize == task);
+            let turn = turn.map(|(_, time)| Nanos(now.0.saturating_sub(time.as_nanos() as u64)));
+            add(lock(&self.tasks[task].times).until(now, turn));
+            add(lock(&self.former[task].times).until(now, None));
+        }
+        // Until a thread publishes them, times are taken to go on as they did: what was shown may have been too much.
+        let shown = &self.shown[usize::from(component.0)];
+        let most = |at: usize| shown[at].fetch_max(spent[at], Ordering::Relaxed).max(spent[at]);
+        TimeSpent::of(std::array::from_fn(most))
+    }
+
+    /// The oldest backlog of the tasks that can tell.
+    fn lag(&self, plan: &Plan, component: ComponentId, unix: UnixMs) -> Option<Duration> {
+        let backlogs = self.tasks[range(plan, component)].iter().map(|task| read(&task.backlog));
+        let known = backlogs.filter(|backlog| *backlog != UNKNOWN);
+        known.map(|since| Duration::from_millis(unix.0.saturating_sub(since))).max()
     }
 
     fn boards(&self, plan: &Plan, component: ComponentId) -> impl Iterator<Item = &TaskBoard> {
@@ -228,7 +306,10 @@ impl Board {
             let edges = plan.edges_from(component).filter(|edge| Some(edge.stream) == number);
             let readers = edges.map(|edge| {
                 let to = plan.component(edge.to).id.clone();
-                EdgeStats { to, transferred: next() }
+                let tasks = self.tasks[range(plan, edge.to)].iter();
+                let queued = tasks.flat_map(|task| &task.queued).filter(|(from, _)| *from == component);
+                let queued_bytes = queued.map(|(_, bytes)| read(bytes)).sum();
+                EdgeStats { to, transferred: next(), queued_bytes }
             });
             StreamStats { id: stream.id.clone(), emitted, readers: readers.collect() }
         });
@@ -249,6 +330,25 @@ impl TaskBoard {
         counters.into_iter().chain(&self.emitted)
     }
 
+    /// Writes what waits in its queues, by who has sent it.
+    pub(crate) fn set_queued(&self, queued: impl Iterator<Item = (ComponentId, u64)>) {
+        self.queued.iter().for_each(|(_, counter)| write(counter, 0));
+        for (component, bytes) in queued {
+            let counter = self.queued.iter().find(|(from, _)| *from == component);
+            counter.into_iter().for_each(|(_, counter)| add(counter, bytes));
+        }
+    }
+
+    /// Writes what its source has.
+    pub(crate) fn set_backlog(&self, backlog: Backlog) {
+        let since = match backlog {
+            Backlog::Unknown => UNKNOWN,
+            Backlog::Nothing => NOTHING,
+            Backlog::Since(UnixMs(time)) => time.clamp(UNKNOWN + 1, NOTHING - 1),
+        };
+        write(&self.backlog, since);
+    }
+
     /// Writes what the task has emitted so far.
     pub(crate) fn set_emitted(&self, emitted: impl Iterator<Item = topology::Emitted>) {
         let mut counters = self.emitted.iter();
@@ -267,7 +367,7 @@ impl Latencies {
                 Histogram::new_with_bounds(1, LONGEST_NS, 2).expect("the bounds are constants that fit"),
             )
         };
-        Self { execute: histogram(), complete: histogram() }
+        Self { execute: histogram(), process: histogram(), queue: histogram(), complete: histogram() }
     }
 }
 
@@ -305,8 +405,19 @@ impl Latency {
             p50: Duration::from_nanos(histogram.value_at_quantile(0.5)),
             p99: Duration::from_nanos(histogram.value_at_quantile(0.99)),
             max: Duration::from_nanos(histogram.max()),
+            buckets: buckets(histogram),
         }
     }
+}
+
+fn buckets(histogram: &Histogram<u64>) -> [u64; BOUNDS.len() + 1] {
+    let mut buckets = [0; BOUNDS.len() + 1];
+    for value in histogram.iter_recorded() {
+        let nanos = value.value_iterated_to();
+        let at = BOUNDS.partition_point(|bound| bound.as_nanos() < nanos.into());
+        buckets[at] += value.count_at_value();
+    }
+    buckets
 }
 
 /// Adds a latency `count` times.
@@ -333,6 +444,25 @@ fn range(plan: &Plan, component: ComponentId) -> std::ops::Range<usize> {
     tasks.start as usize..tasks.end as usize
 }
 
+/// Bounds of the buckets of a [`Latency`].
+pub const BOUNDS: [Duration; 25] = bounds();
+
+const fn bounds() -> [Duration; 25] {
+    let (mut bounds, mut at, mut decade) = ([Duration::ZERO; 25], 0, 1);
+    while at < 25 {
+        bounds[at] = Duration::from_micros(decade * [1, 2, 5][at % 3]);
+        at += 1;
+        if at.is_multiple_of(3) {
+            decade *= 10;
+        }
+    }
+    bounds
+}
+
+/// What a source has is not known.
+const UNKNOWN: u64 = 0;
+/// It has nothing: later than all times, so its age is zero.
+const NOTHING: u64 = u64::MAX;
 /// No turn.
 const NO_TASK: u32 = u32::MAX;
 /// A turn that takes longer is shown.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use connection::{Event, Link, Options};
 use resp::Value as Reply;
-use topology::component::{Context, Fault, Next, Spout, SpoutOut};
+use topology::component::{Backlog, Context, Fault, Next, Spout, SpoutOut};
 use topology::random::Random;
 use topology::tracker::Position;
 
@@ -31,6 +31,8 @@ pub(super) struct PositionSpout {
     life: Option<u64>,
     is_asked: bool,
     waiting: VecDeque<Entry>,
+    /// What went wrong while nobody asked for entries.
+    fault: Option<Fault>,
 }
 
 impl PositionSpout {
@@ -45,6 +47,7 @@ impl PositionSpout {
             life: None,
             is_asked: false,
             waiting: VecDeque::new(),
+            fault: None,
         }
     }
 
@@ -126,10 +129,17 @@ impl Spout for PositionSpout {
     }
 
     fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
-        self.on_events()?;
+        self.on_events().and(self.fault.take().map_or(Ok(()), Err))?;
         entries::emit(&mut self.waiting, &self.settings.key, out)?;
         self.ask();
         Ok(if self.waiting.is_empty() { Next::Woken } else { Next::Now })
+    }
+
+    fn backlog(&mut self) -> Backlog {
+        if let Err(fault) = self.on_events() {
+            self.fault = Some(fault);
+        }
+        entries::backlog(self.life, &self.waiting)
     }
 
     fn close(&mut self) {

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use topology::component::{Fault, SpoutOut};
+use clock::UnixMs;
+use topology::component::{Backlog, Fault, SpoutOut};
 use topology::definition::DEFAULT_STREAM;
 use topology::tracker::Position;
 use topology::value::{Value, ValueError};
@@ -68,6 +69,16 @@ pub(super) fn emit(waiting: &mut VecDeque<Entry>, key: &str, out: &mut SpoutOut<
     Ok(())
 }
 
+/// What of the stream is not emitted, if there is a connection. The server makes ids of the time; while nothing waits here, it is asked for more.
+pub(super) fn backlog(life: Option<u64>, waiting: &VecDeque<Entry>) -> Backlog {
+    let oldest = waiting.iter().map(|entry| entry.id).min();
+    match (life, oldest) {
+        (None, None) => Backlog::Unknown,
+        (Some(_), None) => Backlog::Nothing,
+        (_, Some(id)) => Backlog::Since(UnixMs((id >> 64) as u64)),
+    }
+}
+
 /// An id as a number that has its order.
 pub(super) fn number(id: &[u8]) -> Option<u128> {
     let (milliseconds, sequence) = std::str::from_utf8(id).ok()?.split_once('-')?;
@@ -90,6 +101,15 @@ mod tests {
         assert_eq!(shown(id), "1700000000000-18446744073709551615");
         assert!(number(b"1-2") < number(b"2-0") && number(b"1-2") < number(b"1-10"));
         assert!(number(b"1").is_none() && number(b"x-1").is_none());
+    }
+
+    #[test]
+    fn backlog_is_as_old_as_the_oldest_entry_that_waits() {
+        let entry = |id: &[u8]| Entry::new(number(id).expect("an id"), &Vec::new(), &[]);
+        let waiting: VecDeque<Entry> = [b"1700-0", b"1600-9"].map(|id| entry(id)).into();
+        assert_eq!(backlog(Some(1), &waiting), Backlog::Since(UnixMs(1_600)));
+        assert_eq!(backlog(Some(1), &VecDeque::new()), Backlog::Nothing);
+        assert_eq!(backlog(None, &VecDeque::new()), Backlog::Unknown);
     }
 
     #[test]

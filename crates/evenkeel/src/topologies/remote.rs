@@ -178,15 +178,30 @@ fn shown(one: &Value) -> String {
         text += &format!("the last worker that failed: {error}\n");
     }
     let fields = ["emitted", "executed", "acked", "failed", "pending", "faults"];
-    let mut rows =
-        vec![["component"].iter().chain(&fields).chain(&["last error"]).map(ToString::to_string).collect()];
+    let times = ["busy", "back-pressured", "lag"];
+    let heads = ["component"].iter().chain(&fields).chain(&times).chain(&["last error"]);
+    let mut rows = vec![heads.map(ToString::to_string).collect()];
     for it in items(field(one, "components")) {
         let mut cells = vec![told(it, "id")];
         cells.extend(fields.iter().map(|name| told(it, name)));
+        cells.extend([percent(it, "busy_permille"), percent(it, "back_pressured_permille"), lag(it)]);
         cells.push(told(it, "last_error").lines().next().unwrap_or("").to_owned());
         rows.push(cells);
     }
     format!("{text}\n{}", table(&rows))
+}
+
+fn percent(it: &Value, name: &str) -> String {
+    let Value::Integer(permille) = field(it, name) else { return String::new() };
+    format!("{}%", (permille + 5) / 10)
+}
+
+fn lag(it: &Value) -> String {
+    let Value::Integer(ms) = field(it, "lag_ms") else { return String::new() };
+    match ms {
+        ms @ ..1_000 => format!("{ms}ms"),
+        ms => format!("{}s", ms / 1_000),
+    }
 }
 
 fn uptime(it: &Value) -> String {

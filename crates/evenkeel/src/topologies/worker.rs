@@ -3,6 +3,7 @@
 //! The end of standard input is the end of the server: then it ends at once, with all its children. So does SIGTERM, which the system sends when
 //! the server dies.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -12,10 +13,13 @@ use clock::{Clock, SystemClock};
 use components::Builtin;
 use flux::{Definition, Variables};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use supervisor::{ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Misplaced, Order, Place, Status, Word};
+use supervisor::{
+    ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Latencies, Misplaced, Order, Place, Shares, Status,
+    TimeSpent, Times, Word,
+};
 use topology::definition::Kind;
 use topology::ids::{TaskId, WorkerId};
-use worker::{ComponentStats, Move, Options, Running, StreamStats};
+use worker::{ComponentStats, Latency, Move, Options, Running, StreamStats};
 
 use super::builtin;
 use super::peers::Peers;
@@ -29,6 +33,12 @@ enum Event {
     Moved(Move),
     /// It is gone, or wants the worker to be.
     Gone,
+}
+
+/// What the time of each component went to at the last times when that was told.
+#[derive(Debug, Default)]
+struct Recent {
+    spent: VecDeque<Vec<TimeSpent>>,
 }
 
 /// Runs what standard input says.
@@ -60,7 +70,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     bound_the_end(grace)?;
     let ended = running.kill(grace);
     let left = shell::wait_for_children(CHILDREN_GRACE);
-    say(&status(&ended.stats.components));
+    say(&Recent::default().status(&ended.stats.components));
     if left > 0 {
         return Err(Failure::System(format!("{left} children could not be ended")));
     }
@@ -128,12 +138,12 @@ fn listen(input: BufReader<std::io::Stdin>, events: Sender<Event>) -> Result<(),
 
 /// Does what the server wants until it wants the end, and says each second how it is; how long what is under way may take.
 fn serve(running: &Running, peers: &Peers, to_do: &Receiver<Event>) -> Duration {
-    let mut next = SystemClock.now();
+    let (mut next, mut recent) = (SystemClock.now(), Recent::default());
     loop {
         let now = SystemClock.now();
         if next <= now {
             next = now + STATUS_INTERVAL;
-            if !say(&status(&running.stats().components)) {
+            if !say(&recent.status(&running.stats().components)) {
                 return Duration::ZERO;
             }
         }
@@ -179,13 +189,49 @@ fn obey(running: &Running, peers: &Peers, order: Order) -> bool {
     true
 }
 
-fn status(components: &[ComponentStats]) -> Status {
-    let is_idle = components.iter().all(|it| it.pending == 0 && it.queued_bytes == 0);
-    Status { is_idle, components: components.iter().map(component).collect() }
+impl Recent {
+    /// How the topology is; shares of time are of about the last [`SHARES_INTERVALS`].
+    fn status(&mut self, components: &[ComponentStats]) -> Status {
+        let is_idle = components.iter().all(|it| it.pending == 0 && it.queued_bytes == 0);
+        let spent: Vec<TimeSpent> = components.iter().map(|it| time_spent(&it.time)).collect();
+        let former = self.spent.front();
+        let each = components.iter().zip(&spent).enumerate();
+        let components =
+            each.map(|(at, (it, spent))| component(it, *spent, former.and_then(|former| former.get(at))));
+        let status = Status { is_idle, components: components.collect() };
+        self.spent.push_back(spent);
+        if self.spent.len() > SHARES_INTERVALS {
+            self.spent.pop_front();
+        }
+        status
+    }
 }
 
-fn component(it: &ComponentStats) -> ComponentStatus {
-    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+fn time_spent(it: &worker::TimeSpent) -> TimeSpent {
+    TimeSpent {
+        busy_us: micros(it.busy),
+        back_pressured_us: micros(it.back_pressured),
+        idle_us: micros(it.idle),
+        runnable_us: micros(it.runnable),
+    }
+}
+
+fn times(it: &Latency) -> Times {
+    const { assert!(Times::BOUNDS_US.len() == worker::stats::BOUNDS.len()) };
+    let used = it.buckets.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+    let sum_ns = it.mean.as_nanos().saturating_mul(it.samples.into());
+    Times {
+        count: it.samples,
+        sum_ns: u64::try_from(sum_ns).unwrap_or(u64::MAX),
+        buckets: it.buckets[..used].to_vec(),
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn component(it: &ComponentStats, spent: TimeSpent, former: Option<&TimeSpent>) -> ComponentStatus {
     let readers = it.streams.iter().flat_map(|stream| &stream.readers);
     let error = it.last_error.as_ref();
     ComponentStatus {
@@ -202,8 +248,15 @@ fn component(it: &ComponentStats) -> ComponentStatus {
         faults: it.faults,
         restarts: it.restarts,
         last_error: error.map(|error| error[..error.floor_char_boundary(ERROR_BYTES_MAX)].to_owned()),
-        execute_us: micros(it.execute.mean),
-        complete_us: micros(it.complete.mean),
+        time: spent,
+        shares: former.map_or_else(Shares::default, |former| spent.shares_since(former)),
+        latencies: Latencies {
+            execute: times(&it.execute),
+            process: times(&it.process),
+            queue: times(&it.queue),
+            complete: times(&it.complete),
+        },
+        lag_ms: it.lag.map(|lag| u64::try_from(lag.as_millis()).unwrap_or(u64::MAX)),
         edges: it.streams.iter().flat_map(edges).collect(),
     }
 }
@@ -213,6 +266,7 @@ fn edges(stream: &StreamStats) -> impl Iterator<Item = EdgeStatus> {
         stream: stream.id.clone(),
         to: edge.to.clone(),
         transferred: edge.transferred,
+        queued_bytes: edge.queued_bytes,
     })
 }
 
@@ -235,6 +289,8 @@ fn bound_the_end(grace: Duration) -> Result<(), Failure> {
 }
 
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Shares of time are of so many intervals.
+const SHARES_INTERVALS: usize = 10;
 /// More than a child has to end by itself.
 const CHILDREN_GRACE: Duration = Duration::from_secs(5);
 const END_MAX: Duration = Duration::from_secs(7);

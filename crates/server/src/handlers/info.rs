@@ -112,8 +112,10 @@ fn topologies(server: &View<'_>, text: &mut String) {
     line(text, "topologies", reports.len());
     for it in &reports {
         let sum = |figure: fn(&ComponentStatus) -> u64| it.status.components.iter().map(figure).sum::<u64>();
+        let most =
+            |figure: fn(&ComponentStatus) -> u64| it.status.components.iter().map(figure).max().unwrap_or(0);
         let figures = format!(
-            "status={},pid={},uptime_ms={},restarts={},workers={},emitted={},executed={},acked={},failed={},pending={}",
+            "status={},pid={},uptime_ms={},restarts={},workers={},emitted={},executed={},acked={},failed={},pending={},busy_permille_max={},back_pressured_permille_max={},lag_ms={}",
             super::topology::status(it),
             it.pid.unwrap_or(0),
             it.uptime.as_millis(),
@@ -124,6 +126,9 @@ fn topologies(server: &View<'_>, text: &mut String) {
             sum(|it| it.acked),
             sum(|it| it.failed),
             sum(|it| it.pending),
+            most(|it| it.shares.busy_permille),
+            most(|it| it.shares.back_pressured_permille),
+            most(|it| it.lag_ms.unwrap_or(0)),
         );
         line(text, &format!("topology_{}", it.name), figures);
     }

@@ -262,7 +262,7 @@ pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 fn component(it: &ComponentStatus, out: &mut Writer<'_>) {
-    out.map(15);
+    out.map(25);
     pair(out, "id", &it.id);
     pair(out, "kind", if it.is_spout { "spout" } else { "bolt" });
     number(out, "tasks", it.tasks);
@@ -275,8 +275,23 @@ fn component(it: &ComponentStatus, out: &mut Writer<'_>) {
     number(out, "queued_bytes", it.queued_bytes);
     number(out, "faults", it.faults);
     number(out, "restarts", it.restarts);
-    number(out, "execute_us", it.execute_us);
-    number(out, "complete_us", it.complete_us);
+    let latencies = &it.latencies;
+    number(out, "execute_us", latencies.execute.mean_us());
+    number(out, "execute_p99_us", latencies.execute.p99_us());
+    number(out, "process_us", latencies.process.mean_us());
+    number(out, "process_p99_us", latencies.process.p99_us());
+    number(out, "queue_us", latencies.queue.mean_us());
+    number(out, "queue_p99_us", latencies.queue.p99_us());
+    number(out, "complete_us", latencies.complete.mean_us());
+    number(out, "complete_p99_us", latencies.complete.p99_us());
+    number(out, "busy_permille", it.shares.busy_permille);
+    number(out, "back_pressured_permille", it.shares.back_pressured_permille);
+    number(out, "idle_permille", it.shares.idle_permille);
+    out.bulk(b"lag_ms");
+    match it.lag_ms {
+        Some(lag) => out.integer(i64::try_from(lag).unwrap_or(i64::MAX)),
+        None => out.null(),
+    }
     pair(out, "last_error", it.last_error.as_deref().unwrap_or_default());
 }
 
@@ -412,7 +427,7 @@ const DEFINITION_BYTES_MAX: usize = 1 << 20;
 const WAIT_USUALLY: Duration = Duration::from_secs(30);
 const WAIT_MAX_S: u64 = 86_400;
 /// More than one component takes in a reply, its last error left out.
-const COMPONENT_BYTES: usize = 700;
+const COMPONENT_BYTES: usize = 1_200;
 /// More than one worker takes.
 const WORKER_BYTES: usize = 200;
 /// A definition of so many bytes is checked within about a millisecond.

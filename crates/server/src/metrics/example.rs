@@ -7,7 +7,9 @@ use hdrhistogram::Histogram;
 use reactor::Longest;
 use sql::Sessions;
 use store::LogReport;
-use supervisor::{ComponentStatus, EdgeStatus, Report, State, Status, WorkerReport};
+use supervisor::{
+    ComponentStatus, EdgeStatus, Latencies, Report, Shares, State, Status, TimeSpent, WorkerReport,
+};
 use txn::coordinator::Counters;
 use txn::decision_log::LogCounters;
 use txn::phases::{Phases, Times};
@@ -108,8 +110,21 @@ fn topology() -> Report {
         acked: 203,
         failed: 204,
         pending: 205,
-        complete_us: 1_500,
-        edges: vec![EdgeStatus { stream: "default".to_owned(), to: "split".to_owned(), transferred: 202 }],
+        latencies: Latencies { complete: times_of(3, 1_500), ..Latencies::default() },
+        time: TimeSpent {
+            busy_us: 1_000_000,
+            back_pressured_us: 7_000_000,
+            idle_us: 1_500_000,
+            runnable_us: 500_000,
+        },
+        shares: Shares { busy_permille: 100, back_pressured_permille: 700, idle_permille: 150 },
+        lag_ms: Some(2_500),
+        edges: vec![EdgeStatus {
+            stream: "default".to_owned(),
+            to: "split".to_owned(),
+            transferred: 202,
+            queued_bytes: 212,
+        }],
         ..ComponentStatus::default()
     };
     let split = ComponentStatus {
@@ -119,7 +134,19 @@ fn topology() -> Report {
         queued_bytes: 212,
         faults: 213,
         restarts: 214,
-        execute_us: 70,
+        latencies: Latencies {
+            execute: times_of(4, 70),
+            process: times_of(5, 80),
+            queue: times_of(6, 9_000),
+            ..Latencies::default()
+        },
+        time: TimeSpent {
+            busy_us: 4_000_000,
+            back_pressured_us: 0,
+            idle_us: 5_000_000,
+            runnable_us: 1_000_000,
+        },
+        shares: Shares { busy_permille: 400, back_pressured_permille: 0, idle_permille: 500 },
         last_error: Some("it crashed".to_owned()),
         ..ComponentStatus::default()
     };
@@ -134,6 +161,14 @@ fn topology() -> Report {
         is_drained: false,
         workers: vec![worker(0, Some(4_711)), worker(1, None)],
     }
+}
+
+/// So many, of so long each.
+fn times_of(count: u64, us: u64) -> supervisor::Times {
+    let place = supervisor::Times::BOUNDS_US.partition_point(|bound| *bound < us);
+    let mut buckets = vec![0; place + 1];
+    buckets[place] = count;
+    supervisor::Times { count, sum_ns: count * us * 1_000, buckets }
 }
 
 fn worker(number: u32, pid: Option<u32>) -> WorkerReport {

@@ -153,10 +153,13 @@ fn transactions(figures: &TransactionFigures) -> Value {
 /// All components together: a line has a size that clients cannot move.
 fn topology(it: &Report) -> Value {
     let sum = |figure: fn(&ComponentStatus) -> u64| it.status.components.iter().map(figure).sum::<u64>();
+    let most =
+        |figure: fn(&ComponentStatus) -> u64| it.status.components.iter().map(figure).max().unwrap_or(0);
     json!({
         "name": it.name, "up": it.pid.is_some(), "restarts": it.restarts, "emitted": sum(|it| it.emitted),
         "executed": sum(|it| it.executed), "acked": sum(|it| it.acked), "failed": sum(|it| it.failed),
-        "pending": sum(|it| it.pending),
+        "pending": sum(|it| it.pending), "busy_permille_max": most(|it| it.shares.busy_permille),
+        "back_pressured_permille_max": most(|it| it.shares.back_pressured_permille), "lag_ms": most(|it| it.lag_ms.unwrap_or(0)),
     })
 }
 

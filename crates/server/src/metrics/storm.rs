@@ -41,18 +41,21 @@ fn details(it: &Report) -> Value {
 
 fn of_component(it: &ComponentStatus, id: &str) -> Value {
     // Latencies are text there.
-    let ms = |us: u64| format!("{}.{:03}", us / 1_000, us % 1_000);
+    let thousandths = |all: u64| format!("{}.{:03}", all / 1_000, all % 1_000);
+    let (latencies, shares) = (&it.latencies, &it.shares);
     json!({
         id: it.id, "tasks": it.tasks, "emitted": it.emitted, "transferred": it.transferred, "executed": it.executed,
-        "acked": it.acked, "failed": it.failed, "pending": it.pending, "completeLatency": ms(it.complete_us),
-        "executeLatency": ms(it.execute_us), "queuedBytes": it.queued_bytes,
+        "acked": it.acked, "failed": it.failed, "pending": it.pending, "completeLatency": thousandths(latencies.complete.mean_us()),
+        "executeLatency": thousandths(latencies.execute.mean_us()), "processLatency": thousandths(latencies.process.mean_us()),
+        "capacity": thousandths(shares.busy_permille), "queueLatency": thousandths(latencies.queue.mean_us()), "queuedBytes": it.queued_bytes,
+        "backPressured": thousandths(shares.back_pressured_permille), "idle": thousandths(shares.idle_permille), "lagMs": it.lag_ms,
         "edges": it.edges.iter().map(of_edge).collect::<Vec<_>>(),
     })
 }
 
-/// Not in Storm's answer, as `queuedBytes`: the console draws it.
+/// Not in Storm's answer, as `queuedBytes`, `queueLatency`, `backPressured`, `idle` and `lagMs`: the console draws it.
 fn of_edge(it: &EdgeStatus) -> Value {
-    json!({ "stream": it.stream, "to": it.to, "transferred": it.transferred })
+    json!({ "stream": it.stream, "to": it.to, "transferred": it.transferred, "queuedBytes": it.queued_bytes })
 }
 
 #[cfg(test)]
@@ -72,7 +75,14 @@ mod tests {
             (&json!("lines"), &json!("split"))
         );
         assert_eq!(details["spouts"][0]["completeLatency"], "1.500");
-        let edge = json!({ "stream": "default", "to": "split", "transferred": 202 });
+        let bolt = &details["bolts"][0];
+        assert_eq!(
+            (&bolt["capacity"], &bolt["idle"], &bolt["processLatency"]),
+            (&json!("0.400"), &json!("0.500"), &json!("0.080"))
+        );
+        let spout = &details["spouts"][0];
+        assert_eq!((&spout["backPressured"], &spout["lagMs"]), (&json!("0.700"), &json!(2_500)));
+        let edge = json!({ "stream": "default", "to": "split", "transferred": 202, "queuedBytes": 212 });
         assert_eq!(details["spouts"][0]["edges"], json!([edge]));
         assert_eq!(answer("/api/v1/topology/no", &topologies), None);
         assert_eq!(answer("/api/v2", &topologies), None);

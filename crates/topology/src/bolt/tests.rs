@@ -169,7 +169,10 @@ fn slow_bolt_stops_its_own_source_and_no_other() {
         bench.deliver();
         bench.sink(3);
     }
-    assert!(emitted < 10 && bench.bolts[&TaskId(2)].queued_bytes() <= 300, "{emitted} tuples of the first");
+    assert!(
+        emitted < 10 && bench.bolts[&TaskId(2)].queued_bytes().all(|(_, bytes)| bytes <= 300),
+        "{emitted} tuples of the first"
+    );
     assert_eq!(bench.settled(1).len(), 100, "the other one does not wait");
     bench.sink(2);
     bench.flush(0);
@@ -195,6 +198,29 @@ fn bolt_without_credit_downstream_takes_no_input() {
     bench.sink(2);
     bench.flush(1);
     assert_eq!(bench.relay(1), 1);
+}
+
+#[test]
+fn wait_of_what_is_watched_ends_when_its_tuple_is_given() {
+    let mut bench = Bench::new(topology(vec![spout("s"), spout("t"), relay("c", &["s", "t"])]));
+    for task in [0, 0, 1] {
+        bench.emit(task, &[&["x"]]);
+    }
+    bench.deliver();
+    let bolt = bench.bolts.get_mut(&TaskId(2)).unwrap();
+    bolt.watch(Nanos(10), TaskId(0));
+    bolt.watch(Nanos(15), TaskId(1));
+    let mut taken = Vec::new();
+    while let Some(Input::Tuple { from, .. }) = bolt.next_input(Nanos(20 + taken.len() as u64)) {
+        taken.push((from.0, bolt.poll_waited().map(|waited| waited.as_nanos())));
+    }
+    let watched = taken.iter().rposition(|(from, _)| *from == 0).unwrap();
+    let waits: Vec<_> = taken.iter().map(|(_, waited)| *waited).collect();
+    let expected: Vec<_> = (0..3).map(|at| (at == watched).then_some(10 + at as u128)).collect();
+    assert_eq!(waits, expected, "the last one of task 0 alone");
+    bolt.watch(Nanos(50), TaskId(0));
+    assert_eq!(bolt.next_input(Nanos(60)), None);
+    assert_eq!(bolt.poll_waited(), None, "nothing was there to be watched");
 }
 
 #[test]

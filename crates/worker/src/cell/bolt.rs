@@ -2,15 +2,14 @@
 //!
 //! While there is no bolt the task takes no input: its queues fill, and so stop those who send to it. It reports what has failed all the same.
 
-use std::time::Duration;
-
 use clock::Nanos;
 use topology::anchor::Nack;
 use topology::bolt::{BoltTask, Input, TupleId};
 use topology::builder::Factory;
+use topology::channel::Accepted;
 use topology::component::{Bolt, BoltOut, Fault, Outcome, Tuple};
 use topology::ids::{StreamId, TaskId};
-use topology::message::Envelope;
+use topology::message::{Envelope, Message};
 use topology::parcel::Epoch;
 use topology::values::Values;
 
@@ -20,6 +19,7 @@ use super::pace::Pace;
 use super::seat::{Panicked, Seat};
 use super::state::{Sink, State};
 use crate::stats::{add, record, write};
+use crate::times::Standing;
 
 /// A task of a bolt with its bolt.
 pub(crate) struct BoltCell {
@@ -31,6 +31,8 @@ pub(crate) struct BoltCell {
     /// With exactly-once.
     exact: Option<(Exact, State)>,
     executed: u64,
+    /// A tuple that the bolt has kept, and since when it has it: how long that takes is measured of one at a time.
+    kept: Option<(TupleId, Nanos)>,
 }
 
 impl BoltCell {
@@ -40,7 +42,16 @@ impl BoltCell {
             let state = State::new(&exact.target, common.id(), common.waker.clone());
             (exact, state)
         });
-        Self { common, task, seat, factory, pace, exact, executed: 0 }
+        Self { common, task, seat, factory, pace, exact, executed: 0, kept: None }
+    }
+
+    pub(super) fn on_message(&mut self, now: Nanos, from: TaskId, message: Message) -> Accepted {
+        let is_input = matches!(message, Message::Forward(_));
+        let accepted = self.task.on_message(from, message);
+        if is_input {
+            self.task.watch(now, from);
+        }
+        accepted
     }
 
     pub(crate) fn turn(&mut self, now: Nanos, outbox: &mut Vec<Envelope>) -> bool {
@@ -80,13 +91,39 @@ impl BoltCell {
         self.seat.next_due().or_else(|| self.task.next_due())
     }
 
+    /// What the task is at between two turns.
+    pub(super) fn standing(&self) -> Standing {
+        let takes_none =
+            || !self.seat.is_ready() || self.exact.as_ref().is_some_and(|(_, it)| !it.has_room());
+        if self.task.is_held_up() {
+            Standing::BackPressured
+        } else if self.task.has_input() && takes_none() {
+            Standing::Busy
+        } else {
+            Standing::Idle
+        }
+    }
+
+    /// Records how long what was watched has taken, at the end of a turn.
+    pub(super) fn measure(&mut self, now: Nanos) {
+        let latencies = self.common.latencies();
+        if let Some(waited) = self.task.poll_waited() {
+            record(&latencies.queue, waited, 1);
+        }
+        if let Some((_, since)) = self.kept.take_if(|(tuple, _)| !self.task.is_unfinished(*tuple)) {
+            record(&latencies.process, now.since(since), 1);
+        }
+    }
+
     pub(crate) fn publish(&self) {
         let counters = self.common.counters();
         write(&counters.executed, self.executed);
         write(&counters.acked, self.task.acked());
         write(&counters.failed, self.task.failed());
         write(&counters.pending, self.task.unfinished() as u64);
-        write(&counters.queued_bytes, self.task.queued_bytes());
+        counters.set_queued(
+            self.task.queued_bytes().map(|(from, bytes)| (self.common.plan.component_of(from), bytes)),
+        );
         counters.set_emitted(self.task.emitted());
     }
 
@@ -196,11 +233,17 @@ impl BoltCell {
             return (is_long, true);
         }
         self.executed += 1;
-        time.into_iter().for_each(|time| self.record(time));
+        time.into_iter().for_each(|time| record(&self.common.latencies().execute, time, 1));
         match result {
-            None | Some(Ok(Ok(Outcome::Keep))) => {}
+            None => {}
+            Some(Ok(Ok(Outcome::Keep))) => {
+                self.kept = self.kept.or(call.began().map(|began| (id, began)));
+            }
             // An error of the task says that the bolt has finished the tuple itself.
-            Some(Ok(Ok(Outcome::Ack))) => self.task.ack(id).unwrap_or(()),
+            Some(Ok(Ok(Outcome::Ack))) => {
+                time.into_iter().for_each(|time| record(&self.common.latencies().process, time, 1));
+                self.task.ack(id).unwrap_or(());
+            }
             Some(Ok(Err(fault))) => {
                 self.common.on_fault(fault.error());
                 self.task.fail(id, fault.error(), fault.nack()).unwrap_or(());
@@ -208,10 +251,6 @@ impl BoltCell {
             Some(Err(panicked)) => self.on_panic(&panicked),
         }
         (is_long, false)
-    }
-
-    fn record(&self, time: Duration) {
-        record(&self.common.latencies().execute, time, 1);
     }
 
     /// The bolt is gone: so is what it knew of its tuples.

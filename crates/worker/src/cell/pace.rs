@@ -21,6 +21,13 @@ pub(super) struct Pace {
 #[must_use]
 pub(super) struct Call(Option<Nanos>);
 
+impl Call {
+    /// When it began.
+    pub(super) fn began(&self) -> Option<Nanos> {
+        self.0
+    }
+}
+
 impl Pace {
     /// A turn begins.
     pub(super) fn begin_turn(&mut self, now: Nanos) {

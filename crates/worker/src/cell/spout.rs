@@ -18,6 +18,7 @@ use super::exact::Exact;
 use super::pace::Pace;
 use super::seat::{Losses, Panicked, Seat};
 use crate::stats::{add, record, write};
+use crate::times::Standing;
 
 /// A task of a spout with its spout.
 pub(crate) struct SpoutCell {
@@ -127,7 +128,21 @@ impl SpoutCell {
         self.tell(call);
     }
 
-    pub(crate) fn publish(&self) {
+    /// What the task is at between two turns.
+    pub(super) fn standing(&self) -> Standing {
+        let has_room = self.task.room() > 0 && self.emissions.is_empty();
+        if self.is_active && self.seat.is_taken() && !has_room {
+            return Standing::BackPressured;
+        }
+        Standing::Idle
+    }
+
+    pub(crate) fn publish(&mut self, now: Nanos) {
+        match self.seat.call(now, |spout| spout.backlog()) {
+            None => {}
+            Some(Ok(backlog)) => self.common.counters().set_backlog(backlog),
+            Some(Err(panicked)) => self.on_panic(&panicked),
+        }
         let counters = self.common.counters();
         write(&counters.acked, self.acked);
         write(&counters.failed, self.dead);

@@ -10,7 +10,7 @@ use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Tuple, Waker};
 use crate::fixture::{GRACE, Test, all_acked};
 
 /// Uses the processor for so long.
-fn work(time: Duration) {
+pub(crate) fn work(time: Duration) {
     let until = SystemClock.now() + time;
     while SystemClock.now() < until {
         std::hint::spin_loop();
@@ -59,7 +59,7 @@ fn full_queue_stops_the_spout_before_its_own_bound() {
 
 /// Has one tuple at a time, and finishes it when it is called again.
 #[derive(Default)]
-struct OneAtATime {
+pub(crate) struct OneAtATime {
     held: Option<TupleId>,
     waker: Option<Waker>,
 }

@@ -9,4 +9,5 @@ mod fixture;
 mod limits;
 mod parts;
 mod stop;
+mod times;
 mod words;

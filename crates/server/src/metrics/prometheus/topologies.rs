@@ -1,6 +1,8 @@
-//! Topologies that the server runs. Names of components come from clients: only the first [`COMPONENTS_MAX`] are shown.
+//! Topologies that the server runs. Names of components come from clients: only the first [`COMPONENTS_MAX`] are shown, and latencies of the first
+//! [`LATENCIES_MAX`].
 
-use supervisor::{ComponentStatus, Report};
+use prometheus::proto::{Bucket, Histogram, Metric};
+use supervisor::{ComponentStatus, Latencies, Report, Times};
 
 use super::{Labels, Page, label};
 
@@ -35,11 +37,84 @@ pub(super) fn write(topologies: &[Report], page: &mut Page) {
     for (name, help, figure) in GAUGES {
         page.gauges(name, help, components.iter().map(|it| (labels(it), figure(it.1) as f64)));
     }
+    time(&components, page);
+    latencies(&components[..components.len().min(LATENCIES_MAX)], page);
+}
+
+/// What the time of tasks went to. The shares of a component are of the sum of its four states.
+fn time(components: &[(&Report, &ComponentStatus)], page: &mut Page) {
+    let of_one = |it: &(&Report, &ComponentStatus)| {
+        let (labels, time) = (labels(it), it.1.time);
+        let states = [
+            ("busy", time.busy_us),
+            ("back_pressured", time.back_pressured_us),
+            ("idle", time.idle_us),
+            ("runnable", time.runnable_us),
+        ];
+        states.map(|(state, us)| ([&labels[..], &[label("state", &state)]].concat(), us as f64 / 1e6))
+    };
+    page.counters(
+        "topology_task_seconds_total",
+        "Time of a component's tasks: busy, back-pressured, idle, or runnable while their thread was at others.",
+        components.iter().flat_map(of_one),
+    );
+    let lags = components.iter().filter_map(|it| Some((labels(it), it.1.lag_ms? as f64 / 1e3)));
+    page.gauges(
+        "topology_lag_seconds",
+        "Age of the oldest entry that a spout has not emitted yet; 0 if there is none.",
+        lags,
+    );
+}
+
+fn latencies(components: &[(&Report, &ComponentStatus)], page: &mut Page) {
+    for (name, help, of) in LATENCIES {
+        let measured = components.iter().filter(|it| of(&it.1.latencies).count > 0);
+        page.histograms(name, help, measured.map(|it| metric(of(&it.1.latencies), labels(it))).collect());
+    }
+}
+
+fn metric(times: &Times, labels: Labels) -> Metric {
+    let buckets = BOUNDS.map(|place| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(Times::BOUNDS_US[place] as f64 / 1e6);
+        bucket.set_cumulative_count(times.at_most(place));
+        bucket
+    });
+    let mut histogram = Histogram::default();
+    histogram.set_bucket(buckets.to_vec());
+    histogram.set_sample_count(times.count);
+    histogram.set_sample_sum(times.sum_ns as f64 / 1e9);
+    let mut metric = Metric::from_label(labels);
+    metric.set_histogram(histogram);
+    metric
 }
 
 fn labels((topology, component): &(&Report, &ComponentStatus)) -> Labels {
     vec![label("topology", &topology.name), label("component", &component.id)]
 }
+
+/// Name, help, values.
+type Distribution = (&'static str, &'static str, fn(&Latencies) -> &Times);
+
+/// Executions and waits in queues are sampled.
+const LATENCIES: [Distribution; 4] = [
+    ("topology_execute_seconds", "Time of calls of a component, of those that were measured.", |it| {
+        &it.execute
+    }),
+    (
+        "topology_process_seconds",
+        "Time from the execution of a tuple to its acknowledgement by a bolt, of those that were measured.",
+        |it| &it.process,
+    ),
+    ("topology_queue_seconds", "Time in the queues of a bolt, of what was measured.", |it| &it.queue),
+    (
+        "topology_complete_seconds",
+        "Time from the emission of a spout's tuple to its acknowledgement.",
+        |it| &it.complete,
+    ),
+];
+/// Places of the bounds that are shown: 10 us, 100 us and so on to 10 s.
+const BOUNDS: [usize; 7] = [3, 6, 9, 12, 15, 18, 21];
 
 /// Name, help, value.
 type Figure = (&'static str, &'static str, fn(&ComponentStatus) -> u64);
@@ -59,3 +134,5 @@ const GAUGES: [Figure; 2] = [
     ("topology_queue_bytes", "Bytes in the queues of a component.", |it| it.queued_bytes),
 ];
 const COMPONENTS_MAX: usize = 500;
+/// A histogram is ten series.
+const LATENCIES_MAX: usize = 100;
