@@ -155,8 +155,18 @@ fn unit(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
     // Benchmarks and replays are tested beside it.
     packages::ensure(root, &[packages::REDIS_SERVER, packages::LIBZMQ])?;
     test(root, tally, "unit", &["--lib", "--bins"], &[])?;
-    // With the feature one crate is built again, and one test of it.
-    let zeromq = cargo(root, &["test", "--workspace", "--features", "transport/zeromq", "--test", "zeromq"]);
+    // With the feature some crates are built again, and a test of nodes and one of workers.
+    let zeromq = [
+        "test",
+        "--workspace",
+        "--features",
+        "evenkeel/zeromq",
+        "--test",
+        "zeromq",
+        "--test",
+        "worker_transport",
+    ];
+    let zeromq = cargo(root, &zeromq);
     with_libzmq(zeromq).show(&mut |line| tally.read(line))
 }
 

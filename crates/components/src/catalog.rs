@@ -81,7 +81,7 @@ impl Builtin {
     ///
     /// # Errors
     /// As [`Builtin::read`], or it reaches them.
-    fn read_for_client(words: &[String]) -> Result<Self, String> {
+    fn read_for_client(words: &[String], hosts: &[String]) -> Result<Self, String> {
         let names_server = |word: &String| word.split_once('=').map_or(&**word, |(option, _)| option) == URL;
         // before it is read: reading looks its address up
         if words.iter().any(names_server) {
@@ -91,22 +91,28 @@ impl Builtin {
         }
         let builtin = Self::read(words, &|_| None)?;
         let name = builtin.row.name;
-        match builtin.made.reach {
-            Reach::Machine => Err(format!("`{name}` uses files: it runs with `topology run --local` alone")),
-            Reach::Network => Err(format!(
-                "`{name}` connects to other machines, which no client of a server may have it do: it runs with `topology run --local` alone"
+        match &builtin.made.reach {
+            Reach::Machine(what) => {
+                Err(format!("`{name}` uses files ({what}): that is for `topology run --local` alone"))
+            }
+            Reach::Host(host) if !hosts.iter().any(|it| it.eq_ignore_ascii_case(host)) => Err(format!(
+                "`{name}` connects to `{host}`, which is not among the hosts that this server lets topologies call (topologies.http_hosts)"
             )),
-            Reach::Server => Ok(builtin),
+            Reach::Host(_) | Reach::Server => Ok(builtin),
         }
     }
 
     /// What is wrong with the command of the component `id` of `plan`, which a server runs for a client; `None` if it is no component of
-    /// this program.
+    /// this program. `hosts`: those that it may call.
     #[must_use]
-    pub fn check_for_client(command: &[String], plan: &Plan, id: ComponentId) -> Option<Result<(), String>> {
+    pub fn check_for_client(
+        command: &[String],
+        (plan, id): (&Plan, ComponentId),
+        hosts: &[String],
+    ) -> Option<Result<(), String>> {
         let words = Self::words(command)?;
         let misfits = |builtin: Self| builtin.misfits(&Shape::of(plan, id)).into_iter().next();
-        Some(Self::read_for_client(words).and_then(|builtin| misfits(builtin).map_or(Ok(()), Err)))
+        Some(Self::read_for_client(words, hosts).and_then(|builtin| misfits(builtin).map_or(Ok(()), Err)))
     }
 
     /// Whether it is a spout.
@@ -318,11 +324,17 @@ mod tests {
     fn client_of_a_server_reaches_no_files_and_no_other_server() {
         let refused = |text: &str| {
             let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-            Builtin::read_for_client(&words).err().unwrap_or_default()
+            Builtin::read_for_client(&words, &["api.example".to_owned()]).err().unwrap_or_default()
         };
         assert!(refused("file-spout /etc/passwd").contains("`topology run --local` alone"));
         assert!(refused("file-sink /etc/passwd").contains("`topology run --local` alone"));
-        assert!(refused("http-sink http://10.0.0.1/ --key {id}").contains("connects to other machines"));
+        let other = refused("http-sink http://10.0.0.1/ --key {id}");
+        assert!(other.contains("`10.0.0.1`") && other.ends_with("(topologies.http_hosts)"), "{other}");
+        assert_eq!(refused("http-sink https://API.example:8443/x --key {id}"), "");
+        for files in ["--ca /etc/shadow", "--authorization-env EVENKEEL_URL"] {
+            let error = refused(&format!("http-sink https://api.example/ --key {{id}} {files}"));
+            assert!(error.contains("`topology run --local` alone"), "{error}");
+        }
         for of_another in ["enrich k --url redis://db.example", "stream-spout orders --url=redis://10.0.0.1"]
         {
             let error = refused(of_another);

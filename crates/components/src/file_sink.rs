@@ -186,7 +186,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let settings = Settings { path: arguments.words()[0].clone(), line };
     let factory = Factory::bolt(move || FileSink::new(settings.clone()));
     let exact = Exact::None("a file is not part of an epoch");
-    Ok(Made { factory, reads, reach: Reach::Machine, emits: Emits::Nothing, exact })
+    Ok(Made { factory, reads, reach: Reach::Machine("its path"), emits: Emits::Nothing, exact })
 }
 
 const WAITING_BYTES_MAX: usize = 1 << 20;

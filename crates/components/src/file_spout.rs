@@ -142,7 +142,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     };
     let factory = Factory::spout(move || FileSpout::new(settings.clone()));
     let emits = Emits::Values(1..=2, "where the line begins and the line, or the line alone");
-    Ok(Made { factory, reads: Vec::new(), reach: Reach::Machine, emits, exact: Exact::Same })
+    Ok(Made { factory, reads: Vec::new(), reach: Reach::Machine("its path"), emits, exact: Exact::Same })
 }
 
 /// How long a file is left alone that has nothing new.

@@ -216,11 +216,16 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let settings = settings(arguments)?;
     let fields = [&settings.target.path, &settings.key].into_iter().chain(&settings.body);
     let reads = fields.flat_map(Template::fields).cloned().collect();
+    let reach = match (&settings.ca, &settings.authorization_env) {
+        (Some(_), _) => Reach::Machine("--ca"),
+        (_, Some(_)) => Reach::Machine("--authorization-env"),
+        _ => Reach::Host(settings.target.host.clone()),
+    };
     let factory = Factory::bolt(move || HttpSink::new(settings.clone()));
     Ok(Made {
         factory,
         reads,
-        reach: Reach::Network,
+        reach,
         emits: Emits::Nothing,
         exact: Exact::None("a web server is not part of an epoch"),
     })

@@ -45,14 +45,14 @@ pub(crate) enum Exact {
 }
 
 /// What a component uses beside its tuples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// At most the server that `--url` names.
     Server,
-    /// Files of the machine.
-    Machine,
+    /// Files or variables of the machine, and which of its words say so.
+    Machine(&'static str),
     /// A host that its words name.
-    Network,
+    Host(String),
 }
 
 /// What a component emits on its default stream.

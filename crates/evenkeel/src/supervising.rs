@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Clock;
-use server::settings::Settings;
-use supervisor::{Options, Supervisor};
+use server::settings::{Settings, User, WorkerTransport};
+use supervisor::{Account, Bounds, Limits, Options, Supervisor};
+use topology::definition::Transport;
 
 use crate::failure::Failure;
 use crate::running::{Running, keeps_files};
@@ -28,6 +29,10 @@ pub(crate) fn new(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Option<
         topologies_max: settings.topologies_count_max,
         tasks_max: settings.topologies_tasks_max,
         workers_max: settings.topologies_workers_max,
+        http_hosts: settings.topologies_http_hosts.iter().map(|host| host.0.clone()).collect(),
+        transport: transport(settings)?,
+        has_zeromq: cfg!(feature = "zeromq"),
+        limits: limits(settings)?,
         clock: Arc::clone(clock),
     };
     let supervisor = Supervisor::new(options);
@@ -51,6 +56,54 @@ pub(crate) fn stop(supervisor: Option<&Supervisor>) {
         tracing::info!(count, "stopping topologies");
     }
     supervisor.stop(STOP_WAIT);
+}
+
+fn transport(settings: &Settings) -> Result<Transport, Failure> {
+    match settings.topologies_transport {
+        WorkerTransport::Tcp => Ok(Transport::Tcp),
+        WorkerTransport::ZeroMq if cfg!(feature = "zeromq") => Ok(Transport::ZeroMq),
+        WorkerTransport::ZeroMq => Err(Failure::Usage(
+            "topologies.transport = zeromq: this build has none; build evenkeel with `--features zeromq`, or use tcp"
+                .to_owned(),
+        )),
+    }
+}
+
+fn limits(settings: &Settings) -> Result<Limits, Failure> {
+    let bytes = settings.topologies_worker_memory_max.0;
+    if (1..WORKER_BYTES_MIN).contains(&bytes) {
+        return Err(Failure::Usage(format!(
+            "topologies.worker_memory_max = {bytes} B: a worker needs at least {WORKER_BYTES_MIN} B (0: no limit)"
+        )));
+    }
+    let account = settings.topologies_worker_user.as_ref().map(|User(user)| {
+        let account = Account::find(user).and_then(|account| Account::check_rights().map(|()| account));
+        let account = account.map_err(|error| error.to_string());
+        let closed = account.and_then(|account| check_closed(settings, &account).map(|()| account));
+        closed.map_err(|error| Failure::Usage(format!("topologies.worker_user = {user}: {error}")))
+    });
+    Ok(Limits {
+        account: account.transpose()?,
+        bounds: Bounds {
+            memory_bytes_max: (bytes > 0).then_some(bytes),
+            nice: settings.topologies_worker_nice,
+        },
+    })
+}
+
+/// Whether the data is closed to the user of workers.
+fn check_closed(settings: &Settings, account: &Account) -> Result<(), String> {
+    let dir = &settings.dir;
+    let Some(folder) = dir.metadata().ok().filter(|_| keeps_files(settings)) else { return Ok(()) };
+    let of_group = folder.gid() == account.gid && folder.mode() & 0o050 != 0;
+    if folder.uid() == account.uid || of_group || folder.mode() & 0o005 != 0 {
+        let mode = folder.mode() & 0o777;
+        return Err(format!(
+            "it could read the data in {} (mode {mode:o}): chmod 700 this folder",
+            dir.display()
+        ));
+    }
+    Ok(())
 }
 
 fn canonical(dir: &Path) -> Result<PathBuf, Failure> {
@@ -78,3 +131,5 @@ fn system(error: &std::io::Error) -> Failure {
 
 /// What is under way at a stop may take so long. Tuples of sources that keep theirs are read again.
 const STOP_WAIT: Duration = Duration::from_secs(1);
+/// A worker without components has 20 MiB and stacks of some threads.
+const WORKER_BYTES_MIN: u64 = 64 << 20;

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use common::{evenkeel, eventually};
+use common::{Server, evenkeel, eventually, ok};
 
 /// For each path the keys that came with it.
 type Seen = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
@@ -101,4 +101,31 @@ streams:
     eventually("one is given up", || log().contains("the server answered 422"));
     run.kill().expect("it runs");
     run.wait().expect("it ends");
+}
+
+#[test]
+fn server_lets_topologies_post_to_the_hosts_of_its_setting_and_to_no_others() {
+    let (port, seen) = server();
+    let (data, place) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let definition = |host: &str| {
+        let class = "org.apache.storm.flux.wrappers";
+        format!(
+            "name: web\nspouts:\n- {{id: source, className: {class}.spouts.FluxShellSpout, constructorArgs: [[evenkeel, component, stream-spout, orders], [n]]}}\n\
+             bolts:\n- {{id: told, className: {class}.bolts.FluxShellBolt, constructorArgs: [[evenkeel, component, http-sink, \"http://{host}:{port}/{{n}}\", --key, \"{{n}}\"], [nothing]]}}\n\
+             streams:\n- {{from: source, to: told, grouping: {{type: SHUFFLE}}}}\n"
+        )
+    };
+    let place = place.path().to_str().expect("text");
+    let server =
+        Server::start(data.path(), &["--topologies-dir", place, "--topologies-http-hosts", "127.0.0.1"]);
+    let submit = |host: &str| server.call(&["TOPOLOGY", "SUBMIT", "web", &definition(host)]);
+    let refused = match submit("localhost") {
+        resp::Value::Error(text) => String::from_utf8_lossy(&text).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert!(refused.contains("`localhost`") && refused.ends_with("(topologies.http_hosts)"), "{refused}");
+    assert_eq!(submit("127.0.0.1"), ok());
+    server.call(&["XADD", "orders", "*", "n", "3"]);
+    let is_posted = || seen.lock().expect("no panic").get("/3").is_some_and(|keys| keys.len() == 2);
+    eventually("it is posted, and again after 429", is_posted);
 }

@@ -3,30 +3,59 @@
 //! All of it is handed to shell components, as Storm does: keys of others are theirs. Only unknown keys under `evenkeel.` are refused, and
 //! keys under `topology.` that are nearly one that is known get a warning.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
-use topology::definition::{Guarantee, Settings};
+use topology::definition::{Guarantee, Settings, Transport};
 
-use crate::fault::{Faults, hint, shown};
+use crate::fault::{Faults, Place, hint, shown};
 use crate::form::{self, Form};
 use crate::node::{Entry, Node, Value};
 
 /// Reads `config` into settings, and as what components are told.
-pub(crate) fn read(form: &Form<'_>, faults: &mut Faults) -> (Settings, Map<String, Json>) {
+pub(crate) fn read(
+    form: &Form<'_>,
+    properties: &BTreeMap<String, String>,
+    faults: &mut Faults,
+) -> (Settings, Map<String, Json>) {
     let (mut settings, mut config) = (Settings::default(), Map::new());
-    let Some(node) = form.get("config") else { return (settings, config) };
+    read_entries(form, (&mut settings, &mut config), faults);
+    // Whoever runs it says so beside the file, on which the name of the property has no other meaning.
+    if let Some(name) = properties.get(TRANSPORT) {
+        set_transport(name, form.place, &mut settings, faults);
+    }
+    (settings, config)
+}
+
+fn read_entries(
+    form: &Form<'_>,
+    (settings, config): (&mut Settings, &mut Map<String, Json>),
+    faults: &mut Faults,
+) {
+    let Some(node) = form.get("config") else { return };
     let Value::Map(entries) = &node.value else {
         faults.error(node.place, format!("`config` must be a mapping, not {}", node.kind()));
-        return (settings, config);
+        return;
     };
     // Ackers are in the same file as the guarantee, which says more.
     let ackers = entries.iter().filter(|entry| entry.key == ACKERS);
     for entry in ackers.chain(entries.iter().filter(|entry| entry.key != ACKERS)) {
-        apply(entry, &mut settings, faults);
+        apply(entry, settings, faults);
     }
     config.extend(entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())));
-    (settings, config)
+}
+
+fn set_transport(name: &str, place: Place, settings: &mut Settings, faults: &mut Faults) {
+    settings.transport = Transport::named(name);
+    if settings.transport.is_none() {
+        let names = Transport::NAMES.map(|(name, _)| name);
+        let nearest = hint(name, names);
+        faults.error(
+            place,
+            format!("`{TRANSPORT}` must be {}, not `{}`{nearest}", names.join(" or "), shown(name)),
+        );
+    }
 }
 
 fn apply(entry: &Entry, settings: &mut Settings, faults: &mut Faults) {
@@ -62,6 +91,10 @@ fn apply(entry: &Entry, settings: &mut Settings, faults: &mut Faults) {
                     faults.error(node.place, text);
                 }
             }
+        }
+        Apply::Transport => {
+            let Some(text) = form::text(node, key, faults) else { return };
+            set_transport(text, node.place, settings, faults);
         }
         Apply::Pauses => {
             let Some(nodes) = form::list(node, key, faults) else { return };
@@ -137,6 +170,7 @@ struct Row {
 enum Apply {
     Number { least: u64, most: u64, set: fn(&mut Settings, u64) },
     Guarantee,
+    Transport,
     Serializer,
     Pauses,
 }
@@ -168,6 +202,7 @@ const ROWS: &[Row] = &[
     number("evenkeel.child_memory_bytes_max", 1 << 20, 1 << 50, |_, _| {}),
     number("evenkeel.message_bytes_max", 1 << 10, 1 << 30, |_, _| {}),
     Row { key: "evenkeel.guarantee", apply: Apply::Guarantee },
+    Row { key: TRANSPORT, apply: Apply::Transport },
     number("evenkeel.attempts_max", 1, 1_000_000, |settings, value| settings.attempts_max = value as u32),
     Row { key: "evenkeel.backoff_ms", apply: Apply::Pauses },
     number("evenkeel.spout_bytes_max", 1 << 10, 1 << 40, |settings, value| settings.spout_bytes_max = value),
@@ -178,6 +213,7 @@ const ROWS: &[Row] = &[
         settings.batch_tuples_max = value as u32;
     }),
 ];
+const TRANSPORT: &str = "evenkeel.transport";
 const GUARANTEES: [(&str, Guarantee); 3] = [
     ("at-most-once", Guarantee::AtMostOnce),
     ("at-least-once", Guarantee::AtLeastOnce),

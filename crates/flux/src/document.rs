@@ -24,7 +24,7 @@ pub(crate) fn read(root: &Node, variables: &Variables<'_>, faults: &mut Faults) 
         }
     }
     let name = form.need_text("name", faults);
-    let (settings, config) = config::read(&form, faults);
+    let (settings, config) = config::read(&form, variables.properties, faults);
     let objects = Objects::read(form.list("components", faults), faults);
     let mut vertices: Vec<Vertex> = Vec::new();
     for (key, kind) in [("spouts", Kind::Spout), ("bolts", Kind::Bolt)] {

@@ -5,6 +5,8 @@
 //!
 //! Out of scope: what is read and written, when a process is started again (`shell`, `supervisor`).
 
+mod account;
+
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,6 +17,8 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+
+pub use account::{Account, AccountError};
 
 /// A process that was started. When it is dropped it is killed, with all that it has started.
 #[derive(Debug)]
@@ -162,7 +166,7 @@ pub fn values_in<'e>(environment: &'e [u8], variable: &'e str) -> impl Iterator<
     variables.filter_map(|it| it.strip_prefix(variable.as_bytes())?.strip_prefix(b"="))
 }
 
-/// Other processes of this user whose mark fits; none where there is no `/proc`.
+/// Other processes that this one may look at whose mark fits: those of its user, for root all; none where there is no `/proc`.
 #[expect(clippy::disallowed_methods, reason = "files of the kernel, which no simulation has")]
 fn marked(variable: &str, fits: &impl Fn(&[u8]) -> bool) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -41,9 +41,12 @@ mod thread;
 pub use figures::{Latencies, Shares, TimeSpent, Times};
 pub use life::State;
 pub use place::{Misplaced, Place};
+pub use process::Limits;
+pub use processes::Account;
 pub use room::{Report, WorkerReport};
 pub use supervisor::{Options, Submission, Supervisor};
 pub use talk::{
-    ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Order, Peer, STATUS_BYTES_MAX, Share, Status, Word,
+    Bounds, ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Order, Peer, STATUS_BYTES_MAX, Share, Status,
+    Word,
 };
 pub use thread::USER;

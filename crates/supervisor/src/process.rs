@@ -4,10 +4,12 @@
 //! server's folder: a server that starts finds so what a former one has left, if both were killed at once.
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use processes::{Mark, Process, kill_marked};
+use crate::talk::Bounds;
+use processes::{Account, Mark, Process, kill_marked};
 
 /// How workers are started.
 #[derive(Clone, Debug)]
@@ -18,6 +20,16 @@ pub(crate) struct Program {
     pub(crate) arguments: Vec<String>,
     /// What all workers of this server's folder have in their environment.
     pub(crate) mark: String,
+    pub(crate) limits: Limits,
+}
+
+/// What workers, and all that they start, may take of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Whom they run as; `None`: the server's user.
+    pub account: Option<Account>,
+    /// Memory and processor time.
+    pub bounds: Bounds,
 }
 
 impl Program {
@@ -28,7 +40,25 @@ impl Program {
         // What the server is told by its environment, passwords for example, is not for components.
         command.envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.envs(url.map(|url| (URL_VARIABLE, url)));
-        Process::start(command, Mark { variable: MARK, value: format!("{}-{number}", self.mark) })
+        if let Some(Account { uid, gid, person }) = &self.limits.account {
+            // Other groups than this one are dropped with the user.
+            command.uid(*uid).gid(*gid).env_remove("USER").env_remove("HOME");
+            command.envs(
+                person.iter().flat_map(|(name, home)| [("USER", name.as_ref()), ("HOME", home.as_os_str())]),
+            );
+        }
+        let mark = Mark { variable: MARK, value: format!("{}-{number}", self.mark) };
+        Process::start(command, mark)
+    }
+
+    /// What the worker's end means, if that is what a limit does.
+    pub(crate) fn explained(&self, why: String) -> String {
+        match self.limits.bounds.memory_bytes_max {
+            Some(most) if why.contains("memory allocation of ") => {
+                format!("{why}: it wanted more than topologies.worker_memory_max ({most} B)")
+            }
+            _ => why,
+        }
     }
 }
 

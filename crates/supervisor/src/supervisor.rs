@@ -12,11 +12,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::group::Wanted;
 use crate::life::State;
 use crate::place::Place;
-use crate::process::{Program, kill_former};
+use crate::process::{Limits, Program, kill_former};
 use crate::room::{Entry, Report, Room};
 use crate::talk::Job;
 use crate::thread::{Keeper, random};
 use topology::Plan;
+use topology::definition::Transport;
 
 /// How workers are run.
 #[derive(Clone, Debug)]
@@ -35,6 +36,14 @@ pub struct Options {
     pub tasks_max: u32,
     /// Most workers of a topology.
     pub workers_max: u32,
+    /// Hosts that components may post to.
+    pub http_hosts: Vec<String>,
+    /// What carries tuples between workers whose topology does not say.
+    pub transport: Transport,
+    /// Workers have the transport over libzmq.
+    pub has_zeromq: bool,
+    /// What workers may take of the machine.
+    pub limits: Limits,
     /// What tells the time.
     pub clock: Arc<dyn Clock>,
 }
@@ -76,8 +85,8 @@ impl Supervisor {
     /// # Errors
     /// The system has no thread left.
     pub fn start(&self, address: Option<String>) -> io::Result<()> {
-        let Options { program, arguments, mark, clock, .. } = self.options.clone();
-        let program = Program { path: program, arguments, mark };
+        let Options { program, arguments, mark, limits, clock, .. } = self.options.clone();
+        let program = Program { path: program, arguments, mark, limits };
         let room = Arc::clone(&self.room);
         let thread = std::thread::Builder::new().name("topologies".to_owned()).spawn(move || {
             kill_former(&program);

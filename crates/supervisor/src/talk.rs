@@ -28,11 +28,27 @@ pub struct Job {
     pub dir: PathBuf,
     /// The folder of it where those of this topology run; `None`: it itself.
     pub folder: Option<String>,
+    /// Hosts that its components may post to.
+    pub http_hosts: Vec<String>,
+    /// What carries tuples between its workers: a name of `topology::definition::Transport`.
+    pub transport: String,
     /// Spouts emit from the start.
     pub is_active: bool,
+    /// What this process, and all that it starts, may take of the machine; the supervisor fills it in.
+    #[serde(default)]
+    pub bounds: Bounds,
     /// What this worker has of it; the supervisor fills it in.
     #[serde(default)]
     pub share: Share,
+}
+
+/// What a process may take of the machine. It sets them for itself before it starts anything: to set those of another user's process takes one more right.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Bounds {
+    /// Most private writable memory of each process, in bytes.
+    pub memory_bytes_max: Option<u64>,
+    /// How much they give way to others: 0 to 19.
+    pub nice: u32,
 }
 
 /// What a worker has of a topology.

@@ -132,7 +132,8 @@ impl Keeper {
                 }
                 let job = Arc::clone(&entry.job);
                 drop(entries);
-                let job = Job { share, is_active, ..Job::clone(&job) };
+                let bounds = self.program.limits.bounds;
+                let job = Job { share, bounds, is_active, ..Job::clone(&job) };
                 self.workers.insert(key.clone(), Worker::new(&job, process));
             }
             Err(error) => {
@@ -186,6 +187,7 @@ impl Keeper {
             if !worker.log.last.is_empty() {
                 why = format!("{why}: {}", worker.log.last);
             }
+            why = self.program.explained(why);
             tracing::info!(topology = name, worker = number, why, "a worker has ended");
             let now = self.clock.now();
             if let Some(entry) = self.room.lock().by_name.get_mut(&name) {
@@ -317,7 +319,10 @@ impl Log {
             } else {
                 *left_out += 1;
             }
-            line.clone_into(last);
+            // Rust says so behind a panic or when there is no memory: why is in the line before.
+            if !line.starts_with("note: ") {
+                line.clone_into(last);
+            }
         });
     }
 }

@@ -16,6 +16,10 @@ fn supervisor(script: &str) -> Supervisor {
         topologies_max: 4,
         tasks_max: 4,
         workers_max: 4,
+        http_hosts: Vec::new(),
+        transport: topology::definition::Transport::Tcp,
+        has_zeromq: false,
+        limits: supervisor::Limits::default(),
         clock: Arc::new(SystemClock),
     };
     let supervisor = Supervisor::new(options).expect("a descriptor");
@@ -31,7 +35,10 @@ fn job() -> Job {
         properties: [("a".to_owned(), "1".to_owned())].into(),
         dir: "/".into(),
         folder: None,
+        http_hosts: Vec::new(),
+        transport: "tcp".to_owned(),
         is_active: true,
+        bounds: supervisor::Bounds::default(),
         share: Share::default(),
     }
 }

@@ -124,6 +124,37 @@ pub struct Settings {
     pub channel_bytes_max: u64,
     /// Tuples that a spout task emits in one batch, which is acknowledged as a whole.
     pub batch_tuples_max: u32,
+    /// What carries tuples between workers; `None`: whoever runs it decides.
+    pub transport: Option<Transport>,
+}
+
+/// What carries tuples between workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// libzmq, in builds that have it.
+    ZeroMq,
+}
+
+impl Transport {
+    /// All of them, with their names.
+    pub const NAMES: [(&str, Self); 2] = [("tcp", Self::Tcp), ("zeromq", Self::ZeroMq)];
+
+    /// The one called `name`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(it, _)| *it == name).map(|(_, transport)| *transport)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::ZeroMq => "zeromq",
+        }
+    }
 }
 
 /// What holds for each tuple of a spout, whatever fails.
@@ -221,6 +252,7 @@ impl Default for Settings {
             tick_interval: None,
             channel_bytes_max: 256 << 10,
             batch_tuples_max: 256,
+            transport: None,
         }
     }
 }

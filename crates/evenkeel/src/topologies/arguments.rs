@@ -119,6 +119,9 @@ pub(super) struct Run {
     /// Worker processes that share its tasks, if not as many as topology.workers in the file says
     #[arg(long, value_name = "N", conflicts_with = "local", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) workers: Option<u32>,
+    /// What carries tuples between its workers, if not what evenkeel.transport in the file says; zeromq: in builds with that feature
+    #[arg(long, value_name = "NAME", conflicts_with = "local", value_parser = ["tcp", "zeromq"])]
+    pub(super) transport: Option<String>,
     /// Replace the topology that has this name
     #[arg(long, conflicts_with = "local")]
     pub(super) replace: bool,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use clock::SystemClock;
 use supervisor::{Peer, Share};
 use topology::Plan;
+use topology::definition::Transport as Kind;
 use topology::grouping::HashKey;
 use topology::ids::{TaskId, WorkerId};
 use transport::tcp::Tcp;
@@ -21,12 +22,16 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// No other worker so far. Those of the topology that runs as `name` have the same secret.
+    /// No other worker so far; `transport` carries tuples to them. Those of the topology that runs as `name` have the same secret.
     ///
     /// # Errors
-    /// One line: the secret is none.
-    pub(super) fn new(share: &Share, name: &str) -> Result<Self, Failure> {
-        Ok(Self { carrier: Carrier::new(tcp(share, name)?) })
+    /// One line: the secret is none, or this build has no such transport.
+    pub(super) fn new(share: &Share, name: &str, transport: &str) -> Result<Self, Failure> {
+        let transport = match Kind::named(transport) {
+            Some(Kind::ZeroMq) => zeromq(share)?,
+            _ => tcp(share, name)?,
+        };
+        Ok(Self { carrier: Carrier::new(transport) })
     }
 
     /// What this worker has of the topology `plan`. `moves` is told of its tasks that move.
@@ -89,6 +94,21 @@ fn tcp(share: &Share, name: &str) -> Result<Arc<dyn Transport>, Failure> {
     let secret = Secret::new(share.secret.as_bytes()).map_err(|error| failed(&error))?;
     let security = Security::Secret { secret, cluster: name.to_owned() };
     Ok(Arc::new(tcp.secured(&security).map_err(|error| failed(&error))?))
+}
+
+/// The transport `zeromq`, on loopback, where it takes the word of whoever connects.
+#[cfg(feature = "zeromq")]
+fn zeromq(share: &Share) -> Result<Arc<dyn Transport>, Failure> {
+    let (id, run) = (node(WorkerId(share.worker)), incarnation(share.start.max(1)));
+    let made = transport::zeromq::ZeroMq::new(id, run, settings(), Arc::new(SystemClock));
+    let failed = |error| Failure::Usage(format!("no way to other workers: {error}"));
+    made.map(|it| Arc::new(it) as _).map_err(failed)
+}
+
+#[cfg(not(feature = "zeromq"))]
+fn zeromq(_: &Share) -> Result<Arc<dyn Transport>, Failure> {
+    let text = "this build has no transport zeromq: build evenkeel with `--features zeromq`";
+    Err(Failure::Usage(text.to_owned()))
 }
 
 const LOOPBACK: &str = "127.0.0.1:0";

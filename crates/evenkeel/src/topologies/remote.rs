@@ -81,6 +81,8 @@ fn request(run: &Run, submission: Submission) -> (String, Vec<String>) {
     for (name, value) in submission.properties {
         words.extend(["PROPERTY".to_owned(), name, value]);
     }
+    let transport = run.transport.iter();
+    words.extend(transport.flat_map(|name| ["PROPERTY", "evenkeel.transport", name].map(str::to_owned)));
     words.extend(run.folder.iter().flat_map(|folder| ["FOLDER".to_owned(), folder.clone()]));
     words.extend(run.workers.iter().flat_map(|workers| ["WORKERS".to_owned(), workers.to_string()]));
     words.extend(run.replace.then(|| "REPLACE".to_owned()));

@@ -12,10 +12,12 @@ use std::time::Duration;
 use clock::{Clock, SystemClock};
 use components::Builtin;
 use flux::{Definition, Variables};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{
+    Resource, Rlimit, Signal, set_parent_process_death_signal, setpriority_process, setrlimit,
+};
 use supervisor::{
-    ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Latencies, Misplaced, Order, Place, Shares, Status,
-    TimeSpent, Times, Word,
+    Bounds, ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Latencies, Misplaced, Order, Place, Shares,
+    Status, TimeSpent, Times, Word,
 };
 use topology::definition::Kind;
 use topology::ids::{TaskId, WorkerId};
@@ -51,13 +53,15 @@ pub(crate) fn run() -> Result<(), Failure> {
         .map_err(|error| Failure::System(format!("cannot watch for the server's end: {error}")))?;
     let mut input = BufReader::new(std::io::stdin());
     let job = read_job(&mut input)?;
+    take_bounds(&job.bounds)
+        .map_err(|error| Failure::System(format!("cannot set the limits of this worker: {error}")))?;
     let definition = read_definition(&job)?;
     let folder = checked_folder(&job, &definition)?;
     let program = super::code::program(&definition, &job.name, &folder)?;
     let (events, to_do) = channel();
     let moved = events.clone();
     listen(input, events)?;
-    let peers = Peers::new(&job.share, &job.name)?;
+    let peers = Peers::new(&job.share, &job.name, &job.transport)?;
     let moves = move |it| moved.send(Event::Moved(it)).unwrap_or(());
     let part = peers.part(&job.share, &definition.plan, moves)?;
     let options = Options { store: super::code::store(&definition)?, ..Options::default() };
@@ -73,6 +77,17 @@ pub(crate) fn run() -> Result<(), Failure> {
     say(&Recent::default().status(&ended.stats.components));
     if left > 0 {
         return Err(Failure::System(format!("{left} children could not be ended")));
+    }
+    Ok(())
+}
+
+/// Limits this process, which has one thread so far, and all that it starts.
+fn take_bounds(bounds: &Bounds) -> rustix::io::Result<()> {
+    if let Some(most) = bounds.memory_bytes_max {
+        setrlimit(Resource::Data, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    if bounds.nice > 0 {
+        setpriority_process(None, bounds.nice.cast_signed())?;
     }
     Ok(())
 }
@@ -105,7 +120,7 @@ fn checked_folder(job: &Job, definition: &Definition) -> Result<PathBuf, Failure
     let refused = |error: Misplaced| Failure::Usage(error.to_string());
     let folder = place.folder(job.folder.as_deref()).map_err(refused)?;
     for ((id, _), program) in definition.plan.components().zip(&definition.programs) {
-        match Builtin::check_for_client(&program.command, &definition.plan, id) {
+        match Builtin::check_for_client(&program.command, (&definition.plan, id), &job.http_hosts) {
             Some(checked) => checked.map_err(Failure::Usage)?,
             None => place.check(&folder, &program.command).map_err(refused)?,
         }

@@ -376,6 +376,27 @@ impl Kind for Every {
     }
 }
 
+/// A user of the system: its name, or `uid:gid`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User(pub String);
+
+impl Kind for Option<User> {
+    fn read(text: &str) -> Result<Self, Expected> {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:$".contains(&byte);
+        if text.len() > USER_BYTES_MAX || !text.bytes().all(is_part) || text.starts_with('-') {
+            return Err("the name of a user, or uid:gid".into());
+        }
+        Ok((!text.is_empty()).then(|| User(text.to_owned())))
+    }
+
+    fn write(&self) -> String {
+        self.as_ref().map(|user| user.0.clone()).unwrap_or_default()
+    }
+}
+
+/// Longer than names of users are.
+const USER_BYTES_MAX: usize = 256;
+
 /// Name of a machine, as a URL has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(pub String);
@@ -500,6 +521,16 @@ choice! {
         Memory = "memory",
         /// Nowhere: accepts and forgets. Measures the network layer alone.
         Noop = "noop",
+    }
+}
+
+choice! {
+    /// What carries tuples between workers of a topology.
+    WorkerTransport {
+        /// TCP, with a secret that only they have.
+        Tcp = "tcp",
+        /// libzmq, in builds that have it.
+        ZeroMq = "zeromq",
     }
 }
 

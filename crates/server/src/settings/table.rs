@@ -8,7 +8,7 @@ use super::kinds::{Kind, Size};
 use super::values::Settings;
 use super::{
     Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
-    Node, Percent, Policy, Secret, Threshold, TxnLog,
+    Node, Percent, Policy, Secret, Threshold, TxnLog, User, WorkerTransport,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -535,6 +535,31 @@ table! {
         form: "COUNT", default: "16", bounds: ["1", "1000"], runtime: false,
         summary: "Most worker processes of a topology.",
         reason: "More than a machine has processors share them. Each one has a link to each other one.",
+    }
+    topologies_http_hosts: Vec<HostName> = "topologies.http_hosts" {
+        form: "NAME...", default: "", bounds: ["", ""], runtime: false,
+        summary: "Hosts that http-sink may post to from this server's workers, without ports; empty: none.",
+        reason: "A definition comes from a client, which could otherwise reach what only this machine can.",
+    }
+    topologies_transport: WorkerTransport = "topologies.transport" {
+        form: "tcp|zeromq", default: "tcp", bounds: ["", ""], runtime: false,
+        summary: "What carries tuples between workers of topologies whose definition does not say: tcp or zeromq.",
+        reason: "tcp is faster, and workers prove to each other who they are. zeromq is in builds with the feature of that name.",
+    }
+    topologies_worker_user: Option<User> = "topologies.worker_user" {
+        form: "USER", default: "", bounds: ["", ""], runtime: false,
+        summary: "User that workers and components run as: a name, or uid:gid; empty: the server's own.",
+        reason: "The server must be root to start them as another user. With one, components cannot read the data, nor signal the server.",
+    }
+    topologies_worker_memory_max: Size = "topologies.worker_memory_max" {
+        form: "SIZE", default: "0", bounds: ["0", "1TiB"], runtime: false,
+        summary: "Most private memory of a worker, and of each process that it starts (RLIMIT_DATA); 0: no limit.",
+        reason: "Memory counts that can be written, touched or not. At least 64MiB: a worker has about 20 MiB, and stacks of its threads.",
+    }
+    topologies_worker_nice: u32 = "topologies.worker_nice" {
+        form: "COUNT", default: "0", bounds: ["0", "19"], runtime: false,
+        summary: "How much workers and components give way to others when processors are short (nice).",
+        reason: "10 gives the event loops nine tenths of a processor that both want. Workers are not slower while processors rest.",
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::kinds::{
     Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
-    Node, Percent, Policy, Secret, Size, Threshold, TxnLog,
+    Node, Percent, Policy, Secret, Size, Threshold, TxnLog, User, WorkerTransport,
 };
 use super::resources::ResourceSettings;
 
@@ -90,4 +90,9 @@ pub struct Settings {
     pub topologies_count_max: usize,
     pub topologies_tasks_max: u32,
     pub topologies_workers_max: u32,
+    pub topologies_http_hosts: Vec<HostName>,
+    pub topologies_transport: WorkerTransport,
+    pub topologies_worker_user: Option<User>,
+    pub topologies_worker_memory_max: Size,
+    pub topologies_worker_nice: u32,
 }

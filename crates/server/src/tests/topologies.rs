@@ -35,6 +35,10 @@ fn supervisor(dir: &Path, clock: Arc<SimClock>) -> Arc<Supervisor> {
         topologies_max: 4,
         tasks_max: 8,
         workers_max: 4,
+        http_hosts: Vec::new(),
+        transport: topology::definition::Transport::Tcp,
+        has_zeromq: false,
+        limits: supervisor::Limits::default(),
         clock,
     };
     Arc::new(Supervisor::new(options).expect("a descriptor"))

@@ -21,10 +21,10 @@ use std::time::Duration;
 use components::{Builtin, misfit_of_program};
 use flux::Variables;
 use store::{Stop, Store, StoreError};
-use supervisor::{Job, Share, Submission, Supervisor};
+use supervisor::{Bounds, Job, Share, Submission, Supervisor};
 use ticket::Ticket;
 use topology::Plan;
-use topology::definition::Guarantee;
+use topology::definition::{Guarantee, Transport};
 
 use record::{Definition, Listed, decode_list, encode_list};
 
@@ -239,7 +239,21 @@ impl Topologies {
         let Definition { text, properties, folder } = definition;
         let (name, dir) = (name.to_owned(), self.supervisor.options().dir.clone());
         let (is_active, share) = (listed.is_active, Share::default());
-        let job = Job { name, definition: text, properties, dir, folder, is_active, share };
+        let transport = plan.as_deref().and_then(|plan| plan.settings().transport);
+        let transport = transport.unwrap_or(self.supervisor.options().transport).name().to_owned();
+        let http_hosts = self.supervisor.options().http_hosts.clone();
+        let job = Job {
+            name,
+            definition: text,
+            properties,
+            dir,
+            folder,
+            http_hosts,
+            transport,
+            bounds: Bounds::default(),
+            is_active,
+            share,
+        };
         let by_definition = plan.as_ref().map_or(1, |plan| plan.settings().workers);
         // The setting may have been lowered since.
         let workers = listed.workers.unwrap_or(by_definition).min(self.supervisor.options().workers_max);
@@ -255,6 +269,9 @@ impl Topologies {
         let (plan, options) = (&read.plan, self.supervisor.options());
         let settings = plan.settings();
         self.allow(workers.unwrap_or(settings.workers), is_exactly_once(plan))?;
+        if settings.transport == Some(Transport::ZeroMq) && !options.has_zeromq {
+            return Err(NO_ZEROMQ.to_owned());
+        }
         let (components, tasks) = (read.programs.len(), plan.tasks_count());
         if components > COMPONENTS_MAX {
             return Err(format!("it has {components} components, more than the limit of {COMPONENTS_MAX}"));
@@ -274,12 +291,11 @@ impl Topologies {
         let place = self.supervisor.place();
         let folder = place.folder(definition.folder.as_deref()).map_err(|error| error.to_string())?;
         for ((id, component), program) in plan.components().zip(&read.programs) {
-            let checked = Builtin::check_for_client(&program.command, plan, id).unwrap_or_else(|| {
-                match misfit_of_program(plan, id) {
+            let checked = Builtin::check_for_client(&program.command, (plan, id), &options.http_hosts)
+                .unwrap_or_else(|| match misfit_of_program(plan, id) {
                     Some(misfit) => Err(misfit),
                     None => place.check(&folder, &program.command).map_err(|error| error.to_string()),
-                }
-            });
+                });
             checked.map_err(|error| {
                 format!("{}: error: component `{}`: {error}", program.place, component.id)
             })?;
@@ -336,6 +352,8 @@ fn key(name: &str) -> Vec<u8> {
     [b"topology:", name.as_bytes()].concat()
 }
 
+/// Why a definition is refused.
+const NO_ZEROMQ: &str = "evenkeel.transport is zeromq, which this build has not: build evenkeel with `--features zeromq`, or use tcp";
 /// What it keeps the list as.
 const LIST: &[u8] = b"topologies";
 /// Definitions of all topologies: the supervisor has them in memory.

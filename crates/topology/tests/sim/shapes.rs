@@ -176,6 +176,7 @@ fn settings(random: &mut Random, guarantee: Guarantee) -> Settings {
         tick_interval: Some(ms(10)),
         channel_bytes_max: 150 + random.below(1_500),
         batch_tuples_max: 1 + random.below(8) as u32,
+        transport: None,
     }
 }
 
