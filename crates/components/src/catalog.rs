@@ -8,9 +8,9 @@ use topology::ids::ComponentId;
 use topology::nearest::nearest;
 
 use crate::arguments::{Arguments, hint};
-use crate::row::{Emits, Exact, LATE, Made, Reach, Row, URL};
+use crate::row::{Emits, Exact, LATE, Made, Reach, Row, UNMATCHED, URL};
 use crate::{
-    asking, closing, counting, dedupe, distinct, enrich, file_sink, file_spout, generator, http_sink,
+    asking, closing, counting, dedupe, distinct, enrich, file_sink, file_spout, generator, http_sink, join,
     key_sink, rate_limit, stream_sink, stream_spout, top, window,
 };
 
@@ -181,8 +181,11 @@ impl Builtin {
 
     fn misfit_of(&self, stream: &Stream, inputs: &[(&str, &Stream)]) -> Option<String> {
         let (name, id, count) = (self.row.name, &stream.id, stream.fields.len());
+        if let Emits::Joined(sources) = &self.made.emits {
+            return misfit_of_join((name, sources), stream, inputs);
+        }
         let (fits, what) = match &self.made.emits {
-            Emits::Nothing => return None,
+            Emits::Nothing | Emits::Joined(_) => return None,
             Emits::Values(counts, what) | Emits::ValuesAndLate(counts, what) => {
                 (counts.contains(&count), *what)
             }
@@ -201,6 +204,32 @@ impl Builtin {
         }
         (!fits).then(|| format!("`{name}` emits {what}, and {count} fields are declared"))
     }
+}
+
+/// What does not fit between `name`, which joins tuples of `sources`, and a stream that it declares.
+fn misfit_of_join(
+    (name, sources): (&str, &[String; 2]),
+    stream: &Stream,
+    inputs: &[(&str, &Stream)],
+) -> Option<String> {
+    let fields = |source: &String| {
+        let mut of = inputs.iter().filter(|(from, _)| from == source);
+        of.next().map(|(_, input)| input.fields.len()).filter(|_| of.next().is_none())
+    };
+    let Some(both) = fields(&sources[0]).zip(fields(&sources[1])) else {
+        let [left, right] = sources;
+        return Some(format!(
+            "`{name}` reads one stream of `{left}` and one of `{right}`: subscribe to both"
+        ));
+    };
+    let (count, wanted) = match stream.id.as_str() {
+        DEFAULT_STREAM => (stream.fields.len(), both.0 + both.1),
+        UNMATCHED => (stream.fields.len(), 3),
+        other => return Some(format!("`{name}` emits on `default` and `{UNMATCHED}`, nothing on `{other}`")),
+    };
+    (count != wanted).then(|| {
+        format!("`{name}` emits {wanted} values on `{}`, and {count} fields are declared", stream.id)
+    })
 }
 
 /// The server that components use which name none.
@@ -259,6 +288,7 @@ pub const ROWS: &[Row] = &[
     dedupe::ROW,
     rate_limit::ROW,
     enrich::ROW,
+    join::ROW,
     key_sink::ROW,
     stream_sink::ROW,
     stream_sink::PUBLISH,

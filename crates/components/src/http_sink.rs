@@ -177,7 +177,7 @@ fn object(tuple: &Tuple<'_>) -> Result<Vec<u8>, Fault> {
     serde_json::to_vec(&object).map_err(|error| Fault::fatal(error.to_string()))
 }
 
-fn json(value: &Value<'_>) -> Result<Json, &'static str> {
+pub(crate) fn json(value: &Value<'_>) -> Result<Json, &'static str> {
     Ok(match value {
         Value::Null => Json::Null,
         Value::Bool(value) => Json::Bool(*value),

@@ -17,6 +17,7 @@
 //! | `counting`, `distinct`, `window`, `top` | counts and sums, of values, of time, the largest ones; in memory or in keys |
 //! | `closing` | windows that end, each with one result; late tuples |
 //! | `dedupe`, `rate_limit`, `enrich` | which tuples go on, when, and with what |
+//! | `join` | tuples of two components with the same key become one |
 //! | `file_spout`, `file_sink` | lines of files |
 //! | `http_sink` | requests to a web server |
 //!
@@ -40,6 +41,7 @@ mod file_sink;
 mod file_spout;
 mod generator;
 mod http_sink;
+mod join;
 mod key_sink;
 mod line;
 mod rate_limit;

@@ -64,11 +64,15 @@ pub(crate) enum Emits {
     Values(RangeInclusive<usize>, &'static str),
     /// The same, and on the stream [`LATE`] what it reads.
     ValuesAndLate(RangeInclusive<usize>, &'static str),
+    /// The values of two components, this one's first; on the stream [`UNMATCHED`] what finds no partner.
+    Joined([String; 2]),
     /// The values that it reads, and so many more.
     InputAnd(usize, &'static str),
 }
 
 /// The stream of tuples that came too late.
 pub(crate) const LATE: &str = "late";
+/// The stream of tuples without a partner: source, key, values.
+pub(crate) const UNMATCHED: &str = "unmatched";
 /// The option that names a server.
 pub(crate) const URL: &str = "--url";
