@@ -153,12 +153,12 @@ fn three_workers_lose_no_entry_while_each_of_them_is_killed_again_and_again() {
 }
 
 /// Adds entries until it is to stop, never far ahead of the sink; how many.
-fn feed(port: u16, stops: &AtomicBool) -> u64 {
+fn feed(port: u16, sink: &[&str], stops: &AtomicBool) -> u64 {
     let mut entries = 0;
     while !stops.load(Ordering::Relaxed) {
         fill(port, entries + 1..=entries + 500);
         entries += 500;
-        let is_near = || match call(port, &["HLEN", "seen"]) {
+        let is_near = || match call(port, sink) {
             Ok(Value::Integer(seen)) => seen as u64 + 1_000 >= entries,
             other => panic!("{other:?}"),
         };
@@ -175,7 +175,7 @@ fn rebalance_under_load_loses_nothing_and_counts_nothing_twice() {
     let (stops, port) = (Arc::new(AtomicBool::new(false)), server.port);
     let feeder = std::thread::spawn({
         let stops = Arc::clone(&stops);
-        move || feed(port, &stops)
+        move || feed(port, &["HLEN", "seen"], &stops)
     });
     for count in ["3", "2", "4"] {
         let before = seen(&server);
@@ -220,5 +220,93 @@ fn server_that_is_killed_with_workers_during_a_rebalance_goes_on_where_it_was_to
     assert!(processes(data.path()).iter().all(|pid| !former.contains(pid)), "nothing of the former ones");
     wait_for(&server, ENTRIES);
     wait_for_acks(&server);
+    end(&server, data.path());
+}
+
+// ---- exactly once ----------------------------------------------------------------------------------
+
+/// The same topology exactly once: each entry is one of `seen`, which is a stream.
+fn exactly(workers: u32) -> String {
+    let (spout, bolt) = ("spouts.FluxShellSpout", "bolts.FluxShellBolt");
+    let component = |id: &str, class: &str, words: &str, fields: &str, tasks: u32| {
+        format!(
+            "- id: {id}\n  className: org.apache.storm.flux.wrappers.{class}\n  constructorArgs: [[evenkeel, component, {words}], [{fields}]]\n  parallelism: {tasks}\n"
+        )
+    };
+    let source = component("source", spout, "stream-spout, orders", "id, word", 2);
+    let count = component("count", bolt, "count, --by, word, --prefix, \"orders:\"", "word, count", 3);
+    let latest = component("latest", bolt, "key-sink, HSET, latest, \"{word}\", \"{count}\"", "nothing", 2);
+    let seen = component("seen", bolt, "stream-sink, seen", "nothing", 3);
+    format!(
+        "name: orders\nconfig: {{evenkeel.guarantee: exactly-once, topology.workers: {workers}, topology.max.spout.pending: 50, topology.message.timeout.secs: 5}}\nspouts:\n{source}bolts:\n{count}{latest}{seen}streams:\n- {{from: source, to: count, grouping: {{type: FIELDS, args: [word]}}}}\n- {{from: count, to: latest, grouping: {{type: FIELDS, args: [word]}}}}\n- {{from: source, to: seen, grouping: {{type: SHUFFLE}}}}\n"
+    )
+}
+
+fn seen_once(server: &Server) -> u64 {
+    number(server, &["XLEN", "seen"])
+}
+
+/// Each entry counted once, in both ways, and its totals came in order.
+fn assert_exact(server: &Server, entries: u64) {
+    eventually(&format!("{entries} entries are seen"), || seen_once(server) >= entries);
+    assert_eq!(seen_once(server), entries, "each once");
+    assert_eq!(counts(server), plain_counts(entries));
+    let latest = hash(server.port, "latest").into_iter();
+    let latest: BTreeMap<String, u64> =
+        latest.map(|(word, count)| (word, count.parse().expect("a number"))).collect();
+    assert_eq!(latest, plain_counts(entries));
+}
+
+#[test]
+fn three_workers_count_each_entry_once_while_workers_and_the_server_are_killed() {
+    const ENTRIES: u64 = 12_000;
+    let (data, place) = folders();
+    let mut server = start(data.path(), place.path());
+    fill(server.port, 1..=ENTRIES);
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "orders", &exactly(3)]), ok());
+    for round in 0..8_u64 {
+        eventually("it goes on", || seen_once(&server) >= (round + 1) * ENTRIES / 10);
+        eventually("three workers run", || workers(&server).iter().filter(|pid| **pid > 0).count() == 3);
+        if round == 4 {
+            server.child.kill().expect("it runs");
+            server.child.wait().expect("it ends");
+            server = start(data.path(), place.path());
+        } else {
+            // The first one has the coordinator of epochs.
+            kill(workers(&server)[round as usize % 3]);
+        }
+    }
+    assert_exact(&server, ENTRIES);
+    end(&server, data.path());
+}
+
+#[test]
+fn rebalance_with_exactly_once_under_load_counts_each_entry_once() {
+    let (data, place) = folders();
+    let server = start(data.path(), place.path());
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "orders", &exactly(1)]), ok());
+    let (stops, port) = (Arc::new(AtomicBool::new(false)), server.port);
+    let feeder = std::thread::spawn({
+        let stops = Arc::clone(&stops);
+        move || feed(port, &["XLEN", "seen"], &stops)
+    });
+    for (round, count) in ["3", "2", "4"].into_iter().enumerate() {
+        let before = seen_once(&server);
+        eventually("entries are seen", || seen_once(&server) >= before + 1_000);
+        assert_eq!(server.call(&["TOPOLOGY", "REBALANCE", "orders", "WORKERS", count]), ok());
+        if round > 0 {
+            // The worker with the coordinator of epochs, or another one that has tasks.
+            kill(workers(&server)[round - 1]);
+        }
+        let wanted = count.parse::<usize>().expect("a number");
+        let is_done = || {
+            let now = workers(&server);
+            now.len() == wanted && now.iter().all(|pid| *pid > 0) && status(&server) == bulk("active")
+        };
+        eventually(&format!("{count} workers share the tasks"), is_done);
+    }
+    stops.store(true, Ordering::Relaxed);
+    let entries = feeder.join().expect("it ends");
+    assert_exact(&server, entries);
     end(&server, data.path());
 }

@@ -15,6 +15,12 @@
 //!  resume -> all
 //! ```
 //!
+//! With exactly-once all tasks begin anew at once, as they do when anything is lost: the worker that has the coordinator of epochs tells the others where.
+//!
+//! ```text
+//!  deal -> the coordinator's worker;  dealt <- it
+//! ```
+//!
 //! Invariants
 //!   1. A task is in one worker at a time: it starts elsewhere after its end was told, or after the end of its worker.
 //!   2. Each start of a task has a higher number than the ones before.
@@ -28,6 +34,7 @@ use std::time::Duration;
 use clock::Nanos;
 use topology::Plan;
 use topology::assignment::Assignment;
+use topology::definition::Guarantee;
 use topology::ids::{TaskId, WorkerId};
 
 use crate::drain::Drain;
@@ -96,6 +103,8 @@ enum Moving {
     Holding { task: u32, to: u32 },
     /// It has a new place, which these workers do not know yet.
     Settling { task: u32, to: u32, unaware: BTreeSet<u32> },
+    /// With exactly-once: all tasks begin anew, at these places.
+    Dealing { places: Vec<u32> },
 }
 
 impl Group {
@@ -226,7 +235,7 @@ impl Group {
         self.starts += 1;
         let held = match &self.moving {
             Some(Moving::Holding { task, .. } | Moving::Settling { task, .. }) => vec![*task],
-            None => Vec::new(),
+            Some(Moving::Dealing { .. }) | None => Vec::new(),
         };
         let (key, secret, places) = (self.key, self.secret.clone(), self.places.clone());
         Share { worker, start: self.starts, key, secret, places, held }
@@ -279,6 +288,8 @@ impl Group {
             Some(Moving::Settling { to, unaware, .. }) if *to != worker => {
                 unaware.remove(&worker);
             }
+            // Its next one begins with the tasks there.
+            Some(Moving::Dealing { .. }) if worker == COORDINATOR => self.end_deal(),
             _ => {}
         }
     }
@@ -297,6 +308,7 @@ impl Group {
                 }
                 _ => {}
             },
+            Word::Dealt => self.end_deal(),
             Word::Quiet { round, received } => {
                 if let Phase::Draining(drain, _) = &mut self.phase {
                     drain.on_answer(now, worker, round, received);
@@ -365,6 +377,9 @@ impl Group {
         if self.moving.is_some() || !matches!(self.phase, Phase::Running) {
             return;
         }
+        if self.is_exactly_once() {
+            return self.advance_deal(now);
+        }
         let mut tasks = (0..).zip(self.places.iter().zip(&self.targets)).filter(|(_, (at, to))| at != to);
         match tasks.find(|(_, (at, to))| self.can_move(**at, **to)).map(|(task, (at, to))| (task, *at, *to)) {
             Some((task, at, to)) if self.members.get(&at).is_some_and(|it| it.life.is_running()) => {
@@ -375,6 +390,35 @@ impl Group {
             Some((task, _, to)) => self.settle(task, to),
             None => self.dismiss(now),
         }
+    }
+
+    /// Begins to deal all tasks anew, when all workers that are to have any are there.
+    fn advance_deal(&mut self, now: Nanos) {
+        if self.places == self.targets {
+            return self.dismiss(now);
+        }
+        let is_there = |worker: &u32| self.members.get(worker).is_some_and(|member| member.address.is_some());
+        if is_there(&COORDINATOR) && self.targets.iter().all(is_there) {
+            let places = self.targets.clone();
+            if let Some(member) = self.members.get_mut(&COORDINATOR) {
+                member.say(Order::Deal { places: places.clone() });
+                self.moving = Some(Moving::Dealing { places });
+            }
+        }
+    }
+
+    /// All tasks are where they were dealt.
+    fn end_deal(&mut self) {
+        if let Some(Moving::Dealing { places }) =
+            self.moving.take_if(|it| matches!(it, Moving::Dealing { .. }))
+        {
+            self.places = places;
+        }
+    }
+
+    fn is_exactly_once(&self) -> bool {
+        let guarantee = self.wanted.plan.as_ref().map(|plan| plan.settings().guarantee);
+        guarantee == Some(Guarantee::ExactlyOnce)
     }
 
     /// Whether a task can leave one worker for another: who starts or ends just now is waited for.
@@ -392,6 +436,8 @@ impl Group {
                 member.life.kill(now, DISMISS_WAIT);
             }
         }
+        // One that was not there has ended with that.
+        self.bury(now);
     }
 
     fn say_all(&mut self, order: &Order) {
@@ -530,6 +576,8 @@ impl After {
     }
 }
 
+/// The worker that has the coordinator of epochs.
+const COORDINATOR: u32 = 0;
 /// What a worker without tasks may take until the others have got all of it.
 const DISMISS_WAIT: Duration = Duration::from_secs(5);
 

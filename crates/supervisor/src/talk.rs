@@ -118,6 +118,11 @@ pub enum Order {
         /// The task.
         task: u32,
     },
+    /// With exactly-once, to the worker that has the coordinator of epochs: all tasks are to begin anew, each at its worker here. Say when they have.
+    Deal {
+        /// The worker of each task.
+        places: Vec<u32>,
+    },
     /// Emit nothing new, and watch when nothing is under way.
     Drain,
     /// Say whether nothing is under way.
@@ -151,6 +156,8 @@ pub enum Word {
         /// The task.
         task: u32,
     },
+    /// All tasks have begun where they were dealt.
+    Dealt,
     /// Whether nothing is under way.
     Quiet {
         /// The number of the question.

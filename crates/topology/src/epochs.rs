@@ -4,7 +4,7 @@
 //!            all workers are ready      work, and the last group is durable       all tasks captured
 //!  Preparing ---------------------> Running ------------- barrier ------> Gathering ------ append ------> Running
 //!      ^                               |                                      |
-//!      '--- something was lost, a tuple failed, or a step took too long ------'      (a new generation)
+//!      '-[Resting]- something was lost, a tuple failed, a step took too long -'      (a new generation)
 //! ```
 //!
 //! An **epoch** is what all tasks did between two barriers: state and streams that they changed, input positions. It is one group of
@@ -20,7 +20,11 @@
 //!      journal, so no crash can leave the later one alone.
 //!
 //! A tuple that fails begins a new generation, which reads it again; after `attempts_max` it is skipped, with a dead letter in the epoch that
-//! passes it. There is no pause between attempts, and a delay that the component wants is not kept: it would stop the whole topology.
+//! passes it. A delay that the component wants is not kept: it would stop the whole topology.
+//!
+//! The first of several generations begins at once. If it comes to nothing, which is that no epoch of it moves a position, the next one rests before: 100 ms, doubled
+//! up to 5 s. So components that fail with each tuple are not made anew without end. A tuple that is skipped is worth something, too: pauses begin anew with 0 for the
+//! first one, with 100 ms for a second one that follows, and so on. One whose failure is fatal costs no pause: it fails once.
 //!
 //! **Bounds.** The captures of one epoch, which are what at most `max_spout_pending` tuples of each spout task changed. Attempts and poison: tuples that are not durable.
 //!
@@ -28,6 +32,7 @@
 //! Out of scope: who carries what is to be done to the workers, and where they run.
 //! Source: barriers as in Carbone et al. 2015; the disk as their clock is ours (docs/adr/0032-topologies.md).
 
+mod talk;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +49,8 @@ use crate::parcel::Epoch;
 use crate::plan::Plan;
 use crate::spout::Poison;
 use crate::tracker::{DeadLetter, Original, Position};
+
+pub use talk::{Beginning, Order, Talk, Told};
 
 /// The coordinator of a topology's epochs.
 #[derive(Debug)]
@@ -64,6 +71,12 @@ pub struct Epochs {
     is_dirty: bool,
     /// Begin anew when the next epoch is durable.
     moves: bool,
+    /// Generations in a row that have come to nothing.
+    fruitless: u32,
+    /// Tuples that were tried too often since a position has moved.
+    given_up: u32,
+    /// The last position of each spout task that was appended, as far as this coordinator has done it.
+    positions: BTreeMap<TaskId, Position>,
     attempts: BTreeMap<(TaskId, Position), u32>,
     poison: BTreeMap<TaskId, Poison>,
     actions: VecDeque<Action>,
@@ -71,6 +84,8 @@ pub struct Epochs {
 
 #[derive(Debug)]
 enum State {
+    /// The next generation begins at the deadline.
+    Resting,
     /// These workers have not said that their tasks are made anew.
     Preparing(BTreeSet<WorkerId>),
     Running,
@@ -106,6 +121,13 @@ pub enum Action {
         generation: u32,
         /// The epoch.
         epoch: Epoch,
+    },
+    /// Tell who looks that all rests before the next generation: the ones before have come to nothing.
+    Rest {
+        /// For so long.
+        pause: Duration,
+        /// Generations in a row.
+        fruitless: u32,
     },
     /// Another coordinator has taken over: stop.
     Stop,
@@ -164,6 +186,9 @@ impl Epochs {
             durable: appended,
             is_dirty: false,
             moves: false,
+            fruitless: 0,
+            given_up: 0,
+            positions: BTreeMap::new(),
             attempts: BTreeMap::new(),
             poison: BTreeMap::new(),
             actions: VecDeque::new(),
@@ -175,6 +200,18 @@ impl Epochs {
     /// What is to be done next, in order.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    /// A worker has told something.
+    pub fn on_told(&mut self, now: Nanos, worker: WorkerId, told: Told, store: &mut dyn EpochStore) {
+        match told {
+            Told::Ready { generation } => self.on_ready(worker, generation),
+            Told::Work { generation } => self.on_work(now, generation),
+            Told::Capture(capture) => self.on_capture(now, capture, store),
+            Told::Failed { generation, task, failed } => self.on_failed(now, generation, task, failed),
+            Told::Lost { generation, .. } if generation == self.generation => self.on_lost(now),
+            Told::Lost { .. } => {}
+        }
     }
 
     /// A worker has made its tasks anew.
@@ -244,14 +281,40 @@ impl Epochs {
             let (component, position) = (Some(failure.component), original.position);
             let letter = DeadLetter { original, component, error: failure.error };
             self.poison.entry(task).or_default().insert(position, letter);
+            if failure.nack.blame == Blame::Fatal && !matches!(self.state, State::Fenced) {
+                return self.prepare(now);
+            }
+            self.fruitless = self.fruitless.min(self.given_up);
+            self.given_up += 1;
         }
         self.on_lost(now);
     }
 
     /// A worker, a link or a message was lost: all tasks begin anew.
     pub fn on_lost(&mut self, now: Nanos) {
-        if !matches!(self.state, State::Fenced) {
-            self.prepare(now);
+        if matches!(self.state, State::Fenced) {
+            return;
+        }
+        let pause = if self.fruitless == 0 { Duration::ZERO } else { self.pause() };
+        self.fruitless += 1;
+        if pause.is_zero() {
+            return self.prepare(now);
+        }
+        self.renounce();
+        (self.state, self.deadline) = (State::Resting, Some(now + pause));
+        self.actions.push_back(Action::Rest { pause, fruitless: self.fruitless });
+    }
+
+    /// A worker was started anew, and has no tasks: all begin anew. Whether they are about to, and only this worker has to be told again: what it was told may have been
+    /// told to the one before.
+    pub fn on_new_worker(&mut self, now: Nanos, worker: WorkerId) -> bool {
+        match &self.state {
+            State::Resting => false,
+            State::Preparing(missing) if missing.contains(&worker) => true,
+            _ => {
+                self.on_lost(now);
+                false
+            }
         }
     }
 
@@ -269,7 +332,10 @@ impl Epochs {
     /// Time has passed: a step that has taken too long has failed.
     pub fn on_time(&mut self, now: Nanos) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
-            self.on_lost(now);
+            match self.state {
+                State::Resting => self.prepare(now),
+                _ => self.on_lost(now),
+            }
         }
     }
 
@@ -307,8 +373,8 @@ impl Epochs {
             assert_eq!(self.durable, self.appended, "an epoch is gathered while another one is not durable");
             assert!(captures.len() < self.tasks.len(), "a complete group waits");
         }
-        let waits = matches!(self.state, State::Gathering(_) | State::Preparing(_));
-        assert_eq!(self.deadline.is_some(), waits, "what waits for workers has a deadline");
+        let waits = matches!(self.state, State::Gathering(_) | State::Preparing(_) | State::Resting);
+        assert_eq!(self.deadline.is_some(), waits, "what waits has a deadline");
     }
 
     /// Begins an epoch's end, if there is something to end and nothing under way.
@@ -339,6 +405,11 @@ impl Epochs {
         }
         (self.state, self.appended) = (State::Running, epoch);
         self.forget_up_to(&positions);
+        let moved = positions.iter().filter(|(task, position)| self.positions.get(task) != Some(position));
+        if moved.count() > 0 {
+            (self.fruitless, self.given_up) = (0, 0);
+        }
+        self.positions.extend(positions);
     }
 
     /// What is in the store will not be read again.
@@ -351,14 +422,26 @@ impl Epochs {
         self.poison.retain(|_, poison| !poison.is_empty());
     }
 
-    /// A new generation.
-    fn prepare(&mut self, now: Nanos) {
+    /// A new generation, of which nothing is made yet: what the one before sends late is not taken any more.
+    fn renounce(&mut self) {
         self.generation += 1;
-        self.state = State::Preparing(self.workers.clone());
-        self.deadline = Some(now + self.timeout);
         (self.is_dirty, self.moves) = (false, false);
         // What is still to be told to an earlier generation is told to nobody.
         self.actions.clear();
+    }
+
+    fn prepare(&mut self, now: Nanos) {
+        self.renounce();
+        self.state = State::Preparing(self.workers.clone());
+        self.deadline = Some(now + self.timeout);
         self.actions.push_back(Action::Prepare { generation: self.generation });
     }
+
+    fn pause(&self) -> Duration {
+        PAUSE_MAX.min(PAUSE_MIN * 2_u32.saturating_pow(self.fruitless - 1))
+    }
 }
+
+/// The pause before a second generation that follows one which has come to nothing, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);

@@ -1,4 +1,5 @@
-//! What tasks of different processes send each other, as bytes: one envelope a message of a link.
+//! What tasks of different processes send each other, as bytes: one envelope a message of a link. With exactly-once also what workers and the coordinator of
+//! epochs say: `talk`.
 //!
 //! All numbers are little-endian. Header, 36 B:
 //!
@@ -34,6 +35,7 @@ mod cursor;
 mod error;
 mod parcel;
 mod report;
+mod talk;
 
 use bytes::Bytes;
 
@@ -44,6 +46,7 @@ use crate::parcel::{Epoch, Load};
 use cursor::{Cursor, count};
 
 pub use error::{VERSION, WireError};
+pub use talk::{decode_talk, encode_talk};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 36;

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use topology::anchor::{Anchor, Blame, Failure, Nack, Report, RootId};
+use topology::changes::{Capture, Changes, StateKey};
 use topology::channel::{Credit, Forward, Life};
-use topology::ids::{ComponentId, StreamId, TaskId};
+use topology::epochs::{Beginning, Order, Talk, Told};
+use topology::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use topology::message::{Envelope, Message};
 use topology::parcel::{Epoch, Item, Load, Parcel};
+use topology::tracker::{DeadLetter, Original, Position};
 use topology::values;
 use topology::values::Values;
-use topology::wire::{HEADER_BYTES, WireError, decode, encode};
+use topology::wire::{HEADER_BYTES, WireError, decode, decode_talk, encode, encode_talk};
 
 const LIFE: Life = Life { start: 0x0102, moves: 3 };
 
@@ -125,4 +128,107 @@ fn errors_name_what_is_wrong_and_where() {
     for (kind, at, with, expected) in cases {
         assert_eq!(error(kind, at, with), expected);
     }
+}
+
+// ---- what workers and the coordinator of epochs say ------------------------------------------------
+
+fn original(position: u128) -> Original {
+    let values = Values::encode(&values!["tea", 3]).unwrap();
+    Original { position: Position(position), stream: StreamId(5), direct: None, values, attempts: 2 }
+}
+
+fn capture() -> Capture {
+    let commands = vec![vec![Bytes::from("DEL"), Bytes::from("x")]];
+    let values = [(StateKey::of_key("k"), None), (StateKey::of_field("h", "f"), Some(Bytes::from("1")))];
+    let letter =
+        DeadLetter { original: original(6), component: Some(ComponentId(4)), error: "bad".to_owned() };
+    Capture {
+        task: TaskId(3),
+        generation: 0x0102,
+        epoch: Epoch(77),
+        changes: Changes { values: values.into(), commands },
+        position: Some(Position(1 << 100)),
+        dead: vec![letter],
+    }
+}
+
+/// One word of each kind.
+fn talks() -> Vec<Talk> {
+    let generation = 0x0102;
+    let failure = Failure::new(3, ComponentId(1), "no", Nack { blame: Blame::Fail, delay: None });
+    let failed = (Original { direct: Some(TaskId(9)), ..original(8) }, failure);
+    let letter = DeadLetter { original: original(7), component: None, error: String::new() };
+    let beginning = Beginning {
+        generation,
+        places: vec![WorkerId(0), WorkerId(2)],
+        positions: [(TaskId(0), Position(40))].into(),
+        poison: [(TaskId(0), [(Position(7), letter)].into())].into(),
+    };
+    let told = [
+        Told::Ready { generation },
+        Told::Work { generation },
+        Told::Capture(capture()),
+        Told::Failed { generation, task: TaskId(3), failed },
+        Told::Lost { generation, error: "a gap".to_owned() },
+    ];
+    let epoch = Epoch(77);
+    let orders = [
+        Order::Prepare(beginning),
+        Order::Go { generation },
+        Order::Barrier { generation, epoch },
+        Order::Durable { generation, epoch },
+    ];
+    told.into_iter().map(Talk::Told).chain(orders.into_iter().map(Talk::Order)).collect()
+}
+
+fn encoded_talk(talk: &Talk) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_talk(talk, &mut bytes);
+    bytes
+}
+
+#[test]
+fn bytes_of_talk_are_those_of_the_golden_file() {
+    let text: Vec<String> = talks().iter().map(|talk| hex(&encoded_talk(talk))).collect();
+    let text = text.join("\n");
+    let golden = include_str!("golden/talk-v1.hex");
+    assert!(
+        text == golden,
+        "the bytes changed: raise the version, keep the old golden file; now they are\n{text}"
+    );
+}
+
+#[test]
+fn talk_is_read_back() {
+    for talk in talks() {
+        assert_eq!(decode_talk(&encoded_talk(&talk).into()), Ok(talk));
+    }
+}
+
+#[test]
+fn talk_that_is_cut_anywhere_or_goes_on_is_refused() {
+    for bytes in talks().iter().map(encoded_talk) {
+        for end in 0..bytes.len() {
+            let error = decode_talk(&Bytes::copy_from_slice(&bytes[..end])).unwrap_err();
+            assert!(matches!(error, WireError::TooShort { .. }), "cut at {end}: {error}");
+        }
+        let longer = decode_talk(&[&bytes[..], &[0]].concat().into());
+        assert_eq!(longer, Err(WireError::TooLong { at: bytes.len(), left: 1 }));
+    }
+}
+
+#[test]
+fn talk_that_is_none_is_named() {
+    const CAPTURE: usize = 2;
+    let error = |kind: usize, at: usize, with: &[u8]| {
+        let mut bytes = encoded_talk(&talks()[kind]);
+        bytes[at..at + with.len()].copy_from_slice(with);
+        decode_talk(&bytes.into()).unwrap_err().to_string()
+    };
+    assert_eq!(error(0, 0, &[2]), "an envelope of version 2, this process reads version 1");
+    assert_eq!(error(0, 1, &[30]), "an envelope of unknown kind 30");
+    assert_eq!(error(0, 2, &[1]), "reserved bytes at byte 2 cannot be 1");
+    assert_eq!(error(CAPTURE, 20, &[2]), "flag at byte 20 cannot be 2");
+    let many = error(CAPTURE, 37, &[0xFF; 4]);
+    assert!(many.starts_with("values at byte 41 needs 25769803770 B"), "{many}");
 }

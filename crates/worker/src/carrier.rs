@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!   post -> Links::send -> encoded, one message an envelope -> Transport ... Transport -> Inbox::deliver -> mailbox
+//!   epochs -> Links::tell -> another channel -> Transport ... Transport -> Inbox::hear -> coordinator, or member
 //!                            | refused: waits here, in order, for credit or for the connection
 //! ```
 //!
 //! Invariants
 //!   1. Envelopes to one worker leave in the order of their sending.
-//!   2. Nothing is dropped that can still arrive: what the transport refuses waits.
+//!   2. Nothing is dropped that can still arrive and matters: what the transport refuses waits.
 //!
-//! **Bound.** What waits for a worker is what its tasks' channels allow, as in a mailbox.
+//! **Bound.** What waits for a worker is what its tasks' channels allow, as in a mailbox; of epochs, the words of one generation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,13 +19,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use bytes::Bytes;
 use topology::ids::WorkerId;
 use topology::message::Envelope;
-use topology::wire;
+use topology::wire::{self, decode_talk};
 use transport::{
     BindError, Channel, Event, Incarnation, Message, NodeId, Receive, SendError, Sender, Settings, Transport,
 };
 
 use crate::inbox::Inbox;
-use crate::links::Links;
+use crate::links::{Links, MESSAGE_BYTES_MAX};
 use crate::sync::lock;
 
 /// Links over a transport. Workers are its nodes, with their numbers.
@@ -38,8 +39,10 @@ pub struct Carrier {
 #[derive(Debug, Default)]
 struct Peer {
     sender: Option<Sender>,
-    /// What was refused, encoded.
+    /// Envelopes that were refused, encoded.
     waiting: VecDeque<Vec<u8>>,
+    /// The same of what is said of epochs.
+    talk: VecDeque<Vec<u8>>,
 }
 
 impl Carrier {
@@ -90,9 +93,20 @@ impl Links for Carrier {
         for envelope in envelopes.drain(..) {
             bytes.clear();
             wire::encode(&envelope, &mut bytes);
-            if !peer.waiting.is_empty() || !peer.try_send(worker, &bytes) {
+            if !peer.waiting.is_empty() || !peer.try_send(worker, TUPLES, &bytes) {
                 peer.waiting.push_back(std::mem::take(&mut bytes));
             }
+        }
+    }
+
+    fn tell(&self, worker: WorkerId, talk: Vec<u8>, supersedes: bool) {
+        let peer = self.peer(worker);
+        let mut peer = lock(&peer);
+        if supersedes {
+            peer.talk.clear();
+        }
+        if !peer.talk.is_empty() || !peer.try_send(worker, TALK, &talk) {
+            peer.talk.push_back(talk);
         }
     }
 
@@ -104,20 +118,25 @@ impl Links for Carrier {
 
 impl Peer {
     /// Whether a message is on its way, or never can be.
-    fn try_send(&self, worker: WorkerId, bytes: &[u8]) -> bool {
-        match self.sender.as_ref().map(|sender| sender.send(CHANNEL, bytes)) {
+    fn try_send(&self, worker: WorkerId, channel: Channel, bytes: &[u8]) -> bool {
+        match self.sender.as_ref().map(|sender| sender.send(channel, bytes)) {
             Some(Ok(_)) => true,
             None | Some(Err(SendError::NoCredit | SendError::NotConnected)) => false,
             Some(Err(error)) => {
-                tracing::error!(%worker, %error, "tuples cannot be sent to another worker, and fail by their time-out");
+                tracing::error!(%worker, %error, "a message cannot be sent to another worker, and fails by its time-out");
                 true
             }
         }
     }
 
     fn send_waiting(&mut self, worker: WorkerId) {
+        while let Some(bytes) = self.talk.front()
+            && self.try_send(worker, TALK, bytes)
+        {
+            self.talk.pop_front();
+        }
         while let Some(bytes) = self.waiting.front()
-            && self.try_send(worker, bytes)
+            && self.try_send(worker, TUPLES, bytes)
         {
             self.waiting.pop_front();
         }
@@ -125,7 +144,7 @@ impl Peer {
 
     fn is_settled(&self) -> bool {
         let status = self.sender.as_ref().map(Sender::status);
-        self.waiting.is_empty() && status.is_none_or(|it| it.unacked_messages == 0)
+        self.waiting.is_empty() && self.talk.is_empty() && status.is_none_or(|it| it.unacked_messages == 0)
     }
 }
 
@@ -135,11 +154,13 @@ struct Receiver(Arc<Carrier>);
 impl Receive for Receiver {
     fn on_message(&self, message: &Message<'_>) {
         let Some(inbox) = self.0.inbox.get() else { return };
-        match wire::decode(&Bytes::copy_from_slice(message.bytes)) {
-            Ok(envelope) => inbox.deliver(envelope),
-            Err(error) => {
-                tracing::error!(from = message.from.0, %error, "another worker has sent what is no tuple");
-            }
+        let bytes = Bytes::copy_from_slice(message.bytes);
+        let done = match message.channel {
+            TALK => decode_talk(&bytes).map(|talk| inbox.hear(worker(message.from), talk)),
+            _ => wire::decode(&bytes).map(|envelope| inbox.deliver(envelope)),
+        };
+        if let Err(error) = done {
+            tracing::error!(from = message.from.0, %error, "another worker has sent what cannot be read");
         }
     }
 
@@ -170,7 +191,7 @@ pub fn settings() -> Settings {
         channel_window_bytes: u64::from(MESSAGE_BYTES_MAX) + WINDOW_BYTES,
         link_window_bytes: 2 * u64::from(MESSAGE_BYTES_MAX),
         unacked_bytes_max: 3 * u64::from(MESSAGE_BYTES_MAX),
-        channels_max: 1,
+        channels_max: 2,
         ..Settings::default()
     }
 }
@@ -192,7 +213,7 @@ fn worker(node: NodeId) -> WorkerId {
 }
 
 /// All envelopes of a link: credits of the core bound each pair of tasks apart.
-const CHANNEL: Channel = Channel::reliable(0);
-/// A parcel has at most the tuples of a batch or of one call; what is larger is refused.
-const MESSAGE_BYTES_MAX: u32 = 64 << 20;
+const TUPLES: Channel = Channel::reliable(0);
+/// What workers and the coordinator of epochs say: tuples that wait do not hold it up.
+const TALK: Channel = Channel::reliable(1);
 const WINDOW_BYTES: u64 = 8 << 20;

@@ -57,11 +57,10 @@ impl Cell {
     /// Takes a message of another task.
     pub(crate) fn on_envelope(&mut self, now: Nanos, envelope: Envelope) {
         let Envelope { from, message, .. } = envelope;
-        // Nothing is lost within a process, so what `Accepted` says is of no interest.
         match self {
-            Self::Spout(cell) => cell.task.on_message(now, from, message),
+            Self::Spout(cell) => _ = cell.task.on_message(now, from, message),
             Self::Bolt(cell) => cell.on_message(now, from, message),
-        };
+        }
     }
 
     /// Does what can be done now; whether there is more to do at once.

@@ -1,100 +1,70 @@
-//! Exactly-once: a thread that has the coordinator of epochs, a connection to the store, and an inbox where threads tell it what tasks have done.
+//! Exactly-once: a thread of one worker that has the coordinator of epochs, a connection to the store, and an inbox where all workers tell it what tasks have done.
 //!
 //! ```text
-//!  connected -> take over -> begin a generation -> Prepare -> all threads ready -> Go ... Barrier -> captures -> one step -> Durable, Barrier ...
-//!      ^                         ^ a tuple failed                                                      |
-//!      '---- connection lost, step refused: after a pause, from what the store has ------------------'
+//!  connected -> take over -> begin a generation -> Prepare -> all workers ready -> Go ... Barrier -> captures -> one step -> Durable, Barrier ...
+//!      ^                         ^ a tuple failed, a worker was started anew, tasks are dealt anew       |
+//!      '---- connection lost, step refused: after a pause, from what the store has --------------------'
 //! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | `ledger` | what the server keeps, and the requests that change it |
+//! | `inbox` | where messages wait for the coordinator, and how tasks of all workers reach it |
+//! | `member` | each worker's part: it does what the coordinator wants |
 //!
 //! Invariants
 //!   1. A generation is known to the store before a task of it is made: none has the number of an earlier one, of whatever process.
 //!   2. What tasks of another generation tell is not heard.
+//!   3. A generation has one place for each task: the beginning that goes to all workers says where.
 //!
-//! **Bounds.** The inbox: for each task a capture and a message that it works, and failures of at most `max_spout_pending` tuples of each spout task.
-//! Source: docs/adr/0045-exactly-once-in-a-worker.md.
+//! Source: docs/adr/0045-exactly-once-in-a-worker.md, docs/adr/0046-exactly-once-in-several-workers.md.
 
+pub(crate) mod inbox;
 mod ledger;
+pub(crate) mod member;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, Nanos};
 use connection::{Event, Link, Options, Target};
 use resp::Value as Reply;
 use topology::Plan;
-use topology::anchor::Failure;
-use topology::changes::{Capture, Command};
-use topology::epochs::{Action, EpochStore, Epochs, Group, Refused};
+use topology::changes::Command;
+use topology::epochs::{Action, Beginning, EpochStore, Epochs, Group, Order, Refused, Talk, Told};
 use topology::ids::{TaskId, WorkerId};
 use topology::parcel::Epoch;
-use topology::spout::Poison;
-use topology::tracker::{Original, Position};
+use topology::tracker::Position;
+use topology::wire::encode_talk;
 
-use crate::mailbox::{Mailbox, Order};
+use crate::links::{Links, MESSAGE_BYTES_MAX};
+use crate::part::{Move, Moves, Part};
 use crate::stats::Board;
-use crate::sync::{lock, wait};
+use inbox::{COORDINATOR, CoordinatorInbox, Heard};
 use ledger::{Asks, Ledger, Request, Saved};
-
-/// What threads tell the coordinator.
-#[derive(Debug)]
-pub(crate) enum ToCoordinator {
-    /// All tasks of a thread are made anew.
-    Ready {
-        /// Which thread.
-        thread: usize,
-        /// The generation of its tasks.
-        generation: u32,
-    },
-    /// A task has done something, for the first time since a barrier.
-    Work(u32),
-    /// A barrier has passed a task.
-    Capture(Capture),
-    /// A tuple of a spout task has failed.
-    Failed {
-        /// The generation of the task.
-        generation: u32,
-        /// The spout's task.
-        task: TaskId,
-        /// The tuple, and why.
-        failed: (Original, Failure),
-    },
-}
-
-/// What a generation begins with.
-#[derive(Debug)]
-pub(crate) struct GenerationStart {
-    pub(crate) generation: u32,
-    /// The last tuple of each spout task that is durable.
-    pub(crate) positions: BTreeMap<TaskId, Position>,
-    /// What spout tasks are to skip.
-    pub(crate) poison: BTreeMap<TaskId, Poison>,
-}
-
-/// Where messages wait for the coordinator.
-#[derive(Debug, Default)]
-pub(crate) struct CoordinatorInbox {
-    state: Mutex<Messages>,
-    bell: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Messages {
-    messages: Vec<ToCoordinator>,
-    /// The connection has something.
-    has_events: bool,
-    is_closed: bool,
-}
+use member::Member;
 
 /// The coordinator's thread.
-#[derive(Debug)]
 pub(crate) struct Coordinator {
     plan: Arc<Plan>,
     clock: Arc<dyn Clock>,
     board: Arc<Board>,
     inbox: Arc<CoordinatorInbox>,
-    mailboxes: Vec<Arc<Mailbox>>,
+    member: Arc<Member>,
+    links: Arc<dyn Links>,
+    moves: Moves,
+    /// Where each task is, from the next generation on.
+    places: Vec<WorkerId>,
+    /// The owner waits to be told that tasks work at these places.
+    is_dealing: bool,
+    /// Workers with tasks of the generation that was prepared last.
+    workers: BTreeSet<WorkerId>,
+    /// The generation of which workers were told last.
+    prepared: u32,
+    /// Why the last generation came to its end.
+    cause: String,
     phase: Phase,
     steps: Steps,
     /// A generation is above all that were begun in this process, whatever a server that has lost its last second says.
@@ -136,48 +106,19 @@ enum Owed {
     End(Epoch, BTreeMap<usize, Command>),
 }
 
-impl CoordinatorInbox {
-    pub(crate) fn tell(&self, message: ToCoordinator) {
-        lock(&self.state).messages.push(message);
-        self.bell.notify_one();
-    }
-
-    pub(crate) fn close(&self) {
-        lock(&self.state).is_closed = true;
-        self.bell.notify_one();
-    }
-
-    fn ring(&self) {
-        lock(&self.state).has_events = true;
-        self.bell.notify_one();
-    }
-
-    /// Moves messages to `messages` when there are any, or events, at the latest after `timeout`; whether the inbox is open.
-    fn take(&self, messages: &mut Vec<ToCoordinator>, timeout: Option<Duration>) -> bool {
-        let mut state = lock(&self.state);
-        if state.messages.is_empty() && !state.has_events && !state.is_closed {
-            state = wait(&self.bell, state, timeout);
-        }
-        state.has_events = false;
-        std::mem::swap(&mut state.messages, messages);
-        !state.is_closed
-    }
-}
-
 impl Coordinator {
-    /// A coordinator of `plan`, whose threads have `mailboxes`, with what the store at `target` has.
+    /// A coordinator of `plan`, with what the store at `target` has. It is in the worker of `member`, and hears through `inbox`.
     ///
     /// # Errors
     /// The system has no thread. A store that cannot be reached is tried again.
     pub(crate) fn new(
         plan: &Arc<Plan>,
-        clock: &Arc<dyn Clock>,
-        board: &Arc<Board>,
-        mailboxes: Vec<Arc<Mailbox>>,
+        (clock, board): (&Arc<dyn Clock>, &Arc<Board>),
+        (member, inbox): (&Arc<Member>, &Arc<CoordinatorInbox>),
+        part: &Part,
         target: &Target,
-    ) -> io::Result<(Self, Arc<CoordinatorInbox>)> {
-        let inbox = Arc::new(CoordinatorInbox::default());
-        let bell = Arc::clone(&inbox);
+    ) -> io::Result<Self> {
+        let bell = Arc::clone(inbox);
         let steps = Steps {
             plan: Arc::clone(plan),
             ledger: Ledger::new(plan),
@@ -189,17 +130,23 @@ impl Coordinator {
             durable: Epoch(0),
             complaint: None,
         };
-        let coordinator = Self {
+        Ok(Self {
             plan: Arc::clone(plan),
             clock: Arc::clone(clock),
             board: Arc::clone(board),
-            inbox: Arc::clone(&inbox),
-            mailboxes,
+            inbox: Arc::clone(inbox),
+            member: Arc::clone(member),
+            links: Arc::clone(&part.links),
+            moves: Arc::clone(&part.moves),
+            places: part.places.clone(),
+            is_dealing: false,
+            workers: BTreeSet::new(),
+            prepared: 0,
+            cause: String::new(),
             phase: Phase::Waiting(None),
             steps,
             generation: 0,
-        };
-        Ok((coordinator, inbox))
+        })
     }
 
     /// Runs until the inbox is closed.
@@ -215,18 +162,41 @@ impl Coordinator {
         }
     }
 
-    fn on_message(&mut self, now: Nanos, message: ToCoordinator) {
+    fn on_message(&mut self, now: Nanos, message: Heard) {
+        if let Heard::Dealt(places) = message {
+            return self.on_dealt(now, places);
+        }
         let Phase::Running(epochs) = &mut self.phase else { return };
         match message {
-            ToCoordinator::Ready { thread, generation } => {
-                epochs.on_ready(WorkerId(thread as u32), generation);
+            Heard::Told(worker, told) => {
+                if told.generation() == epochs.generation() {
+                    self.cause = cause(&self.plan, &told).unwrap_or(std::mem::take(&mut self.cause));
+                }
+                epochs.on_told(now, worker, told, &mut self.steps);
             }
-            ToCoordinator::Work(generation) => epochs.on_work(now, generation),
-            ToCoordinator::Capture(capture) => epochs.on_capture(now, capture, &mut self.steps),
-            ToCoordinator::Failed { generation, task, failed } => {
-                epochs.on_failed(now, generation, task, failed);
+            Heard::NewPeer(worker) if self.workers.contains(&worker) => {
+                self.cause = format!("{worker} was started anew");
+                if epochs.on_new_worker(now, worker) && self.prepared == epochs.generation() {
+                    let beginning = Beginning::new(&self.plan, epochs, &self.places, &self.steps.positions);
+                    self.order(&BTreeSet::from([worker]), &Order::Prepare(beginning));
+                }
             }
+            Heard::NewPeer(_) | Heard::Dealt(_) => {}
         }
+    }
+
+    /// Tasks are to be at other places: in the next generation, which begins behind the epoch that is under way.
+    fn on_dealt(&mut self, now: Nanos, places: Vec<WorkerId>) {
+        (self.places, self.is_dealing) = (places, true);
+        let workers = self.workers_wanted();
+        if let Phase::Running(epochs) = &mut self.phase {
+            epochs.rebalance(now, &workers);
+        }
+    }
+
+    fn workers_wanted(&self) -> Vec<WorkerId> {
+        let workers: BTreeSet<WorkerId> = self.places.iter().copied().collect();
+        workers.into_iter().collect()
     }
 
     fn on_events(&mut self, now: Nanos) {
@@ -321,8 +291,7 @@ impl Coordinator {
         let Saved { generation, epoch, positions } = saved;
         self.generation = self.generation.max(generation);
         (self.steps.positions, self.steps.durable) = (positions, epoch);
-        let workers: Vec<WorkerId> = (0..self.mailboxes.len() as u32).map(WorkerId).collect();
-        let epochs = Epochs::new(now, &self.plan, &workers, self.generation, epoch);
+        let epochs = Epochs::new(now, &self.plan, &self.workers_wanted(), self.generation, epoch);
         self.phase = Phase::Running(Box::new(epochs));
     }
 
@@ -336,7 +305,10 @@ impl Coordinator {
     fn on_time(&mut self, now: Nanos) {
         match &mut self.phase {
             Phase::Waiting(Some(until)) if *until <= now => self.take_over(),
-            Phase::Running(epochs) => epochs.on_time(now),
+            Phase::Running(epochs) if epochs.next_due().is_some_and(|due| due <= now) => {
+                "a worker did not answer within topology.message.timeout.secs".clone_into(&mut self.cause);
+                epochs.on_time(now);
+            }
             _ => {}
         }
     }
@@ -355,15 +327,22 @@ impl Coordinator {
         while let Phase::Running(epochs) = &mut self.phase
             && let Some(action) = epochs.poll_action()
         {
-            match action {
+            match &action {
                 Action::Prepare { generation } => {
-                    self.generation = generation;
-                    self.steps.begin(generation);
+                    self.generation = *generation;
+                    self.steps.begin(*generation);
                 }
-                Action::Go { generation } => self.order(|| Order::Go(generation)),
-                Action::Barrier { generation, epoch } => self.order(|| Order::Barrier(generation, epoch)),
-                Action::Durable { generation, epoch } => self.order(|| Order::Durable(generation, epoch)),
+                Action::Rest { pause, fruitless } => self.complain(&format!(
+                    "all tasks wait for {} ms: {fruitless} times in a row they began anew and nothing came of it, the last time because {}",
+                    pause.as_millis(),
+                    self.cause
+                )),
                 Action::Stop => self.begin_anew(now, OTHER),
+                Action::Go { .. } if std::mem::take(&mut self.is_dealing) => (self.moves)(Move::Dealt),
+                Action::Go { .. } | Action::Barrier { .. } | Action::Durable { .. } => {}
+            }
+            if let Some(order) = action.order() {
+                self.order(&self.workers, &order);
             }
         }
     }
@@ -374,15 +353,32 @@ impl Coordinator {
         if generation != epochs.generation() {
             return; // another one has begun since
         }
-        let poison = self.plan.spout_tasks().map(|task| (task, epochs.poison(task)));
-        let poison = poison.filter(|(_, poison)| !poison.is_empty()).collect();
-        let positions = self.steps.positions.clone();
-        let beginning = Arc::new(GenerationStart { generation, positions, poison });
-        self.order(|| Order::Prepare(Arc::clone(&beginning)));
+        let beginning = Beginning::new(&self.plan, epochs, &self.places, &self.steps.positions);
+        let workers = self.workers_wanted().into_iter().collect();
+        // Those that have no task any more are to drop theirs.
+        let all = &workers | &self.workers;
+        (self.workers, self.prepared) = (workers, generation);
+        self.order(&all, &Order::Prepare(beginning));
     }
 
-    fn order(&self, order: impl Fn() -> Order) {
-        self.mailboxes.iter().for_each(|mailbox| mailbox.order(order()));
+    fn order(&self, workers: &BTreeSet<WorkerId>, order: &Order) {
+        let mut bytes = Vec::new();
+        for worker in workers {
+            if *worker == COORDINATOR {
+                self.member.obey(order.clone());
+                continue;
+            }
+            if bytes.is_empty() {
+                encode_talk(&Talk::Order(order.clone()), &mut bytes);
+            }
+            if bytes.len() > MESSAGE_BYTES_MAX as usize {
+                let size = bytes.len();
+                return self.complain(&format!(
+                    "tuples that are to be skipped have {size} B, more than a worker can be sent ({MESSAGE_BYTES_MAX} B): lower topology.max.spout.pending"
+                ));
+            }
+            self.links.tell(*worker, bytes.clone(), matches!(order, Order::Prepare(_)));
+        }
     }
 
     /// Shows what is wrong as an error of the first spout.
@@ -429,6 +425,17 @@ impl EpochStore for Steps {
 
     fn durable(&self) -> Epoch {
         self.durable
+    }
+}
+
+/// Why the generation of what is told comes to its end, if it does.
+fn cause(plan: &Plan, told: &Told) -> Option<String> {
+    match told {
+        Told::Failed { failed: (_, failure), .. } => {
+            Some(format!("a tuple failed at `{}`: {}", plan.component(failure.component).id, failure.error))
+        }
+        Told::Lost { error, .. } => Some(error.clone()),
+        _ => None,
     }
 }
 

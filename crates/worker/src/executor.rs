@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use clock::{Clock, Nanos};
 use connection::Target;
+use topology::epochs::{Beginning, Order as EpochOrder};
 use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
 
 use crate::cell::{Cell, Common, Exact};
-use crate::epochs::{CoordinatorInbox, GenerationStart, ToCoordinator};
+use crate::epochs::member::Member;
 use crate::mailbox::{Letters, Mailbox, Order};
 use crate::maker::Maker;
 use crate::part::{Move, Moves};
@@ -62,7 +63,7 @@ pub(crate) struct Executor {
 pub(crate) struct ExactlyOnce {
     pub(crate) maker: Arc<Maker>,
     pub(crate) target: Target,
-    pub(crate) inbox: Arc<CoordinatorInbox>,
+    pub(crate) member: Arc<Member>,
 }
 
 /// A cell and what is known of it.
@@ -145,7 +146,9 @@ impl Executor {
         }
         for task in letters.wakes.drain(..) {
             let cell = self.directory.cell(task, self.thread);
-            cell.into_iter().for_each(|cell| self.make_ready(cell, now));
+            cell.filter(|cell| *cell < self.cells.len())
+                .into_iter()
+                .for_each(|cell| self.make_ready(cell, now));
         }
         for order in letters.orders.drain(..) {
             self.on_order(now, order);
@@ -154,7 +157,10 @@ impl Executor {
     }
 
     fn take_envelope(&mut self, cell: usize, now: Nanos, envelope: Envelope) {
-        if let Some(slot) = &mut self.cells[cell] {
+        // With exactly-once tasks may have other places while those of the generation before are still here: what is for these is of no use.
+        if let Some(Some(slot)) = self.cells.get_mut(cell)
+            && slot.cell.task() == envelope.to
+        {
             slot.cell.on_envelope(now, envelope);
             self.make_ready(cell, now);
         }
@@ -185,24 +191,31 @@ impl Executor {
             }),
             Order::Connected(worker) => self.on_connected(now, worker),
             Order::Adopt(cell) => self.adopt(now, *cell),
-            Order::Prepare(beginning) => self.prepare(now, &beginning),
-            Order::Go(generation) if generation == self.generation => {
+            Order::Epochs(order) => self.on_epochs(now, &order),
+        }
+    }
+
+    /// Does what the coordinator of epochs wants of the tasks that are here.
+    fn on_epochs(&mut self, now: Nanos, order: &EpochOrder) {
+        match *order {
+            EpochOrder::Prepare(ref beginning) => self.prepare(now, beginning),
+            EpochOrder::Go { generation } if generation == self.generation => {
                 self.each(now, |slot| slot.is_paused = false);
             }
-            Order::Barrier(generation, epoch) if generation == self.generation => {
+            EpochOrder::Barrier { generation, epoch } if generation == self.generation => {
                 self.tell_epoch(now, |cell| cell.pass_barrier(now, epoch));
             }
-            Order::Durable(generation, epoch) if generation == self.generation => {
+            EpochOrder::Durable { generation, epoch } if generation == self.generation => {
                 self.tell_epoch(now, |cell| cell.on_durable(now, epoch));
             }
-            Order::Go(_) | Order::Barrier(..) | Order::Durable(..) => {}
+            EpochOrder::Go { .. } | EpochOrder::Barrier { .. } | EpochOrder::Durable { .. } => {}
         }
     }
 
     /// Makes all tasks anew, with what the store has of them.
-    fn prepare(&mut self, now: Nanos, beginning: &GenerationStart) {
-        let Some(ExactlyOnce { maker, target, inbox }) = self.exactly_once.clone() else { return };
-        let GenerationStart { generation, positions, poison } = beginning;
+    fn prepare(&mut self, now: Nanos, beginning: &Beginning) {
+        let Some(ExactlyOnce { maker, target, member }) = self.exactly_once.clone() else { return };
+        let Beginning { generation, positions, poison, .. } = beginning;
         self.each(now, |slot| {
             slot.cell.close();
             slot.cell.publish(now);
@@ -219,7 +232,7 @@ impl Executor {
             let (plan, clock) = (Arc::clone(maker.plan()), Arc::clone(&self.clock));
             let common = Common::new(plan, clock, task, Arc::clone(&self.board), Arc::clone(&self.mailbox));
             let last = positions.get(&task).copied();
-            let exact = Exact::new(target.clone(), Arc::clone(&inbox), task, *generation, last);
+            let exact = Exact::new(target.clone(), member.coordinator.clone(), task, *generation, last);
             let poison = poison.get(&task).cloned().unwrap_or_default();
             let mut cell = maker.cell(now, common, *generation, &self.directory, Some((exact, poison)));
             cell.set_active(self.is_active);
@@ -227,7 +240,7 @@ impl Executor {
         }
         self.ready = (0..self.cells.len()).collect();
         self.generation = *generation;
-        inbox.tell(ToCoordinator::Ready { thread: self.thread, generation: *generation });
+        member.on_thread_ready(*generation);
     }
 
     /// Does something with all cells, which have a turn afterwards.

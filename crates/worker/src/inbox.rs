@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use topology::epochs::Talk;
 use topology::ids::WorkerId;
 use topology::message::Envelope;
 
+use crate::epochs::member::Member;
 use crate::mailbox::Order;
 use crate::post::{Directory, Place};
 use crate::quiet::Quiet;
@@ -14,6 +16,8 @@ use crate::quiet::Quiet;
 pub struct Inbox {
     pub(crate) directory: Arc<Directory>,
     pub(crate) quiet: Arc<Quiet>,
+    /// With exactly-once.
+    pub(crate) member: Option<Arc<Member>>,
 }
 
 impl Inbox {
@@ -28,8 +32,18 @@ impl Inbox {
         }
     }
 
-    /// Another worker was started anew: those who send to its tasks say where they are.
+    /// Takes a word between another worker and the coordinator of epochs.
+    pub fn hear(&self, from: WorkerId, talk: Talk) {
+        if let Some(member) = &self.member {
+            member.hear(from, talk);
+        }
+    }
+
+    /// Another worker was started anew: those who send to its tasks say where they are; with exactly-once all tasks begin anew.
     pub fn on_new_peer(&self, worker: WorkerId) {
+        if let Some(member) = &self.member {
+            return member.on_new_peer(worker);
+        }
         self.directory.mailboxes.iter().for_each(|mailbox| mailbox.order(Order::Connected(worker)));
     }
 }

@@ -5,12 +5,11 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use topology::epochs::Order as EpochOrder;
 use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
-use topology::parcel::Epoch;
 
 use crate::cell::Cell;
-use crate::epochs::GenerationStart;
 use crate::sync::{lock, wait};
 
 /// The mailbox of a thread.
@@ -54,14 +53,8 @@ pub(crate) enum Order {
     Connected(WorkerId),
     /// A task that has moved is this thread's from now on.
     Adopt(Box<Cell>),
-    /// With exactly-once: all tasks are made anew and do nothing.
-    Prepare(Arc<GenerationStart>),
-    /// Tasks of this generation work.
-    Go(u32),
-    /// Spouts of this generation end an epoch.
-    Barrier(u32, Epoch),
-    /// The store has what tasks of this generation did in an epoch.
-    Durable(u32, Epoch),
+    /// With exactly-once: what the coordinator of epochs wants.
+    Epochs(Arc<EpochOrder>),
 }
 
 impl Mailbox {
@@ -78,6 +71,16 @@ impl Mailbox {
     /// Gives an order.
     pub(crate) fn order(&self, order: Order) {
         self.put(|letters| letters.orders.push(order));
+    }
+
+    /// Gives an order of the coordinator of epochs. A new generation takes back what it has wanted of the one before, so few of them wait.
+    pub(crate) fn order_epochs(&self, order: &Arc<EpochOrder>) {
+        self.put(|letters| {
+            if matches!(**order, EpochOrder::Prepare(_)) {
+                letters.orders.retain(|former| !matches!(former, Order::Epochs(_)));
+            }
+            letters.orders.push(Order::Epochs(Arc::clone(order)));
+        });
     }
 
     /// Exchanges what is there for `empty`.

@@ -8,7 +8,7 @@ use clock::Nanos;
 use topology::bolt::BoltTask;
 use topology::builder::{Factory, Program};
 use topology::grouping::{CustomGrouping, HashKey};
-use topology::ids::{ComponentId, ExecutorId, TaskId};
+use topology::ids::{ComponentId, ExecutorId, TaskId, WorkerId};
 use topology::random::Random;
 use topology::ranges::Ranges;
 use topology::spout::{Poison, SpoutTask};
@@ -100,15 +100,15 @@ impl Maker {
     }
 }
 
-/// Deals the executors of this worker to threads in turn.
-pub(crate) fn places(plan: &Plan, threads: usize, part: &Part) -> Vec<Place> {
+/// Deals the executors of `worker` to threads in turn, where `at` says which worker has each task.
+pub(crate) fn places(plan: &Plan, threads: usize, worker: WorkerId, at: &[WorkerId]) -> Vec<Place> {
     let (mut counts, mut next, mut places) = (vec![0; threads], 0, Vec::new());
     for executor in 0..plan.executors_count() {
         let (thread, mut has_any) = (next % threads, false);
         for task in plan.executor(ExecutorId(executor)).1 {
-            let worker = part.places[task as usize];
-            if worker != part.worker {
-                places.push(Place::At(worker));
+            let its = at[task as usize];
+            if its != worker {
+                places.push(Place::At(its));
                 continue;
             }
             places.push(Place::Here { thread, cell: counts[thread] });

@@ -37,6 +37,8 @@ pub enum Move {
     Released(TaskId),
     /// It has started here, and waits until all workers know it.
     Adopted(TaskId),
+    /// With exactly-once: all tasks work where they are to be since [`crate::Running::deal`].
+    Dealt,
 }
 
 /// Who is told of moves.

@@ -23,7 +23,9 @@ use topology::ids::{ExecutorId, TaskId, WorkerId};
 use topology::lifecycle::{Lifecycle, State};
 
 use crate::cell::{Cell, Common};
-use crate::epochs::{Coordinator, CoordinatorInbox};
+use crate::epochs::Coordinator;
+use crate::epochs::inbox::{COORDINATOR, CoordinatorInbox, Heard, ToCoordinator};
+use crate::epochs::member::Member;
 use crate::executor::{ExactlyOnce, Executor};
 use crate::inbox::Inbox;
 use crate::mailbox::Order;
@@ -51,9 +53,6 @@ pub enum StartError {
     /// A store has to keep its epochs.
     #[error("exactly-once needs a server that keeps its epochs (Options::store), and none is given")]
     NoStore,
-    /// Epochs are of one process.
-    #[error("exactly-once runs in one worker: set topology.workers to 1, or use at-least-once")]
-    ExactlyOnceInParts,
     /// The connection to the store could not be started.
     #[error("the thread for epochs could not be started")]
     Epochs(#[source] std::io::Error),
@@ -81,8 +80,9 @@ pub struct Running {
     lifecycle: Mutex<Lifecycle>,
     exits: Arc<Exits>,
     threads: Vec<JoinHandle<()>>,
-    /// With exactly-once: the coordinator of epochs.
-    epochs: Option<(Arc<CoordinatorInbox>, JoinHandle<()>)>,
+    /// With exactly-once: this worker's part in epochs, and the coordinator, if it is here.
+    member: Option<Arc<Member>>,
+    coordinator: Option<(Arc<CoordinatorInbox>, JoinHandle<()>)>,
 }
 
 /// How a topology has ended.
@@ -145,15 +145,12 @@ impl Running {
         let plan = Arc::clone(program.plan());
         let store = match (plan.settings().guarantee, &options.store) {
             (Guarantee::ExactlyOnce, None) => return Err(StartError::NoStore),
-            (Guarantee::ExactlyOnce, Some(_)) if part.places.iter().any(|worker| *worker != part.worker) => {
-                return Err(StartError::ExactlyOnceInParts);
-            }
             (Guarantee::ExactlyOnce, store) => store.clone(),
             _ => None,
         };
         assert_eq!(part.places.len(), plan.tasks_count() as usize, "each task has a place");
         let threads = options.threads(&plan);
-        let places = maker::places(&plan, threads, part);
+        let places = maker::places(&plan, threads, part.worker, &part.places);
         let mut running = Self {
             worker: part.worker,
             clock: Arc::clone(&options.clock),
@@ -165,10 +162,11 @@ impl Running {
             lifecycle: Mutex::new(Lifecycle::new()),
             exits: Arc::new(Exits { has_ended: Mutex::new(vec![false; threads]), bell: Condvar::new() }),
             threads: Vec::new(),
-            epochs: None,
+            member: None,
+            coordinator: None,
             plan,
         };
-        let exactly_once = store.map(|target| running.start_epochs(target)).transpose()?;
+        let exactly_once = store.map(|target| running.start_epochs(part, target)).transpose()?;
         // With exactly-once tasks are made when the store has said where they begin.
         let start = exactly_once.is_none().then_some(part.start);
         for (thread, cells) in running.cells(start).into_iter().enumerate() {
@@ -178,15 +176,25 @@ impl Running {
         Ok(running)
     }
 
-    /// Starts the coordinator of epochs; what the tasks of threads are made with.
-    fn start_epochs(&mut self, target: Target) -> Result<ExactlyOnce, StartError> {
-        let mailboxes = self.directory.mailboxes.clone();
-        let coordinator = Coordinator::new(&self.plan, &self.clock, &self.board, mailboxes, &target);
-        let (coordinator, inbox) = coordinator.map_err(StartError::Epochs)?;
-        let builder = std::thread::Builder::new().name("epochs".to_owned());
-        let handle = builder.spawn(move || coordinator.run()).map_err(StartError::Epochs)?;
-        self.epochs = Some((Arc::clone(&inbox), handle));
-        Ok(ExactlyOnce { maker: Arc::clone(&self.maker), target, inbox })
+    /// Takes part in epochs, with their coordinator if this is its worker; what the tasks of threads are made with.
+    fn start_epochs(&mut self, part: &Part, target: Target) -> Result<ExactlyOnce, StartError> {
+        let coordinator = if part.worker == COORDINATOR {
+            ToCoordinator::Here(Arc::default(), part.worker)
+        } else {
+            ToCoordinator::Away(Arc::clone(&part.links))
+        };
+        let (plan, directory) = (Arc::clone(&self.plan), Arc::clone(&self.directory));
+        let member = Arc::new(Member::new(part.worker, plan, directory, coordinator));
+        self.member = Some(Arc::clone(&member));
+        if let Some(inbox) = member.inbox() {
+            let around = (&self.clock, &self.board);
+            let coordinator = Coordinator::new(&self.plan, around, (&member, inbox), part, &target);
+            let coordinator = coordinator.map_err(StartError::Epochs)?;
+            let builder = std::thread::Builder::new().name("epochs".to_owned());
+            let handle = builder.spawn(move || coordinator.run()).map_err(StartError::Epochs)?;
+            self.coordinator = Some((Arc::clone(inbox), handle));
+        }
+        Ok(ExactlyOnce { maker: Arc::clone(&self.maker), target, member })
     }
 
     /// Its definition.
@@ -217,7 +225,15 @@ impl Running {
     /// Where what other workers send is put.
     #[must_use]
     pub fn inbox(&self) -> Inbox {
-        Inbox { directory: Arc::clone(&self.directory), quiet: Arc::clone(&self.quiet) }
+        let (directory, quiet) = (Arc::clone(&self.directory), Arc::clone(&self.quiet));
+        Inbox { directory, quiet, member: self.member.clone() }
+    }
+
+    /// With exactly-once, in the worker that has the coordinator: tasks are to be at `places`. They all begin there in a new generation, which [`crate::Move::Dealt`] tells.
+    pub fn deal(&self, places: Vec<WorkerId>) {
+        if let Some((inbox, _)) = &self.coordinator {
+            inbox.put(Heard::Dealt(places));
+        }
     }
 
     /// A task is about to move: those who send to it hold, and if it is here it ends when it has finished what it has.
@@ -306,7 +322,7 @@ impl Running {
                 stalled.push((self.plan.component(self.plan.component_of(task)).id.clone(), task));
             }
         }
-        if let Some((inbox, handle)) = self.epochs.take() {
+        if let Some((inbox, handle)) = self.coordinator.take() {
             inbox.close();
             let _ = handle.join();
         }

@@ -167,6 +167,7 @@ fn serve(running: &Running, peers: &Peers, to_do: &Receiver<Event>) -> Duration 
             Ok(Event::Order(order)) => obey(running, peers, order),
             Ok(Event::Moved(Move::Released(TaskId(task)))) => say(&Word::Released { task }),
             Ok(Event::Moved(Move::Adopted(TaskId(task)))) => say(&Word::Adopted { task }),
+            Ok(Event::Moved(Move::Dealt)) => say(&Word::Dealt),
             Ok(Event::Gone) | Err(RecvTimeoutError::Disconnected) => return Duration::ZERO,
             Err(RecvTimeoutError::Timeout) => true,
         };
@@ -198,6 +199,7 @@ fn obey(running: &Running, peers: &Peers, order: Order) -> bool {
             return say(&Word::Placed { task });
         }
         Order::Resume { task } => running.resume(TaskId(task)),
+        Order::Deal { places } => running.deal(places.into_iter().map(WorkerId).collect()),
         Order::Drain => running.begin_drain(),
         Order::Ask { round } => return say(&Word::Quiet { round, received: running.quiet() }),
     }

@@ -208,6 +208,13 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 300,
     },
     Target {
+        name: "topology-talk",
+        run: topology::talk,
+        seeds: topology::talk_seeds,
+        words: topology::WORDS,
+        input_bytes_max: 400,
+    },
+    Target {
         name: "topology-value",
         run: topology::value,
         seeds: topology::value_seeds,

@@ -1,15 +1,18 @@
-//! What tasks of another process send: envelopes, and the values of their tuples.
+//! What another worker sends: envelopes, the values of their tuples, and what is said of epochs.
 
 use bytes::Bytes;
 use topology::anchor::{Anchor, Blame, Failure, Nack, Report, RootId};
+use topology::changes::{Capture, Changes, StateKey};
 use topology::channel::{Credit, Forward, Life};
-use topology::ids::{ComponentId, StreamId, TaskId};
+use topology::epochs::{Beginning, Order, Talk, Told};
+use topology::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use topology::message::{Envelope, Message};
 use topology::parcel::{Epoch, Item, Load, Parcel};
+use topology::tracker::{DeadLetter, Original, Position};
 use topology::value::Value;
 use topology::values;
 use topology::values::Values;
-use topology::wire::{decode, encode};
+use topology::wire::{decode, decode_talk, encode, encode_talk};
 
 /// Bytes that mean something in an envelope.
 pub(super) const WORDS: &[&[u8]] = &[
@@ -35,6 +38,14 @@ pub(super) fn envelope(input: &[u8]) {
         assert_eq!(values.iter().count(), values.len());
         values.iter().for_each(value);
     }
+}
+
+/// A word of epochs that decodes is read back from what it encodes to: keys that come twice, or in another order, are what they are as a map.
+pub(super) fn talk(input: &[u8]) {
+    let Ok(talk) = decode_talk(&Bytes::copy_from_slice(input)) else { return };
+    let mut again = Vec::new();
+    encode_talk(&talk, &mut again);
+    assert_eq!(decode_talk(&again.into()), Ok(talk));
 }
 
 /// A value that decodes encodes to the same bytes.
@@ -67,6 +78,43 @@ pub(super) fn envelope_seeds() -> Vec<Vec<u8>> {
     let encoded = envelopes.iter().map(|envelope| {
         let mut bytes = Vec::new();
         encode(envelope, &mut bytes);
+        bytes
+    });
+    encoded.collect()
+}
+
+/// Words of epochs with parts of each kind.
+pub(super) fn talk_seeds() -> Vec<Vec<u8>> {
+    let (generation, epoch) = (7, Epoch(9));
+    let values = Values::encode(&values!["mast", 7]).expect("they are few");
+    let position = Position(1 << 70);
+    let original = Original { position, stream: StreamId(1), direct: Some(TaskId(3)), values, attempts: 2 };
+    let letter =
+        DeadLetter { original: original.clone(), component: Some(ComponentId(2)), error: "bad".to_owned() };
+    let changes = Changes {
+        values: [(StateKey::of_field("h", "f"), Some("1".into())), (StateKey::of_key("k"), None)].into(),
+        commands: vec![vec!["DEL".into(), "x".into()]],
+    };
+    let dead = vec![letter.clone()];
+    let capture = Capture { task: TaskId(1), generation, epoch, changes, position: Some(position), dead };
+    let failure = Failure::new(1, ComponentId(2), "no", Nack { blame: Blame::Fatal, delay: None });
+    let beginning = Beginning {
+        generation,
+        places: vec![WorkerId(0), WorkerId(1)],
+        positions: [(TaskId(0), position)].into(),
+        poison: [(TaskId(0), [(position, letter)].into())].into(),
+    };
+    let talks = [
+        Talk::Told(Told::Ready { generation }),
+        Talk::Told(Told::Capture(capture)),
+        Talk::Told(Told::Failed { generation, task: TaskId(0), failed: (original, failure) }),
+        Talk::Told(Told::Lost { generation, error: "a gap".to_owned() }),
+        Talk::Order(Order::Prepare(beginning)),
+        Talk::Order(Order::Barrier { generation, epoch }),
+    ];
+    let encoded = talks.iter().map(|talk| {
+        let mut bytes = Vec::new();
+        encode_talk(talk, &mut bytes);
         bytes
     });
     encoded.collect()

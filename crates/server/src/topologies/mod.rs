@@ -24,7 +24,7 @@ use store::{Stop, Store, StoreError};
 use supervisor::{Bounds, Job, Share, Submission, Supervisor};
 use ticket::Ticket;
 use topology::Plan;
-use topology::definition::{Guarantee, Transport};
+use topology::definition::Transport;
 
 use record::{Definition, Listed, decode_list, encode_list};
 
@@ -47,7 +47,6 @@ pub(crate) struct CheckTurn(Arc<AtomicBool>);
 struct Kept {
     listed: Listed,
     bytes: usize,
-    is_exactly_once: bool,
 }
 
 /// A definition that may run.
@@ -97,9 +96,8 @@ impl Topologies {
             let bytes = definition.bytes();
             // One that is refused by now is refused by its worker, too, which says why.
             let plan = read(&definition).ok().map(|read| Arc::new(read.plan));
-            let is_exactly_once = plan.as_deref().is_some_and(is_exactly_once);
             self.run(&name, definition, plan, listed, Duration::ZERO);
-            self.kept().insert(name, Kept { listed, bytes, is_exactly_once });
+            self.kept().insert(name, Kept { listed, bytes });
         }
         Ok(())
     }
@@ -120,8 +118,7 @@ impl Topologies {
         let mut new = kept.clone();
         let Checked { plan, workers } = checked;
         let listed = Listed { is_active: true, workers };
-        let (bytes, is_exactly_once) = (definition.bytes(), is_exactly_once(&plan));
-        new.insert(name.to_owned(), Kept { listed, bytes, is_exactly_once });
+        new.insert(name.to_owned(), Kept { listed, bytes: definition.bytes() });
         let changes: [(&[u8], Option<&[u8]>); 2] =
             [(&key(name), Some(&definition.encode())), (LIST, Some(&encoded(&new)))];
         let ticket = store.keep_all(&changes).map_err(Refused::Store)?;
@@ -200,7 +197,7 @@ impl Topologies {
             self.supervisor.rebalance(name, None);
             return Some(Ok(Ticket::NOTHING));
         };
-        if let Err(why) = self.allow(workers, it.is_exactly_once) {
+        if let Err(why) = self.allow(workers) {
             return Some(Err(why.into()));
         }
         it.listed.workers = Some(workers);
@@ -212,13 +209,10 @@ impl Topologies {
     }
 
     /// Whether a topology may have so many workers.
-    fn allow(&self, workers: u32, is_exactly_once: bool) -> Result<(), String> {
+    fn allow(&self, workers: u32) -> Result<(), String> {
         let most = self.supervisor.options().workers_max;
         if workers > most {
             return Err(format!("it has {workers} workers, more than topologies.workers_max ({most})"));
-        }
-        if workers > 1 && is_exactly_once {
-            return Err("evenkeel.guarantee is exactly-once, which has one worker: use topology.workers 1, or at-least-once".to_owned());
         }
         Ok(())
     }
@@ -268,7 +262,7 @@ impl Topologies {
         let read = read(definition)?;
         let (plan, options) = (&read.plan, self.supervisor.options());
         let settings = plan.settings();
-        self.allow(workers.unwrap_or(settings.workers), is_exactly_once(plan))?;
+        self.allow(workers.unwrap_or(settings.workers))?;
         if settings.transport == Some(Transport::ZeroMq) && !options.has_zeromq {
             return Err(NO_ZEROMQ.to_owned());
         }
@@ -332,10 +326,6 @@ fn read(definition: &Definition) -> Result<flux::Definition, String> {
         }
     });
     read.map(|(definition, _)| definition)
-}
-
-fn is_exactly_once(plan: &Plan) -> bool {
-    plan.settings().guarantee == Guarantee::ExactlyOnce
 }
 
 fn list(store: &Store) -> Result<Vec<(String, Listed)>, StoreError> {

@@ -11,7 +11,7 @@ const START: Nanos = Nanos(1_000_000_000);
 const TASKS: u32 = 8;
 
 /// A spout with 3 tasks, a bolt with 5.
-fn plan() -> Arc<Plan> {
+fn plan(guarantee: Guarantee) -> Arc<Plan> {
     let component = |id: &str, kind, tasks, inputs, streams| Component {
         id: id.to_owned(),
         kind,
@@ -27,7 +27,11 @@ fn plan() -> Arc<Plan> {
         component("source", Kind::Spout, 3, vec![], vec![stream]),
         component("sink", Kind::Bolt, TASKS - 3, vec![subscription], vec![]),
     ];
-    let topology = Topology { name: "test".to_owned(), settings: Settings::default(), components };
+    let topology = Topology {
+        name: "test".to_owned(),
+        settings: Settings { guarantee, ..Settings::default() },
+        components,
+    };
     Arc::new(Plan::new(topology).expect("it is right").0)
 }
 
@@ -58,11 +62,17 @@ struct World {
     is_faulty: bool,
     kills: u32,
     moves: u32,
+    /// With exactly-once: where tasks are, as the coordinator of epochs was told last.
+    dealt: Vec<u32>,
 }
 
 impl World {
     fn new(seed: u64, workers: u32) -> Self {
-        let wanted = Wanted { plan: Some(plan()), workers, is_active: true };
+        Self::with(seed, workers, Guarantee::AtLeastOnce)
+    }
+
+    fn with(seed: u64, workers: u32, guarantee: Guarantee) -> Self {
+        let wanted = Wanted { plan: Some(plan(guarantee)), workers, is_active: true };
         Self {
             group: Group::new(START, wanted, ((1, 2), "secret".to_owned())),
             now: START,
@@ -72,6 +82,7 @@ impl World {
             is_faulty: false,
             kills: 0,
             moves: 0,
+            dealt: Vec::new(),
         }
     }
 
@@ -113,6 +124,13 @@ impl World {
         }
         let share = self.group.share(worker);
         self.group.on_started(self.now, worker);
+        if self.group.is_exactly_once() {
+            if worker == COORDINATOR {
+                self.dealt = share.places;
+            }
+            self.processes.insert(worker, Process::default());
+            return;
+        }
         let own: Vec<u32> = (0..TASKS).filter(|task| share.places[*task as usize] == worker).collect();
         let held: BTreeSet<u32> = share.held.into_iter().collect();
         let paused = own.iter().copied().filter(|task| held.contains(task)).collect();
@@ -172,6 +190,12 @@ impl World {
                 it.held.remove(&task);
                 self.moves += u32::from(it.paused.remove(&task));
             }
+            Order::Deal { ref places } => {
+                assert_eq!(worker, COORDINATOR);
+                self.dealt.clone_from(places);
+                self.moves += 1;
+                it.said.push_back(Word::Dealt);
+            }
             Order::Drain => it.drains = true,
             Order::Ask { round } => {
                 assert!(it.drains, "it watches");
@@ -225,6 +249,16 @@ impl World {
         assert!(counts.iter().max() <= counts.iter().min().map(|least| least + 1).as_ref(), "{counts:?}");
         assert!(self.processes.values().all(|it| it.held.is_empty() && it.paused.is_empty()));
         assert_eq!(self.group.state(), State::Active);
+    }
+
+    fn assert_dealt(&self, workers: u32) {
+        assert_eq!(self.processes.keys().copied().collect::<Vec<_>>(), (0..workers).collect::<Vec<_>>());
+        assert_eq!(self.dealt, self.group.places);
+        let counts: Vec<usize> =
+            (0..workers).map(|worker| self.dealt.iter().filter(|it| **it == worker).count()).collect();
+        assert!(counts.iter().max() <= counts.iter().min().map(|least| least + 1).as_ref(), "{counts:?}");
+        assert_eq!(self.group.state(), State::Active, "{:?}", self.group);
+        assert_eq!(counts.iter().sum::<usize>(), TASKS as usize);
     }
 
     /// Has a random process die.
@@ -281,6 +315,46 @@ fn whatever_dies_during_a_rebalance_each_task_is_in_one_place_in_the_end() {
 }
 
 #[test]
+fn with_exactly_once_the_coordinator_is_told_where_all_tasks_are_to_be() {
+    let mut world = World::with(1, 1, Guarantee::ExactlyOnce);
+    world.settle();
+    world.assert_dealt(1);
+    for workers in [3, 2, 5, 1] {
+        world.group.rebalance(world.now, Some(workers));
+        world.settle();
+        world.assert_dealt(workers);
+    }
+    assert_eq!(world.moves, 4, "all at once");
+}
+
+#[test]
+fn with_exactly_once_whatever_dies_during_a_rebalance_the_coordinator_knows_where_tasks_are_in_the_end() {
+    let (mut kills, mut moves) = (0, 0);
+    for seed in 0..300 {
+        let mut world = World::with(seed, 1 + seed as u32 % 4, Guarantee::ExactlyOnce);
+        world.is_faulty = true;
+        for _ in 0..400 {
+            match world.random.below(60) {
+                0 => world.crash(),
+                1 => {
+                    let workers = 1 + world.random.below(5) as u32;
+                    world.group.rebalance(world.now, Some(workers));
+                }
+                _ if !world.step() => {
+                    world.now = world.group.next_due().unwrap_or(world.now).max(world.now);
+                }
+                _ => {}
+            }
+        }
+        world.group.rebalance(world.now, Some(3));
+        world.settle();
+        world.assert_dealt(3);
+        (kills, moves) = (kills + world.kills, moves + world.moves);
+    }
+    assert!(kills > 1_000 && moves > 300, "{kills} kills, {moves} moves");
+}
+
+#[test]
 fn all_workers_end_together_when_nothing_is_under_way_in_any() {
     for seed in 0..50 {
         let mut world = World::new(seed, 3);
@@ -322,7 +396,7 @@ fn nothing_takes_a_kill_back_but_another_definition() {
     world.group.kill(world.now, Duration::from_secs(10));
     world.group.restart(world.now, Duration::ZERO);
     assert_eq!(world.group.state(), State::Killed);
-    let wanted = Wanted { plan: Some(plan()), workers: 3, is_active: true };
+    let wanted = Wanted { plan: Some(plan(Guarantee::AtLeastOnce)), workers: 3, is_active: true };
     world.group.replace(world.now, Duration::from_secs(1), wanted);
     assert_eq!(world.group.state(), State::Restarting);
     world.settle();

@@ -91,6 +91,17 @@ impl Bench {
         self.epochs.on_store(self.now, &mut self.store);
     }
 
+    /// Waits for the next generation, if there is none; for how long.
+    fn rest(&mut self) -> Option<Duration> {
+        let rest = self.actions().into_iter().find_map(|action| match action {
+            Action::Rest { pause, .. } => Some(pause),
+            _ => None,
+        });
+        self.now = self.now + rest.unwrap_or_default();
+        self.epochs.on_time(self.now);
+        rest
+    }
+
     fn fail(&mut self, position: u128, nack: Nack) {
         let original = Original {
             position: Position(position),
@@ -197,16 +208,81 @@ fn group_that_was_appended_counts_though_its_tasks_are_gone() {
 fn tuple_that_fails_too_often_is_skipped_and_forgotten_when_it_is_past() {
     let mut bench = Bench::running();
     bench.fail(7, Nack { blame: Blame::Silent, delay: None });
+    assert_eq!(bench.epochs.generation(), 2);
     bench.fail(7, Nack::FAIL);
-    assert_eq!((bench.epochs.generation(), bench.epochs.poison(TaskId(0)).len()), (3, 0));
+    bench.rest();
+    assert_eq!(bench.epochs.poison(TaskId(0)).len(), 0);
     bench.fail(7, Nack::FAIL);
     bench.fail(25, Nack { blame: Blame::Fatal, delay: None });
+    assert_eq!(bench.rest(), None, "tuples that are skipped are worth something");
     let poison = bench.epochs.poison(TaskId(0));
     assert_eq!((poison[&Position(7)].original.attempts, poison.len()), (2, 2));
     bench.ready();
     bench.work();
     bench.capture_all(1);
     assert_eq!(bench.epochs.poison(TaskId(0)).into_keys().collect::<Vec<_>>(), [Position(25)]);
+}
+
+#[test]
+fn generations_that_come_to_nothing_rest_longer_and_longer_until_a_position_moves() {
+    let mut bench = Bench::running();
+    let silent = Nack { blame: Blame::Silent, delay: None };
+    let mut rests = Vec::new();
+    for _ in 0..9 {
+        bench.fail(7, silent);
+        rests.push(bench.rest().map_or(0, |rest| rest.as_millis()));
+        bench.ready();
+    }
+    assert_eq!(rests, [0, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+    bench.work();
+    bench.capture_all(1);
+    bench.sync(1);
+    bench.actions();
+    bench.fail(17, silent);
+    assert_eq!(bench.rest(), None, "something was done, and the first one is at once");
+    bench.ready();
+    bench.fail(17, silent);
+    assert_eq!(bench.rest(), Some(PAUSE_MIN));
+}
+
+#[test]
+fn each_tuple_that_is_given_up_in_a_row_begins_with_a_longer_rest() {
+    let mut bench = Bench::running();
+    let rests = |bench: &mut Bench, position| {
+        let rest = |bench: &mut Bench| {
+            bench.fail(position, Nack::FAIL);
+            let rest = bench.rest().map_or(0, |rest| rest.as_millis());
+            bench.ready();
+            rest
+        };
+        [rest(bench), rest(bench)]
+    };
+    assert_eq!(
+        [1, 2, 3, 4].map(|position| rests(&mut bench, position)),
+        [[0, 0], [100, 100], [200, 200], [400, 400]]
+    );
+    assert_eq!(bench.epochs.poison(TaskId(0)).len(), 4);
+}
+
+#[test]
+fn worker_that_starts_anew_while_it_is_waited_for_is_told_again_and_nobody_else() {
+    let mut bench = Bench::new();
+    bench.actions();
+    bench.epochs.on_ready(WorkerId(1), 1);
+    assert!(bench.epochs.on_new_worker(bench.now, WorkerId(2)));
+    assert_eq!((bench.actions(), bench.epochs.generation()), (vec![], 1));
+    assert!(!bench.epochs.on_new_worker(bench.now, WorkerId(1)), "it had its tasks, and lost them");
+    assert_eq!(bench.actions(), [Action::Prepare { generation: 2 }]);
+}
+
+#[test]
+fn rest_ends_with_a_rebalance() {
+    let mut bench = Bench::running();
+    bench.epochs.on_lost(bench.now);
+    bench.epochs.on_lost(bench.now);
+    assert!(matches!(bench.actions().last(), Some(Action::Rest { fruitless: 2, .. })));
+    bench.epochs.rebalance(bench.now, &[WorkerId(3)]);
+    assert!(matches!(bench.actions()[..], [Action::Prepare { .. }]));
 }
 
 #[test]

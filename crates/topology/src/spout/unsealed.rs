@@ -57,8 +57,10 @@ impl Unsealed {
         }
     }
 
+    /// Behind tuples that were skipped nothing is emitted before a barrier: their epoch would not pass if what follows fails, too, and they were never past.
     pub(super) fn room(&self) -> u32 {
-        if self.pending_bytes >= self.limits.bytes_max { 0 } else { self.limits.pending_max - self.pending }
+        let is_full = self.pending_bytes >= self.limits.bytes_max || !self.dead.is_empty();
+        if is_full { 0 } else { self.limits.pending_max - self.pending }
     }
 
     pub(super) fn pending(&self) -> u32 {

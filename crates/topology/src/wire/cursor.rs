@@ -36,6 +36,10 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
+    pub(super) fn u128(&mut self, what: &'static str) -> Result<u128, WireError> {
+        Ok(u128::from_le_bytes(self.array(what)?))
+    }
+
     /// The next `size` bytes, shared.
     pub(super) fn shared(&mut self, what: &'static str, size: usize) -> Result<Bytes, WireError> {
         self.need(what, size as u64)?;

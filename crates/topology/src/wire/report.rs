@@ -21,7 +21,7 @@ pub(super) fn take(cursor: &mut Cursor<'_>, reports: u32) -> Result<Vec<Report>,
     (0..reports).map(|_| take_report(cursor)).collect()
 }
 
-fn put_failure(failure: &Failure, bytes: &mut Vec<u8>) {
+pub(super) fn put_failure(failure: &Failure, bytes: &mut Vec<u8>) {
     let Failure { origin, component, error, nack: Nack { blame, delay } } = failure;
     let blame = match blame {
         Blame::Silent => SILENT,
@@ -48,7 +48,7 @@ fn take_report(cursor: &mut Cursor<'_>) -> Result<Report, WireError> {
     Ok(Report { root, xor, failed, extends })
 }
 
-fn take_failure(cursor: &mut Cursor<'_>) -> Result<Failure, WireError> {
+pub(super) fn take_failure(cursor: &mut Cursor<'_>) -> Result<Failure, WireError> {
     let (origin, component) = (cursor.u32("origin")?, ComponentId(cursor.u16("component")?));
     let nack = Nack { blame: take_blame(cursor)?, delay: take_delay(cursor)? };
     let at = cursor.at();
@@ -82,7 +82,7 @@ fn take_delay(cursor: &mut Cursor<'_>) -> Result<Option<Duration>, WireError> {
     }
 }
 
-fn take_flag(cursor: &mut Cursor<'_>, what: &'static str) -> Result<bool, WireError> {
+pub(super) fn take_flag(cursor: &mut Cursor<'_>, what: &'static str) -> Result<bool, WireError> {
     let at = cursor.at();
     match cursor.u8(what)? {
         0 => Ok(false),
@@ -97,6 +97,6 @@ const FATAL: u8 = 2;
 /// Without failures.
 const REPORT_BYTES: usize = 29;
 /// Without text.
-const FAILURE_BYTES: usize = 18;
+pub(super) const FAILURE_BYTES: usize = 18;
 
 const _: () = assert!(ERROR_BYTES_MAX <= u16::MAX as usize);

@@ -1,12 +1,9 @@
 //! Exactly-once: the coordinator, what it and the workers tell each other, and the server's crashes.
 
-use topology::anchor::Failure;
 use topology::assignment::Assignment;
-use topology::changes::Capture;
-use topology::epochs::{Action, Epochs};
+use topology::epochs::{Action, Beginning, Epochs, Order, Talk, Told};
 use topology::ids::{TaskId, WorkerId};
-use topology::spout::Poison;
-use topology::tracker::Original;
+use topology::wire::{decode_talk, encode_talk};
 
 use crate::node::Machine;
 use crate::server::Server;
@@ -17,96 +14,79 @@ use crate::world::{Event, World};
 pub struct Word {
     worker: WorkerId,
     connection: u64,
-    what: What,
-}
-
-#[derive(Debug)]
-enum What {
-    To(ToCoordinator),
-    From(Action),
-}
-
-#[derive(Debug)]
-pub enum ToCoordinator {
-    Ready(u32),
-    Work(u32),
-    Capture(Capture),
-    Failed(u32, TaskId, Original, Failure),
-    Lost(u32),
+    bytes: Vec<u8>,
 }
 
 impl World {
     /// A worker tells the coordinator.
-    pub(crate) fn tell(&mut self, worker: WorkerId, what: ToCoordinator) {
-        self.post(worker, What::To(what));
+    pub(crate) fn tell(&mut self, worker: WorkerId, told: Told) {
+        self.post(worker, &Talk::Told(told));
     }
 
-    fn post(&mut self, worker: WorkerId, what: What) {
+    fn post(&mut self, worker: WorkerId, talk: &Talk) {
         let longest_us = if self.is_bad() && self.random.chance(1, 20) { 20_000 } else { 400 };
         let arrives_us = self.now_us + 5 + self.random.below(longest_us);
-        let direction = (worker, matches!(what, What::To(_)));
+        let direction = (worker, matches!(talk, Talk::Told(_)));
         let last_us = self.control_last_us.entry(direction).or_default();
         *last_us = arrives_us.max(*last_us);
         let at_us = *last_us;
         let connection = self.workers[worker.0 as usize].connection;
         let number = self.control.last_key_value().map_or(0, |(last, _)| last + 1);
-        self.control.insert(number, Word { worker, connection, what });
+        let mut bytes = Vec::new();
+        encode_talk(talk, &mut bytes);
+        self.control.insert(number, Word { worker, connection, bytes });
         self.at(at_us, Event::Control(number));
     }
 
     /// A message of a connection that is still there arrives.
     pub(crate) fn control(&mut self, number: u64) {
-        let Some(Word { worker, connection, what }) = self.control.remove(&number) else { return };
+        let Some(Word { worker, connection, bytes }) = self.control.remove(&number) else { return };
         let state = &self.workers[worker.0 as usize];
         if !state.is_up || state.connection != connection {
             return;
         }
-        match what {
-            What::To(what) => self.with_epochs(|epochs, now, server| match what {
-                ToCoordinator::Ready(generation) => epochs.on_ready(worker, generation),
-                ToCoordinator::Work(generation) => epochs.on_work(now, generation),
-                ToCoordinator::Capture(capture) => epochs.on_capture(now, capture, server),
-                ToCoordinator::Failed(generation, task, original, failure) => {
-                    epochs.on_failed(now, generation, task, (original, failure));
-                }
-
-                ToCoordinator::Lost(generation) if generation == epochs.generation() => epochs.on_lost(now),
-                ToCoordinator::Lost(_) => {}
-            }),
-            What::From(action) => self.obey(worker, &action),
+        match decode_talk(&bytes.into()).expect("it was encoded") {
+            Talk::Told(told) => {
+                self.with_epochs(|epochs, now, server| epochs.on_told(now, worker, told, server));
+            }
+            Talk::Order(order) => self.obey(worker, order),
         }
     }
 
     /// A worker does what the coordinator wants.
-    fn obey(&mut self, worker: WorkerId, action: &Action) {
-        match *action {
-            Action::Prepare { generation } => {
-                for task in self.tasks_of(worker) {
-                    let poison = self.epochs.as_ref().map_or_else(Poison::new, |epochs| epochs.poison(task));
-                    self.make_node(task, generation, poison, false);
+    fn obey(&mut self, worker: WorkerId, order: Order) {
+        match order {
+            Order::Prepare(Beginning { generation, places, positions, mut poison }) => {
+                for task in self.nodes_of(worker) {
+                    self.nodes.remove(&task);
                 }
-                self.tell(worker, ToCoordinator::Ready(generation));
+                self.workers[worker.0 as usize].places = places;
+                for task in self.tasks_of(worker) {
+                    let last = positions.get(&task).map_or(0, |position| position.0);
+                    let poison = poison.remove(&task).unwrap_or_default();
+                    self.make_node((task, worker), generation, (last, poison), false);
+                }
+                self.tell(worker, Told::Ready { generation });
             }
-            Action::Go { generation } => self.each((worker, generation), |world, task| {
+            Order::Go { generation } => self.each((worker, generation), |world, task| {
                 world.nodes.get_mut(&task).expect("it is there").runs = true;
             }),
-            Action::Barrier { generation, epoch } => self.each((worker, generation), |world, task| {
+            Order::Barrier { generation, epoch } => self.each((worker, generation), |world, task| {
                 let now = world.now();
                 let node = world.nodes.get_mut(&task).expect("it is there");
                 if let Machine::Spout(spout, _) = &mut node.machine {
                     node.has_told = false;
                     let capture = spout.pass_barrier(now, epoch);
-                    world.tell(worker, ToCoordinator::Capture(capture));
+                    world.tell(worker, Told::Capture(capture));
                 }
             }),
-            Action::Durable { generation, epoch } => self.each((worker, generation), |world, task| {
+            Order::Durable { generation, epoch } => self.each((worker, generation), |world, task| {
                 let now = world.now();
                 match &mut world.nodes.get_mut(&task).expect("it is there").machine {
                     Machine::Spout(spout, _) => spout.on_durable(now, epoch),
                     Machine::Bolt(bolt, _) => bolt.on_durable(epoch),
                 }
             }),
-            Action::Stop => {}
         }
     }
 
@@ -145,18 +125,35 @@ impl World {
 
     fn carry_out(&mut self, action: &Action) {
         self.count_action(action);
-        match action {
+        let order = match action {
             Action::Stop => {
                 return self.break_with("the only coordinator was refused by the store".to_owned());
             }
-            Action::Prepare { .. } => {
-                let tasks = (0..self.plan.tasks_count()).map(TaskId);
-                self.places = tasks.map(|task| self.assignment.worker(task)).collect();
-            }
-            _ => {}
-        }
+            Action::Prepare { .. } => self.beginning(),
+            _ => action.order(),
+        };
+        let Some(talk) = order.map(Talk::Order) else { return };
         for worker in self.up_workers() {
-            self.post(worker, What::From(action.clone()));
+            self.post(worker, &talk);
+        }
+    }
+
+    /// The order that begins the generation of the coordinator, if there is one.
+    fn beginning(&self) -> Option<Order> {
+        let tasks = (0..self.plan.tasks_count()).map(TaskId);
+        let places: Vec<WorkerId> = tasks.map(|task| self.assignment.worker(task)).collect();
+        let positions = &self.server.state().positions;
+        let epochs = self.epochs.as_ref()?;
+        Some(Order::Prepare(Beginning::new(&self.plan, epochs, &places, positions)))
+    }
+
+    /// A worker was started anew: it is told what begins, if the others were told already.
+    pub(crate) fn tell_again(&mut self, worker: WorkerId) {
+        let mut is_awaited = false;
+        self.with_epochs(|epochs, now, _| is_awaited = epochs.on_new_worker(now, worker));
+        if let Some(order) = self.beginning().filter(|_| is_awaited) {
+            self.met.told_again += 1;
+            self.post(worker, &Talk::Order(order));
         }
     }
 
@@ -188,6 +185,18 @@ impl World {
         self.server.crash(&mut self.random);
         self.syncing = self.server.appended();
         self.workers.iter_mut().for_each(|worker| worker.connection += 1);
+        self.start_coordinator();
+    }
+
+    /// The worker with the coordinator is there again: it goes on from what the store has, of which it was told when that was durable. What
+    /// others and the former coordinator have said may still come.
+    pub(crate) fn restart_coordinator(&mut self) {
+        self.met.heirs += 1;
+        let appended = self.server.appended();
+        self.server.sync(appended);
+        if self.random.chance(1, 2) {
+            self.workers.iter_mut().for_each(|worker| worker.connection += 1);
+        }
         self.start_coordinator();
     }
 

@@ -19,6 +19,7 @@ impl World {
             && !self.is_flying()
             && self.nodes.len() == self.plan.tasks_count() as usize
             && self.nodes.values().all(|node| node.is_idle())
+            && self.is_exact() == self.epochs.is_some()
             && self.epochs.as_ref().is_none_or(|epochs| epochs.is_at_rest())
     }
 

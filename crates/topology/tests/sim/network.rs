@@ -34,7 +34,7 @@ impl World {
     /// Sends what tasks of `from` have to say.
     pub(crate) fn send(&mut self, from: WorkerId, outbox: Vec<Envelope>) {
         for envelope in outbox {
-            let to = self.place(envelope.to);
+            let to = self.place_as_seen(from, envelope.to);
             self.fly((from, to), envelope);
         }
     }
@@ -69,7 +69,8 @@ impl World {
         if link.recent.len() > RECENT_MAX {
             link.recent.pop_front();
         }
-        if self.place(envelope.to) == way.1 {
+        let is_there = self.nodes.get(&envelope.to).is_some_and(|node| node.worker == way.1);
+        if is_there && self.place_as_seen(way.1, envelope.to) == way.1 {
             self.receive(envelope);
         }
     }
@@ -116,7 +117,7 @@ impl World {
                 self.network.links.entry(way).or_default().doubles.extend(doubles);
             }
             kept.into_iter().for_each(|envelope| self.fly(way, envelope));
-            self.say_open(way.0, &|world, to| world.place(to) == way.1);
+            self.say_open(way.0, &|world, to| world.place_as_seen(way.0, to) == way.1);
         }
     }
 

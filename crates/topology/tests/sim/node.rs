@@ -4,13 +4,13 @@ use topology::Wiring;
 use topology::bolt::BoltTask;
 use topology::channel::Accepted;
 use topology::definition::Kind;
+use topology::epochs::Told;
 use topology::grouping::HashKey;
 use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
 use topology::spout::{Emission, Poison, SpoutTask};
 use topology::tracker::Settled;
 
-use crate::control::ToCoordinator;
 use crate::part::{Around, Part, values};
 use crate::shapes::work_of;
 use crate::world::{Event, World};
@@ -82,7 +82,8 @@ impl World {
         self.forget_recent(task);
         self.starts[task.0 as usize] += 1;
         let start = self.starts[task.0 as usize];
-        self.make_node(task, start, Poison::new(), true);
+        let last = self.server.start(task);
+        self.make_node((task, self.place(task)), start, (last, Poison::new()), true);
         if let Some((moving, _)) = self.moving
             && let Some(node) = self.nodes.get_mut(&task)
         {
@@ -91,13 +92,19 @@ impl World {
         self.wake(task, 0);
     }
 
-    pub(crate) fn make_node(&mut self, task: TaskId, start: u32, poison: Poison, runs: bool) {
+    pub(crate) fn make_node(
+        &mut self,
+        (task, worker): (TaskId, WorkerId),
+        start: u32,
+        (last, poison): (u128, Poison),
+        runs: bool,
+    ) {
         let component = self.plan.component_of(task);
         let seed = self.random.bits();
         let wiring = Wiring {
             plan: &self.plan,
             ranges: &|component| self.ranges[&component].clone(),
-            is_local: &|other| self.place(other) == self.place(task),
+            is_local: &|other| self.place_as_seen(worker, other) == worker,
             custom: &|_| None,
             key: HashKey(3, 5),
             seed,
@@ -105,7 +112,7 @@ impl World {
         };
         let machine = if self.plan.component(component).kind == Kind::Spout {
             let spout = SpoutTask::new(task, &wiring, poison).expect("no custom grouping");
-            Machine::Spout(Box::new(spout), self.server.start(task))
+            Machine::Spout(Box::new(spout), last)
         } else {
             let bolt = BoltTask::new(self.now(), task, &wiring, false).expect("no custom grouping");
             Machine::Bolt(
@@ -113,8 +120,7 @@ impl World {
                 Part::new(component, work_of(&self.plan, component).expect("a bolt")),
             )
         };
-        let mut node =
-            Node { machine, start, worker: self.place(task), runs, has_told: false, wake_us: None };
+        let mut node = Node { machine, start, worker, runs, has_told: false, wake_us: None };
         node.set_active(self.is_active);
         self.nodes.insert(task, node);
     }
@@ -130,7 +136,7 @@ impl World {
         };
         let (generation, worker) = (node.start, node.worker);
         if accepted == Accepted::AfterGap && self.is_exact() {
-            self.tell(worker, ToCoordinator::Lost(generation));
+            self.tell(worker, Told::Lost { generation, error: "a gap".to_owned() });
         }
         self.wake(to, 1);
     }
@@ -178,7 +184,7 @@ impl World {
         self.nodes.insert(task, node);
         self.send(worker, outbox);
         if has_work {
-            self.tell(worker, ToCoordinator::Work(start));
+            self.tell(worker, Told::Work { generation: start });
         }
         if is_drained {
             self.end_move(task);
@@ -224,8 +230,8 @@ impl World {
             }
         }
         spout.send(outbox);
-        while let Some((original, failure)) = spout.poll_failed() {
-            self.tell(worker, ToCoordinator::Failed(start, task, original, failure));
+        while let Some(failed) = spout.poll_failed() {
+            self.tell(worker, Told::Failed { generation: start, task, failed });
         }
         spout.check();
         has_done
@@ -263,7 +269,7 @@ impl World {
         let has_passed = capture.is_some();
         if let Some(capture) = capture {
             bolt.send(outbox);
-            self.tell(worker, ToCoordinator::Capture(capture));
+            self.tell(worker, Told::Capture(capture));
         }
         bolt.check();
         (has_done, has_passed)
@@ -281,6 +287,9 @@ impl World {
         self.lose_to(worker);
         self.abort_move(&dead);
         self.on_disconnected(worker);
+        if worker == COORDINATOR {
+            self.epochs = None;
+        }
         let down_us = 500 + self.random.below(60_000);
         self.after(down_us, Event::Restart(worker));
         if !self.is_exact() && self.random.chance(1, 2) {
@@ -301,8 +310,10 @@ impl World {
 
     pub(crate) fn restart(&mut self, worker: WorkerId) {
         self.workers[worker.0 as usize].is_up = true;
-        if self.is_exact() {
-            return self.with_epochs(|epochs, now, _| epochs.on_lost(now));
+        match self.is_exact() {
+            true if worker == COORDINATOR => return self.restart_coordinator(),
+            true => return self.tell_again(worker),
+            false => {}
         }
         for task in self.tasks_of(worker) {
             self.start_task(task);
@@ -317,7 +328,10 @@ impl World {
 
     /// The tasks that belong to a worker.
     pub(crate) fn tasks_of(&self, worker: WorkerId) -> Vec<TaskId> {
-        (0..self.plan.tasks_count()).map(TaskId).filter(|task| self.place(*task) == worker).collect()
+        (0..self.plan.tasks_count())
+            .map(TaskId)
+            .filter(|task| self.place_as_seen(worker, *task) == worker)
+            .collect()
     }
 
     /// All who send to a task that was started anew say where they are.
@@ -389,3 +403,6 @@ impl World {
         }
     }
 }
+
+/// The worker with the coordinator of epochs.
+const COORDINATOR: WorkerId = WorkerId(0);

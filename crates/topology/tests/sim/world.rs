@@ -65,6 +65,9 @@ met!(
     epochs,
     crashes,
     rebalances,
+    heirs,
+    told_again,
+    rests,
     paused
 );
 
@@ -98,6 +101,8 @@ pub struct Worker {
     pub is_up: bool,
     /// Which connection to the coordinator.
     pub connection: u64,
+    /// With exactly-once: where each task is, as the beginning of the last generation that has come has said.
+    pub places: Vec<WorkerId>,
 }
 
 pub struct World {
@@ -154,7 +159,10 @@ impl World {
             order: 0,
             network: Network::default(),
             server: Server::new(inputs),
-            workers: workers.iter().map(|_| Worker { is_up: true, connection: 0 }).collect(),
+            workers: workers
+                .iter()
+                .map(|_| Worker { is_up: true, connection: 0, places: Vec::new() })
+                .collect(),
             places: tasks.clone().map(|task| assignment.worker(task)).collect(),
             assignment,
             starts: tasks.map(|_| 0).collect(),
@@ -232,6 +240,12 @@ impl World {
 
     pub(crate) fn break_with(&mut self, what: String) {
         self.violation.get_or_insert(what);
+    }
+
+    /// Where a worker sends what is for `task`, and whether it has it.
+    pub(crate) fn place_as_seen(&self, worker: WorkerId, task: TaskId) -> WorkerId {
+        let seen = &self.workers[worker.0 as usize].places;
+        seen.get(task.0 as usize).copied().unwrap_or_else(|| self.place(task))
     }
 
     /// A worker that is up, if one is.
@@ -323,6 +337,7 @@ impl World {
         match action {
             Action::Prepare { .. } => self.met.generations += 1,
             Action::Durable { .. } => self.met.epochs += 1,
+            Action::Rest { .. } => self.met.rests += 1,
             _ => {}
         }
     }
@@ -354,5 +369,5 @@ fn habits(plan: &Plan, inputs: &BTreeMap<TaskId, Vec<Word>>, random: &mut Random
 const INPUTS: u32 = 40;
 /// How long faults strike.
 pub const FAULTS_US: u64 = 300_000;
-/// All must be at rest by then.
-const END_US: u64 = FAULTS_US + 6_000_000;
+/// All must be at rest by then: generations that come to nothing rest for seconds between them.
+const END_US: u64 = FAULTS_US + 200_000_000;

@@ -45,15 +45,6 @@ impl BoltCell {
         Self { common, task, seat, factory, pace, exact, executed: 0, kept: None }
     }
 
-    pub(super) fn on_message(&mut self, now: Nanos, from: TaskId, message: Message) -> Accepted {
-        let is_input = matches!(message, Message::Forward(_));
-        let accepted = self.task.on_message(from, message);
-        if is_input {
-            self.task.watch(now, from);
-        }
-        accepted
-    }
-
     pub(crate) fn turn(&mut self, now: Nanos, outbox: &mut Vec<Envelope>) -> bool {
         self.fill(now);
         if self.seat.is_taken() && self.common.take_wake() {
@@ -80,6 +71,19 @@ impl BoltCell {
             exact.tell_work(self.task.is_dirty());
         }
         is_long
+    }
+
+    /// Takes a message of another task. Within a process nothing is lost, and between two runs of processes what is lost fails by its time-out; an epoch
+    /// is not to have a part of what was sent.
+    pub(super) fn on_message(&mut self, now: Nanos, from: TaskId, message: Message) {
+        let is_input = matches!(message, Message::Forward(_));
+        let accepted = self.task.on_message(from, message);
+        if is_input {
+            self.task.watch(now, from);
+        }
+        if let (Accepted::AfterGap, Some((exact, _))) = (accepted, &self.exact) {
+            exact.on_gap(from);
+        }
     }
 
     /// The store has `epoch`.

@@ -1,23 +1,23 @@
 //! What a task with exactly-once has beside others: its generation, what the coordinator was told, and where a spout goes on.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use connection::Target;
 use topology::anchor::Failure;
 use topology::changes::Capture;
 use topology::component::Fault;
+use topology::epochs::Told;
 use topology::ids::TaskId;
 use topology::spout::Emission;
 use topology::tracker::{Original, Position};
 
-use crate::epochs::{CoordinatorInbox, ToCoordinator};
+use crate::epochs::inbox::ToCoordinator;
 
 /// A task's part in epochs.
 #[derive(Debug)]
 pub(crate) struct Exact {
     pub(super) target: Target,
-    inbox: Arc<CoordinatorInbox>,
+    coordinator: ToCoordinator,
     task: TaskId,
     generation: u32,
     /// The coordinator knows that something was done since the last barrier.
@@ -29,29 +29,35 @@ pub(crate) struct Exact {
 impl Exact {
     pub(crate) fn new(
         target: Target,
-        inbox: Arc<CoordinatorInbox>,
+        coordinator: ToCoordinator,
         task: TaskId,
         generation: u32,
         last: Option<Position>,
     ) -> Self {
-        Self { target, inbox, task, generation, has_told: false, last }
+        Self { target, coordinator, task, generation, has_told: false, last }
     }
 
     /// A barrier has passed the task.
     pub(super) fn on_barrier(&mut self, capture: Capture) {
         self.has_told = false;
-        self.inbox.tell(ToCoordinator::Capture(capture));
+        self.coordinator.tell(Told::Capture(capture));
     }
 
     /// Tells the coordinator once that there is something to make durable.
     pub(super) fn tell_work(&mut self, is_dirty: bool) {
         if is_dirty && !std::mem::replace(&mut self.has_told, true) {
-            self.inbox.tell(ToCoordinator::Work(self.generation));
+            self.coordinator.tell(Told::Work { generation: self.generation });
         }
     }
 
     pub(super) fn on_failed(&self, failed: (Original, Failure)) {
-        self.inbox.tell(ToCoordinator::Failed { generation: self.generation, task: self.task, failed });
+        self.coordinator.tell(Told::Failed { generation: self.generation, task: self.task, failed });
+    }
+
+    /// Something that `from` has sent to this task did not come.
+    pub(super) fn on_gap(&self, from: TaskId) {
+        let error = format!("tuples from {from} to {} were lost on the way", self.task);
+        self.coordinator.tell(Told::Lost { generation: self.generation, error });
     }
 
     /// Notes what a spout has given beyond the first `seen`. Tuples from one on whose position is not beyond the one before are dropped.

@@ -1,0 +1,308 @@
+//! Bytes of what the coordinator of epochs and the workers tell each other: one word a message of a link.
+//!
+//! All numbers are little-endian. Header, 8 B:
+//!
+//! ```text
+//!  0 version u8 | 1 kind u8 | 2 zero u16 | 4 generation u32
+//! ```
+//!
+//! | kind | of | behind the header |
+//! |---|---|---|
+//! | 16 ready, 17 work | a worker | - |
+//! | 18 capture | a worker | task u32, epoch u64, position?; values u32, each: key, field?, value?; commands u32, each: words u32, words; letters u32, letters |
+//! | 19 failed | a worker | task u32, original, failure as in reports |
+//! | 20 lost | a worker | text |
+//! | 24 prepare | the coordinator | tasks u32, each: worker u32; positions u32, each: task u32, position u128; poison u32, each: task u32, letter |
+//! | 25 go | the coordinator | - |
+//! | 26 barrier, 27 durable | the coordinator | epoch u64 |
+//!
+//! ```text
+//!  x?:        0 u8, or 1 u8 and x
+//!  bytes:     size u32 | size bytes     (keys, fields, values, words, texts)
+//!  original:  position u128 | stream u16 | (direct u32)? | attempts u32 | bytes of values
+//!  letter:    original | (component u16)? | text
+//! ```
+//!
+//! Keys, values and words share the buffer that they were decoded from.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::cursor::{Cursor, count};
+use super::error::{VERSION, WireError};
+use super::report::{FAILURE_BYTES, put_failure, take_failure, take_flag};
+use crate::changes::{Capture, Changes, Command, StateKey};
+use crate::epochs::{Beginning, Order, Talk, Told};
+use crate::ids::{ComponentId, StreamId, TaskId, WorkerId};
+use crate::parcel::Epoch;
+use crate::tracker::{DeadLetter, Original, Position};
+use crate::values::Values;
+
+/// Appends a word between the coordinator of epochs and a worker to `bytes`.
+///
+/// # Panics
+/// If a part of it has 4 GiB, or 4 billion parts: `max_spout_pending` bounds them far below.
+pub fn encode_talk(talk: &Talk, bytes: &mut Vec<u8>) {
+    let (kind, generation) = match talk {
+        Talk::Told(told) => (kind_of_told(told), told.generation()),
+        Talk::Order(order) => kind_of_order(order),
+    };
+    bytes.extend_from_slice(&[VERSION, kind, 0, 0]);
+    put_u32(generation, bytes);
+    match talk {
+        Talk::Told(Told::Capture(capture)) => put_capture(capture, bytes),
+        Talk::Told(Told::Failed { task, failed: (original, failure), .. }) => {
+            put_u32(task.0, bytes);
+            put_original(original, bytes);
+            put_failure(failure, bytes);
+        }
+        Talk::Told(Told::Lost { error, .. }) => put_bytes(error.as_bytes(), bytes),
+        Talk::Order(Order::Prepare(beginning)) => put_beginning(beginning, bytes),
+        Talk::Order(Order::Barrier { epoch, .. } | Order::Durable { epoch, .. }) => {
+            bytes.extend_from_slice(&epoch.0.to_le_bytes());
+        }
+        Talk::Told(Told::Ready { .. } | Told::Work { .. }) | Talk::Order(Order::Go { .. }) => {}
+    }
+}
+
+/// The word that has these bytes, all of them.
+///
+/// # Errors
+/// They are none: the process that sent them is of no more use.
+pub fn decode_talk(bytes: &Bytes) -> Result<Talk, WireError> {
+    let mut cursor = Cursor::new(bytes);
+    let version = cursor.u8("version")?;
+    if version != VERSION {
+        return Err(WireError::Version { theirs: version });
+    }
+    let kind = cursor.u8("kind")?;
+    let zero = cursor.u16("reserved bytes")?;
+    if zero != 0 {
+        return Err(WireError::Field { what: "reserved bytes", at: 2, value: zero.into() });
+    }
+    let generation = cursor.u32("generation")?;
+    let talk = match kind {
+        READY => Talk::Told(Told::Ready { generation }),
+        WORK => Talk::Told(Told::Work { generation }),
+        CAPTURE => Talk::Told(Told::Capture(take_capture(&mut cursor, generation)?)),
+        FAILED => Talk::Told(take_failed(&mut cursor, generation)?),
+        LOST => Talk::Told(Told::Lost { generation, error: take_text(&mut cursor)? }),
+        PREPARE => Talk::Order(Order::Prepare(take_beginning(&mut cursor, generation)?)),
+        GO => Talk::Order(Order::Go { generation }),
+        BARRIER => Talk::Order(Order::Barrier { generation, epoch: Epoch(cursor.u64("epoch")?) }),
+        DURABLE => Talk::Order(Order::Durable { generation, epoch: Epoch(cursor.u64("epoch")?) }),
+        other => return Err(WireError::UnknownKind(other)),
+    };
+    cursor.end()?;
+    Ok(talk)
+}
+
+fn kind_of_told(told: &Told) -> u8 {
+    match told {
+        Told::Ready { .. } => READY,
+        Told::Work { .. } => WORK,
+        Told::Capture(_) => CAPTURE,
+        Told::Failed { .. } => FAILED,
+        Told::Lost { .. } => LOST,
+    }
+}
+
+fn kind_of_order(order: &Order) -> (u8, u32) {
+    match order {
+        Order::Prepare(beginning) => (PREPARE, beginning.generation),
+        Order::Go { generation } => (GO, *generation),
+        Order::Barrier { generation, .. } => (BARRIER, *generation),
+        Order::Durable { generation, .. } => (DURABLE, *generation),
+    }
+}
+
+// ---- captures --------------------------------------------------------------------------------------
+
+fn put_capture(capture: &Capture, bytes: &mut Vec<u8>) {
+    let Capture { task, generation: _, epoch, changes, position, dead } = capture;
+    put_u32(task.0, bytes);
+    bytes.extend_from_slice(&epoch.0.to_le_bytes());
+    put_option(position.as_ref(), bytes, |position, bytes| {
+        bytes.extend_from_slice(&position.0.to_le_bytes());
+    });
+    put_u32(count(changes.values.len()), bytes);
+    for (StateKey { key, field }, value) in &changes.values {
+        put_bytes(key, bytes);
+        put_option(field.as_ref(), bytes, |field, bytes| put_bytes(field, bytes));
+        put_option(value.as_ref(), bytes, |value, bytes| put_bytes(value, bytes));
+    }
+    put_u32(count(changes.commands.len()), bytes);
+    for command in &changes.commands {
+        put_u32(count(command.len()), bytes);
+        command.iter().for_each(|word| put_bytes(word, bytes));
+    }
+    put_u32(count(dead.len()), bytes);
+    dead.iter().for_each(|letter| put_letter(letter, bytes));
+}
+
+fn take_capture(cursor: &mut Cursor<'_>, generation: u32) -> Result<Capture, WireError> {
+    let (task, epoch) = (TaskId(cursor.u32("task")?), Epoch(cursor.u64("epoch")?));
+    let position = take_option(cursor, |cursor| Ok(Position(cursor.u128("position")?)))?;
+    let values = cursor.u32("values")?;
+    cursor.need_parts("values", values, VALUE_BYTES)?;
+    let values = (0..values).map(|_| take_value(cursor)).collect::<Result<_, _>>()?;
+    let commands = cursor.u32("commands")?;
+    cursor.need_parts("commands", commands, SIZE_BYTES)?;
+    let commands = (0..commands).map(|_| take_command(cursor)).collect::<Result<_, _>>()?;
+    let letters = cursor.u32("letters")?;
+    cursor.need_parts("letters", letters, LETTER_BYTES)?;
+    let dead = (0..letters).map(|_| take_letter(cursor)).collect::<Result<_, _>>()?;
+    Ok(Capture { task, generation, epoch, changes: Changes { values, commands }, position, dead })
+}
+
+fn take_value(cursor: &mut Cursor<'_>) -> Result<(StateKey, Option<Bytes>), WireError> {
+    let key = take_bytes(cursor, "key")?;
+    let field = take_option(cursor, |cursor| take_bytes(cursor, "field"))?;
+    let value = take_option(cursor, |cursor| take_bytes(cursor, "value"))?;
+    Ok((StateKey { key, field }, value))
+}
+
+fn take_command(cursor: &mut Cursor<'_>) -> Result<Command, WireError> {
+    let at = cursor.at();
+    let words = cursor.u32("words")?;
+    if words == 0 {
+        return Err(WireError::Field { what: "words", at, value: 0 });
+    }
+    cursor.need_parts("words", words, SIZE_BYTES)?;
+    (0..words).map(|_| take_bytes(cursor, "word")).collect()
+}
+
+// ---- failures and letters --------------------------------------------------------------------------
+
+fn take_failed(cursor: &mut Cursor<'_>, generation: u32) -> Result<Told, WireError> {
+    let task = TaskId(cursor.u32("task")?);
+    let original = take_original(cursor)?;
+    cursor.need_parts("failure", 1, FAILURE_BYTES)?;
+    Ok(Told::Failed { generation, task, failed: (original, take_failure(cursor)?) })
+}
+
+fn put_original(original: &Original, bytes: &mut Vec<u8>) {
+    let Original { position, stream, direct, values, attempts } = original;
+    bytes.extend_from_slice(&position.0.to_le_bytes());
+    bytes.extend_from_slice(&stream.0.to_le_bytes());
+    put_option(direct.as_ref(), bytes, |direct, bytes| put_u32(direct.0, bytes));
+    put_u32(*attempts, bytes);
+    put_bytes(values.as_bytes(), bytes);
+}
+
+fn take_original(cursor: &mut Cursor<'_>) -> Result<Original, WireError> {
+    let (position, stream) = (Position(cursor.u128("position")?), StreamId(cursor.u16("stream")?));
+    let direct = take_option(cursor, |cursor| Ok(TaskId(cursor.u32("direct task")?)))?;
+    let attempts = cursor.u32("attempts")?;
+    let at = cursor.at() + SIZE_BYTES;
+    let values = take_bytes(cursor, "values")?;
+    let size = values.len();
+    let values = Values::from_bytes(values).ok_or(WireError::Values { at, size })?;
+    Ok(Original { position, stream, direct, values, attempts })
+}
+
+fn put_letter(letter: &DeadLetter, bytes: &mut Vec<u8>) {
+    put_original(&letter.original, bytes);
+    put_option(letter.component.as_ref(), bytes, |component, bytes| {
+        bytes.extend_from_slice(&component.0.to_le_bytes());
+    });
+    put_bytes(letter.error.as_bytes(), bytes);
+}
+
+fn take_letter(cursor: &mut Cursor<'_>) -> Result<DeadLetter, WireError> {
+    let original = take_original(cursor)?;
+    let component = take_option(cursor, |cursor| Ok(ComponentId(cursor.u16("component")?)))?;
+    Ok(DeadLetter { original, component, error: take_text(cursor)? })
+}
+
+// ---- beginnings ------------------------------------------------------------------------------------
+
+fn put_beginning(beginning: &Beginning, bytes: &mut Vec<u8>) {
+    let Beginning { generation: _, places, positions, poison } = beginning;
+    put_u32(count(places.len()), bytes);
+    places.iter().for_each(|worker| put_u32(worker.0, bytes));
+    put_u32(count(positions.len()), bytes);
+    for (task, position) in positions {
+        put_u32(task.0, bytes);
+        bytes.extend_from_slice(&position.0.to_le_bytes());
+    }
+    put_u32(count(poison.values().map(BTreeMap::len).sum()), bytes);
+    for (task, letter) in poison.iter().flat_map(|(task, poison)| poison.values().map(move |it| (task, it))) {
+        put_u32(task.0, bytes);
+        put_letter(letter, bytes);
+    }
+}
+
+fn take_beginning(cursor: &mut Cursor<'_>, generation: u32) -> Result<Beginning, WireError> {
+    let mut beginning = Beginning { generation, ..Beginning::default() };
+    let tasks = cursor.u32("tasks")?;
+    cursor.need_parts("tasks", tasks, 4)?;
+    for _ in 0..tasks {
+        beginning.places.push(WorkerId(cursor.u32("worker")?));
+    }
+    let positions = cursor.u32("positions")?;
+    cursor.need_parts("positions", positions, 20)?;
+    for _ in 0..positions {
+        let task = TaskId(cursor.u32("task")?);
+        beginning.positions.insert(task, Position(cursor.u128("position")?));
+    }
+    let poison = cursor.u32("poison")?;
+    cursor.need_parts("poison", poison, 4 + LETTER_BYTES)?;
+    for _ in 0..poison {
+        let task = TaskId(cursor.u32("task")?);
+        let letter = take_letter(cursor)?;
+        beginning.poison.entry(task).or_default().insert(letter.original.position, letter);
+    }
+    Ok(beginning)
+}
+
+// ---- parts -----------------------------------------------------------------------------------------
+
+fn put_u32(number: u32, bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_bytes(part: &[u8], bytes: &mut Vec<u8>) {
+    put_u32(count(part.len()), bytes);
+    bytes.extend_from_slice(part);
+}
+
+fn put_option<T>(part: Option<&T>, bytes: &mut Vec<u8>, put: impl FnOnce(&T, &mut Vec<u8>)) {
+    bytes.push(u8::from(part.is_some()));
+    if let Some(part) = part {
+        put(part, bytes);
+    }
+}
+
+fn take_bytes(cursor: &mut Cursor<'_>, what: &'static str) -> Result<Bytes, WireError> {
+    let size = cursor.u32(what)? as usize;
+    cursor.shared(what, size)
+}
+
+fn take_text(cursor: &mut Cursor<'_>) -> Result<String, WireError> {
+    let at = cursor.at() + SIZE_BYTES;
+    let text = take_bytes(cursor, "text")?;
+    std::str::from_utf8(&text).map(str::to_owned).map_err(|_| WireError::Text { at })
+}
+
+fn take_option<T>(
+    cursor: &mut Cursor<'_>,
+    take: impl FnOnce(&mut Cursor<'_>) -> Result<T, WireError>,
+) -> Result<Option<T>, WireError> {
+    if take_flag(cursor, "flag")? { take(cursor).map(Some) } else { Ok(None) }
+}
+
+const READY: u8 = 16;
+const WORK: u8 = 17;
+const CAPTURE: u8 = 18;
+const FAILED: u8 = 19;
+const LOST: u8 = 20;
+const PREPARE: u8 = 24;
+const GO: u8 = 25;
+const BARRIER: u8 = 26;
+const DURABLE: u8 = 27;
+/// The least that parts have: what a count is compared with before it is used.
+const SIZE_BYTES: usize = 4;
+const VALUE_BYTES: usize = SIZE_BYTES + 2;
+const LETTER_BYTES: usize = 16 + 2 + 1 + 4 + SIZE_BYTES + 2 + 1 + SIZE_BYTES;
