@@ -1,10 +1,18 @@
 //! `dedupe`: lets the first tuple of each value go on, and no other one.
 //!
 //! The key of a value has what tells the first tuple from others (`--id`), so that this one goes on again when it is tried again.
+//!
+//! With exactly-once no tuple comes again after its epoch. The key is state then, and has the time at which the value is forgotten: what a task has read lately it
+//! does not read again, also when the server has removed the key by then.
 
+use std::sync::Arc;
+
+use clock::{Clock, SystemClock};
 use resp::Value as Reply;
 use topology::builder::Factory;
-use topology::component::{Fault, Tuple};
+use topology::changes::StateKey;
+use topology::component::{Bolt, BoltOut, Fault, Outcome, Outgoing, Tuple};
+use topology::definition::DEFAULT_STREAM;
 use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
@@ -45,14 +53,48 @@ impl Ask for Dedupe {
     }
 }
 
+/// As state of an exactly-once topology.
+#[derive(Clone, Debug)]
+struct Exactly {
+    dedupe: Dedupe,
+    keep_ms: u64,
+    clock: Arc<dyn Clock>,
+}
+
+impl Bolt for Exactly {
+    fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        let mut key = self.dedupe.prefix.clone();
+        append_field(tuple, &self.dedupe.by, &mut key)?;
+        let place = StateKey::of_key(key.clone());
+        let now_ms = self.clock.unix_ms().0;
+        if out.get(&place)?.is_some_and(|until_ms| is_remembered(&until_ms, now_ms)) {
+            return Ok(Outcome::Ack);
+        }
+        let until_ms = (now_ms + self.keep_ms).to_string();
+        out.set(place, Some(until_ms.clone().into()))?;
+        out.command(vec!["PEXPIREAT".into(), key.into(), until_ms.into()])?;
+        let (values, anchors) = (tuple.values().clone(), &[tuple.id()]);
+        out.send(Outgoing { stream: DEFAULT_STREAM, values, anchors, direct: None })?;
+        Ok(Outcome::Ack)
+    }
+}
+
+/// Whether a value is remembered at a time. One that was remembered with at-least-once has an id, and is until its key ends.
+fn is_remembered(until_ms: &[u8], now_ms: u64) -> bool {
+    let until_ms = std::str::from_utf8(until_ms).ok().and_then(|text| text.parse::<u64>().ok());
+    until_ms.is_none_or(|until_ms| until_ms > now_ms)
+}
+
 fn make(arguments: &Arguments) -> Result<Made, String> {
     let server = Server::read(arguments)?;
     let (by, id, prefix) =
         (arguments.needed("--by")?, arguments.needed("--id")?, arguments.needed("--prefix")?.into_bytes());
     let reads = vec![by.clone(), id.clone()];
-    let dedupe = Dedupe { prefix, by, id, keep_ms: arguments.needed("--keep-ms")? };
+    let dedupe = Dedupe { prefix, by: by.clone(), id, keep_ms: arguments.needed("--keep-ms")? };
+    let keep_ms = arguments.number("--keep-ms").unwrap_or_default();
+    let exactly = Exactly { dedupe: dedupe.clone(), keep_ms, clock: Arc::new(SystemClock) };
     let factory = Factory::bolt(move || Asking::new(dedupe.clone(), server.clone()));
-    let exact = Exact::None("the keys of values end by time");
+    let exact = Exact::Keyed(Factory::bolt(move || exactly.clone()), by);
     Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::InputAnd(0, "what it reads"), exact })
 }
 
@@ -93,7 +135,8 @@ pub(crate) const ROW: Row = Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::tuple;
+    use crate::testing::{Stand, tuple};
+    use clock::{SimClock, UnixMs};
     use topology::value::Value;
 
     #[test]
@@ -110,5 +153,32 @@ mod tests {
         assert_eq!(dedupe.reply(&mut kept, 0, Reply::Null), Ok(all.clone()));
         assert_eq!(dedupe.reply(&mut kept, 0, Reply::Bulk(b"7-0".to_vec())), Ok(all), "it was tried before");
         assert_eq!(dedupe.reply(&mut kept, 0, Reply::Bulk(b"3-0".to_vec())), Ok(None));
+    }
+    #[test]
+    fn with_exactly_once_a_value_is_state_until_its_time_is_over() {
+        let clock = Arc::new(SimClock::new(UnixMs(1_000)));
+        let dedupe = Dedupe {
+            prefix: b"d:".to_vec(),
+            by: "order".to_owned(),
+            id: "id".to_owned(),
+            keep_ms: "5".to_owned(),
+        };
+        let bolt = Exactly { dedupe, keep_ms: 5, clock: Arc::clone(&clock) as _ };
+        let mut stand = Stand::bolt(bolt, &["id", "order"], &["id", "order"]);
+        let order = |stand: &mut Stand<Exactly>, id: &str, order: &str| {
+            stand.execute(&[Value::from(id), Value::from(order)]);
+        };
+        order(&mut stand, "1-0", "o1");
+        order(&mut stand, "2-0", "o1");
+        order(&mut stand, "3-0", "o2");
+        assert_eq!(stand.record.emitted, [["1-0", "o1"], ["3-0", "o2"]]);
+        assert_eq!(stand.record.commands, ["PEXPIREAT d:o1 1005", "PEXPIREAT d:o2 1005"]);
+        clock.set_unix_ms(UnixMs(1_005));
+        order(&mut stand, "4-0", "o1");
+        assert_eq!(stand.record.emitted.last().map(|it| it[0].as_str()), Some("4-0"), "it was forgotten");
+        stand.record.values.insert(StateKey::of_key("d:o3"), "7-0".into());
+        order(&mut stand, "8-0", "o3");
+        assert_eq!((stand.record.emitted.len(), stand.record.acked.len()), (3, 5), "of at-least-once");
+        assert_eq!(stand.record.values[&StateKey::of_key("d:o1")], "1010");
     }
 }
