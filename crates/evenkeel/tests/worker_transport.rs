@@ -73,7 +73,8 @@ fn words_are_counted_by_two_workers_over_libzmq_or_tcp() {
             call(server.port, &["XADD", "orders", "*", "word", &format!("w{}", number % 10)])
                 .expect("a reply");
         }
-        let is_counted = |word: u32| server.call(&["GET", &format!("orders:w{word}")]) == common::bulk("100");
+        let is_counted =
+            |word: u32| server.call(&["HGET", "orders:count", &format!("w{word}")]) == common::bulk("100");
         eventually("all are counted", || (0..10).all(is_counted));
         let workers = processes(data.path());
         assert_eq!(workers.len(), 2);
