@@ -18,6 +18,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Builtin {
     row: &'static Row,
+    arguments: Arguments,
     made: Made,
 }
 
@@ -73,7 +74,7 @@ impl Builtin {
             arguments.set_default(URL, url);
         }
         let made = (row.make)(&arguments).map_err(of_row)?;
-        Ok(Self { row, made })
+        Ok(Self { row, arguments, made })
     }
 
     /// The same for a topology that a server runs for a client of its own, who must not reach files of the machine, nor other servers
@@ -122,6 +123,11 @@ impl Builtin {
             Factory::Spout(_) => Kind::Spout,
             Factory::Bolt(_) => Kind::Bolt,
         }
+    }
+
+    /// Its row of the table, and what it was given.
+    pub(crate) fn parts(&self) -> (&'static Row, &Arguments) {
+        (self.row, &self.arguments)
     }
 
     /// What makes its instances, for a topology of this guarantee, which [`Builtin::misfits`] has looked at.

@@ -37,7 +37,7 @@ use crate::asking::{self, PIPELINE, Server, URL_OPTION};
 use crate::convert::{append_field, number, text_value};
 use crate::counting::{BY, total};
 use crate::line::Line;
-use crate::row::{Emits, Exact, LATE, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, LATE, Made, Reach, Row};
 use crate::window::{WINDOWS_MAX, slide_ms, time_ms};
 
 /// What is added up, in which windows.
@@ -351,5 +351,6 @@ pub(crate) const ROW: Row = Row {
             PIPELINE,
         ],
     },
+    keeps: &[Keeps::KeysOfTasks],
     make,
 };

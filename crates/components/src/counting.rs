@@ -17,7 +17,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::append_field;
 use crate::convert::{number, number_value, text_value};
-use crate::row::{Emits, Exact, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// What is added up for which values.
 #[derive(Clone, Debug)]
@@ -167,6 +167,7 @@ pub(crate) const COUNT: Row = Row {
         words_count: (0, 0),
         options: &[BY, PREFIX, KEYS_MAX, URL_OPTION, PIPELINE],
     },
+    keeps: &[Keeps::Key("count")],
     make: |arguments| make(arguments, "count", None),
 };
 
@@ -186,6 +187,7 @@ pub(crate) const SUM: Row = Row {
             PIPELINE,
         ],
     },
+    keeps: &[Keeps::Key("sum")],
     make: |arguments| make(arguments, "sum", Some("--field")),
 };
 

@@ -19,7 +19,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::append_field;
 use crate::counting::BY;
-use crate::row::{Emits, Exact, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// Which tuples are the same.
 #[derive(Clone, Debug)]
@@ -129,6 +129,7 @@ pub(crate) const ROW: Row = Row {
             PIPELINE,
         ],
     },
+    keeps: &[Keeps::Keys],
     make,
 };
 

@@ -9,7 +9,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
 use crate::convert::{append_field, text_value};
 use crate::counting::{BY, total};
-use crate::row::{Emits, Exact, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// Which values are counted, and by what.
 #[derive(Clone, Debug)]
@@ -78,6 +78,7 @@ pub(crate) const ROW: Row = Row {
             PIPELINE,
         ],
     },
+    keeps: &[Keeps::Keys],
     make,
 };
 

@@ -59,6 +59,7 @@ pub(crate) const ROW: Row = Row {
     name: "enrich",
     what: "adds the value of a key (GET), or of a field of a hash (HGET), to each tuple; null if there is none",
     signature: Signature { words: "KEY [FIELD]", words_count: (1, 2), options: &[URL_OPTION, PIPELINE] },
+    keeps: &[],
     make,
 };
 

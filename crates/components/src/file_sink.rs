@@ -206,6 +206,7 @@ pub(crate) const ROW: Row = Row {
             what: "the line, with `{field}` for values; without it all fields with tabs between them",
         }],
     },
+    keeps: &[],
     make,
 };
 

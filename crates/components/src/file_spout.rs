@@ -14,7 +14,7 @@ use topology::value::Value;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::convert::text_value;
-use crate::row::{Emits, Exact, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// Which file.
 #[derive(Clone, Debug)]
@@ -171,6 +171,7 @@ pub(crate) const ROW: Row = Row {
             },
         ],
     },
+    keeps: &[Keeps::Progress],
     make,
 };
 

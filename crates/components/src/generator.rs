@@ -14,7 +14,7 @@ use topology::tracker::Position;
 use topology::value::Value;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
-use crate::row::{Emits, Exact, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// What it generates.
 #[derive(Clone, Copy, Debug)]
@@ -165,6 +165,7 @@ pub(crate) const ROW: Row = Row {
     name: "generator",
     what: "emits numbered tuples with a random text",
     signature: Signature { words: "", words_count: (0, 0), options: OPTIONS },
+    keeps: &[Keeps::Progress],
     make,
 };
 

@@ -287,5 +287,6 @@ pub(crate) const ROW: Row = Row {
             },
         ],
     },
+    keeps: &[],
     make,
 };

@@ -29,7 +29,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::convert::{append_field, text_value};
 use crate::counting::BY;
 use crate::http_sink::json;
-use crate::row::{Emits, Exact, Made, Reach, Row, UNMATCHED};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row, UNMATCHED};
 
 /// What is joined.
 #[derive(Clone, Debug)]
@@ -203,6 +203,7 @@ pub(crate) const ROW: Row = Row {
             },
         ],
     },
+    keeps: &[Keeps::Memory("tuples that wait for their partner, which are tried again")],
     make,
 };
 

@@ -8,7 +8,7 @@ use topology::values::Values;
 
 use crate::arguments::{Arguments, Signature, hint};
 use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
-use crate::row::{Emits, Exact, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 use crate::template::Template;
 
 /// The words of a command.
@@ -88,6 +88,7 @@ pub(crate) const ROW: Row = Row {
         words_count: (2, 130),
         options: &[URL_OPTION, PIPELINE],
     },
+    keeps: &[Keeps::Output(1)],
     make,
 };
 

@@ -9,6 +9,7 @@
 //! | [`catalog`] | the table of components; a command that names one; whether it fits its streams |
 //! | [`arguments`], `row` | options with their bounds, as a table that errors are made from; a row of the table of components |
 //! | `stream_spout` | entries of a stream, by a consumer group |
+//! | `state` | what components keep, and what becomes of it under another definition |
 //! | `generator` | tuples out of nothing, for tests and measurements |
 //! | `asking` | what bolts do that ask a server for each tuple: requests, replies, errors |
 //! | `line` | a bolt's connection, with the tuples that wait on it |
@@ -46,6 +47,7 @@ mod key_sink;
 mod line;
 mod rate_limit;
 mod row;
+mod state;
 mod stream_sink;
 mod stream_spout;
 mod template;
@@ -56,3 +58,4 @@ mod window;
 
 pub use catalog::{Builtin, Shape, default_target, misfit_of_program};
 pub use row::Row;
+pub use state::{Fate, Held, Outcome, compare};

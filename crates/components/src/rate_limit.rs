@@ -17,7 +17,7 @@ use topology::definition::DEFAULT_STREAM;
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::convert::append_field;
 use crate::counting::KEYS_MAX;
-use crate::row::{Emits, Exact, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// The rate, and for which values.
 #[derive(Clone, Debug)]
@@ -111,6 +111,7 @@ pub(crate) const ROW: Row = Row {
             KEYS_MAX,
         ],
     },
+    keeps: &[Keeps::Memory("the rates of its values in memory")],
     make,
 };
 

@@ -15,6 +15,8 @@ pub struct Row {
     pub what: &'static str,
     /// What it takes.
     pub signature: Signature,
+    /// What it keeps beside its tuples.
+    pub(crate) keeps: &'static [Keeps],
     pub(crate) make: fn(&Arguments) -> Result<Made, String>,
 }
 
@@ -42,6 +44,27 @@ pub(crate) enum Exact {
     Silent(Factory),
     /// Nothing, and why.
     None(&'static str),
+}
+
+/// What a component keeps beside its tuples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// Its position in the stream that its first word names.
+    Position,
+    /// How far it is, which only exactly-once keeps.
+    Progress,
+    /// Numbers in the key of `--prefix` and this; without `--prefix` in memory.
+    Key(&'static str),
+    /// Keys that begin with `--prefix`.
+    Keys,
+    /// Such keys, other ones for each of its tasks.
+    KeysOfTasks,
+    /// This, in memory.
+    Memory(&'static str),
+    /// What it writes to the key that this word names.
+    Output(usize),
+    /// Dead letters, in the stream of this option.
+    Letters(&'static str),
 }
 
 /// What a component uses beside its tuples.

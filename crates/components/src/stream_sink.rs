@@ -8,7 +8,7 @@ use topology::values::Values;
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
 use crate::convert::append_field;
-use crate::row::{Emits, Exact, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 use crate::template::Template;
 
 /// An entry for each tuple.
@@ -109,6 +109,7 @@ pub(crate) const ROW: Row = Row {
             PIPELINE,
         ],
     },
+    keeps: &[Keeps::Output(0)],
     make: make_stream,
 };
 
@@ -117,6 +118,7 @@ pub(crate) const PUBLISH: Row = Row {
     name: "pubsub-sink",
     what: "publishes a message to a channel for each tuple",
     signature: Signature { words: "CHANNEL MESSAGE", words_count: (2, 2), options: &[URL_OPTION, PIPELINE] },
+    keeps: &[],
     make: make_publish,
 };
 

@@ -34,7 +34,7 @@ use topology::tracker::{DeadLetter, Position};
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, URL_OPTION};
-use crate::row::{Emits, Exact, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 use by_position::PositionSpout;
 use entries::{Entry, Wanted};
 use reading::{Found, Reading};
@@ -287,5 +287,6 @@ pub(crate) const ROW: Row = Row {
     name: "stream-spout",
     what: "emits the entries of a stream as a consumer of a group",
     signature: Signature { words: "KEY", words_count: (1, 1), options: OPTIONS },
+    keeps: &[Keeps::Position, Keeps::Letters("--dead-letter")],
     make,
 };

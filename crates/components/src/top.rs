@@ -12,7 +12,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
 use crate::convert::{append_field, number, text_value};
 use crate::counting::{BY, total};
-use crate::row::{Emits, Exact, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// What is ranked.
 #[derive(Clone, Debug)]
@@ -122,6 +122,7 @@ pub(crate) const ROW: Row = Row {
             PIPELINE,
         ],
     },
+    keeps: &[Keeps::Key("top")],
     make,
 };
 

@@ -13,7 +13,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::{append_field, number, text_value};
 use crate::counting::{BY, total};
-use crate::row::{Emits, Exact, Made, Reach, Row};
+use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// What is added up, and for which windows.
 #[derive(Clone, Debug)]
@@ -169,6 +169,7 @@ pub(crate) const ROW: Row = Row {
     name: "window",
     what: "counts or adds up by windows of time; emits the window's start, the value and its number",
     signature: Signature { words: "", words_count: (0, 0), options: OPTIONS },
+    keeps: &[Keeps::Keys],
     make,
 };
 

@@ -4,6 +4,7 @@
 mod arguments;
 mod builtin;
 mod code;
+mod diff;
 mod local;
 mod package;
 mod peers;
@@ -15,8 +16,7 @@ pub(crate) mod worker;
 
 use flux::{Definition, Program};
 use topology::Plan;
-use topology::definition::{Grouping, Guarantee, Kind, Stream};
-use topology::plan::Edge;
+use topology::definition::{Guarantee, Kind};
 
 use crate::failure::Failure;
 use arguments::What;
@@ -41,7 +41,8 @@ pub(crate) fn run(options: &Topology) -> Result<(), Failure> {
             Ok(())
         }
         What::Run(run) if run.local => {
-            local::run(&run.source.read()?.definition, &run.source.file, usize::from(run.threads), run.length)
+            let source = &run.submitted.source;
+            local::run(&source.read()?.definition, &source.file, usize::from(run.threads), run.length)
         }
         what => remote::run(&options.url, what),
     }
@@ -93,24 +94,8 @@ fn edges(plan: &Plan) -> Vec<Vec<String>> {
         for edge in plan.edges_from(id) {
             let (to, stream) = (&plan.component(edge.to).id, plan.declaration(edge.stream).1);
             let fields = format!("{} ({})", stream.id, stream.fields.join(", "));
-            rows.push(row([&component.id, to, &grouping(edge, stream), &fields]));
+            rows.push(row([&component.id, to, &edge.grouping.to_string(), &fields]));
         }
     }
     rows
-}
-
-fn grouping(edge: &Edge, stream: &Stream) -> String {
-    let name = match &edge.grouping {
-        Grouping::Shuffle => "shuffle",
-        Grouping::LocalOrShuffle => "local or shuffle",
-        Grouping::Fields(_) => "fields",
-        Grouping::PartialKey(_) => "partial key",
-        Grouping::All => "all",
-        Grouping::Global => "global",
-        Grouping::Direct => "direct",
-        Grouping::None => "none",
-        Grouping::Custom(class) => return format!("custom {class}"),
-    };
-    let fields: Vec<&str> = edge.key_fields.iter().map(|&place| stream.fields[place].as_str()).collect();
-    if fields.is_empty() { name.to_owned() } else { format!("{name} {}", fields.join(", ")) }
 }

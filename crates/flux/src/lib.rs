@@ -13,6 +13,7 @@
 //! | `form` | mappings with known keys, strings, lists, numbers within bounds |
 //! | `document`, `components`, `streams`, `config` | Flux's model, part by part |
 //! | `locate` | the place of what the core finds wrong |
+//! | `changes` | what differs between two definitions |
 //!
 //! Invariants
 //!   1. Work and memory are bounded by the size of the text and by the bounds of `tree`: aliases cannot multiply.
@@ -23,6 +24,7 @@
 //! Performs no I/O: the caller reads files and the environment.
 //! Source: the format is that of Flux (Apache Storm 2.8).
 
+mod changes;
 mod components;
 mod config;
 mod definition;
@@ -37,6 +39,7 @@ mod streams;
 mod substitute;
 mod tree;
 
+pub use changes::{Change, Changes, ComponentChange, Difference, changes};
 pub use config::Serializer;
 pub use definition::{Definition, Program, Variables};
 pub use fault::{Fault, Faults, Place, Severity};

@@ -176,6 +176,12 @@ impl Supervisor {
         self.room.lock().by_name.get_mut(name).map(|entry| entry.report(now))
     }
 
+    /// What the workers of the topology `name` are told, but for their share.
+    #[must_use]
+    pub fn job(&self, name: &str) -> Option<Arc<Job>> {
+        self.room.lock().by_name.get(name).map(|entry| Arc::clone(&entry.job))
+    }
+
     /// Ends all workers, and waits until nothing is left of them: at most `wait` for what is under way, and some seconds for what does not end.
     pub fn stop(&self, wait: Duration) {
         let now = self.options.clock.now();

@@ -8,6 +8,7 @@
 //! Out of scope: the text form of a definition, and what a component runs.
 //! Source: the model of Apache Storm (Toshniwal et al. 2014).
 
+use std::fmt;
 use std::time::Duration;
 
 /// A definition.
@@ -235,6 +236,27 @@ impl Grouping {
         match self {
             Self::Fields(fields) | Self::PartialKey(fields) => Some(fields),
             _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Grouping {
+    /// In words: `fields word, lang`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Shuffle => "shuffle",
+            Self::LocalOrShuffle => "local or shuffle",
+            Self::Fields(_) => "fields",
+            Self::PartialKey(_) => "partial key",
+            Self::All => "all",
+            Self::Global => "global",
+            Self::Direct => "direct",
+            Self::None => "none",
+            Self::Custom(class) => return write!(f, "custom {class}"),
+        };
+        match self.key_fields() {
+            Some(fields) => write!(f, "{name} {}", fields.join(", ")),
+            None => f.write_str(name),
         }
     }
 }

@@ -38,6 +38,14 @@ pub(super) enum What {
     },
     /// Run a definition on a server; or with --local in this process, until Ctrl-C
     Run(Run),
+    /// Show what a definition would change in the topology of its name, and change nothing
+    Diff {
+        #[command(flatten)]
+        submitted: Submitted,
+        /// Print JSON: an object
+        #[arg(long)]
+        json: bool,
+    },
     /// List the topologies of a server
     List {
         /// Print JSON: an array of objects
@@ -105,28 +113,35 @@ pub(super) struct Replay {
     pub(super) dry_run: bool,
 }
 
+/// What is submitted to a server, and how.
+#[derive(Debug, Args)]
+pub(super) struct Submitted {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// Name on the server, if not that in the file
+    #[arg(long, value_name = "NAME")]
+    pub(super) name: Option<String>,
+    /// Folder of the components, below the server's topologies.dir
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) folder: Option<String>,
+    /// Worker processes that share its tasks, if not as many as topology.workers in the file says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) workers: Option<u32>,
+    /// What carries tuples between its workers, if not what evenkeel.transport in the file says; zeromq: in builds with that feature
+    #[arg(long, value_name = "NAME", value_parser = ["tcp", "zeromq"])]
+    pub(super) transport: Option<String>,
+}
+
 /// What is to be run, and where.
 #[derive(Debug, Args)]
 pub(super) struct Run {
     #[command(flatten)]
-    pub(super) source: Source,
-    /// Name on the server, if not that in the file
-    #[arg(long, value_name = "NAME", conflicts_with = "local")]
-    pub(super) name: Option<String>,
-    /// Folder of the components, below the server's topologies.dir
-    #[arg(long, value_name = "FOLDER", conflicts_with = "local")]
-    pub(super) folder: Option<String>,
-    /// Worker processes that share its tasks, if not as many as topology.workers in the file says
-    #[arg(long, value_name = "N", conflicts_with = "local", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) workers: Option<u32>,
-    /// What carries tuples between its workers, if not what evenkeel.transport in the file says; zeromq: in builds with that feature
-    #[arg(long, value_name = "NAME", conflicts_with = "local", value_parser = ["tcp", "zeromq"])]
-    pub(super) transport: Option<String>,
+    pub(super) submitted: Submitted,
     /// Replace the topology that has this name
     #[arg(long, conflicts_with = "local")]
     pub(super) replace: bool,
     /// Run it in this process, without a server
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["name", "folder", "workers", "transport"])]
     pub(super) local: bool,
     /// Threads of --local; 0: one for each processor
     #[arg(long, value_name = "N", default_value_t = 0, requires = "local", value_parser = clap::value_parser!(u16).range(0..=1_000))]

@@ -8,7 +8,8 @@ use clock::{Clock, SystemClock};
 use resp::Value;
 use serde_json::Value as Json;
 
-use super::arguments::{Ending, Run, What};
+use super::arguments::{Ending, Run, Submitted, What};
+use super::diff;
 use super::replay;
 use super::source::Submission;
 use super::text::{counted, row, table};
@@ -21,13 +22,16 @@ use crate::reply::{field, items, to_json, told};
 /// # Errors
 /// One line: no server, or what it says.
 pub(super) fn run(url: &Target, what: &What) -> Result<(), Failure> {
-    let submission = if let What::Run(run) = what { Some(run.source.read()?) } else { None };
+    let submission = match what {
+        What::Run(Run { submitted, .. }) | What::Diff { submitted, .. } => Some(submitted.source.read()?),
+        _ => None,
+    };
     let mut stream = client::connect(url)?;
     let text = match (what, submission) {
-        (What::Run(run), Some(submission)) => {
-            let (name, words) = request(run, submission);
-            call(&mut stream, &words)?;
-            format!("{name} runs on {url}; `evenkeel topology show {name}` shows what it does\n")
+        (What::Run(run), Some(submission)) => submit(&mut stream, url, run, &submission)?,
+        (What::Diff { submitted, json }, Some(submission)) => {
+            let diff = call(&mut stream, &request("DIFF", submitted, &submission).1)?;
+            if *json { format!("{:#}\n", to_json(&diff)) } else { diff::shown(&diff) }
         }
         (What::List { json }, _) => {
             let list = call(&mut stream, &["TOPOLOGY", "LIST"])?;
@@ -66,7 +70,7 @@ pub(super) fn run(url: &Target, what: &What) -> Result<(), Failure> {
             call(&mut stream, &["TOPOLOGY", "DEACTIVATE", name])?;
             format!("{name} is inactive\n")
         }
-        (What::Check(_) | What::Package { .. } | What::Run(_), _) => {
+        (What::Check(_) | What::Package { .. } | What::Run(_) | What::Diff { .. }, _) => {
             unreachable!("a check and a package ask no server, and what is to run was read")
         }
     };
@@ -74,19 +78,47 @@ pub(super) fn run(url: &Target, what: &What) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The name of what is submitted, and the command.
-fn request(run: &Run, submission: Submission) -> (String, Vec<String>) {
-    let name = run.name.clone().unwrap_or_else(|| submission.definition.plan.topology().name.clone());
-    let mut words = ["TOPOLOGY", "SUBMIT", &name, &submission.text].map(str::to_owned).to_vec();
-    for (name, value) in submission.properties {
-        words.extend(["PROPERTY".to_owned(), name, value]);
+/// Runs a definition; one that takes the place of another one only with --replace, and what that changes is said before.
+fn submit(
+    stream: &mut TcpStream,
+    url: &Target,
+    run: &Run,
+    submission: &Submission,
+) -> Result<String, Failure> {
+    let (name, mut words) = request("SUBMIT", &run.submitted, submission);
+    if status(stream, &name)?.is_some_and(|status| status != "killed") {
+        let diff = call(stream, &request("DIFF", &run.submitted, submission).1)?;
+        crate::output::say(std::io::stdout(), &diff::shown(&diff));
+        if !run.replace {
+            return Err(Failure::Refused(format!(
+                "{name} runs already, and was not changed: --replace puts this definition in its place"
+            )));
+        }
     }
-    let transport = run.transport.iter();
-    words.extend(transport.flat_map(|name| ["PROPERTY", "evenkeel.transport", name].map(str::to_owned)));
-    words.extend(run.folder.iter().flat_map(|folder| ["FOLDER".to_owned(), folder.clone()]));
-    words.extend(run.workers.iter().flat_map(|workers| ["WORKERS".to_owned(), workers.to_string()]));
     words.extend(run.replace.then(|| "REPLACE".to_owned()));
+    call(stream, &words)?;
+    Ok(format!("{name} runs on {url}; `evenkeel topology show {name}` shows what it does\n"))
+}
+
+/// The name of what is submitted, and the command.
+fn request(verb: &str, submitted: &Submitted, submission: &Submission) -> (String, Vec<String>) {
+    let Submission { definition, text, properties } = submission;
+    let name = submitted.name.clone().unwrap_or_else(|| definition.plan.topology().name.clone());
+    let mut words = ["TOPOLOGY", verb, &name, text].map(str::to_owned).to_vec();
+    for (name, value) in properties {
+        words.extend(["PROPERTY", name, value].map(str::to_owned));
+    }
+    let transport = submitted.transport.iter();
+    words.extend(transport.flat_map(|name| ["PROPERTY", "evenkeel.transport", name].map(str::to_owned)));
+    words.extend(submitted.folder.iter().flat_map(|folder| ["FOLDER".to_owned(), folder.clone()]));
+    words.extend(submitted.workers.iter().flat_map(|workers| ["WORKERS".to_owned(), workers.to_string()]));
     (name, words)
+}
+
+/// What the topology `name` does, if the server has it.
+fn status(stream: &mut TcpStream, name: &str) -> Result<Option<String>, Failure> {
+    let list = call(stream, &["TOPOLOGY", "LIST"])?;
+    Ok(items(&list).iter().find(|it| told(it, "name") == name).map(|it| told(it, "status")))
 }
 
 fn call(stream: &mut TcpStream, words: &[impl AsRef<str>]) -> Result<Value, Failure> {
@@ -102,8 +134,7 @@ fn end(stream: &mut TcpStream, verb: &str, ending: &Ending) -> Result<Value, Fai
 fn await_end(stream: &mut TcpStream, ending: &Ending) -> Result<(), Failure> {
     let until = SystemClock.now() + Duration::from_secs(ending.wait.into()) + KILL_GRACE;
     loop {
-        let list = call(stream, &["TOPOLOGY", "LIST"])?;
-        if !items(&list).iter().any(|it| told(it, "name") == ending.name) {
+        if status(stream, &ending.name)?.is_none() {
             return Ok(());
         }
         if SystemClock.now() > until {

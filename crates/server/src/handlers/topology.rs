@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Nanos;
+use flux::Difference;
 use resp::{ArgsView, Writer};
 use store::{Stop, StoreError};
 use supervisor::{ComponentStatus, Report, State};
@@ -17,7 +18,7 @@ use crate::errors;
 use crate::message::Message;
 use crate::server::Server;
 use crate::topologies::record::Definition;
-use crate::topologies::{Checked, Refused, Topologies, count_kept};
+use crate::topologies::{Checked, Former, Refused, Topologies, count_kept};
 
 /// Reads the topologies that the store keeps.
 ///
@@ -41,13 +42,66 @@ pub(crate) fn submit(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     let topologies = topologies(control.server)?;
     let name = new_name(args.get(2))?;
     let Submitted { definition, workers, replaces } = submitted(args)?;
-    let checked = checked(control, &definition, workers)?;
+    let checked = checked(control, &definition, workers, None)?;
     // What is under way may take as long as a tuple.
     let wait = checked.plan.settings().message_timeout;
     let kept = topologies.submit(&control.server.store, &name, (definition, checked), (replaces, wait));
     let kept = admitted(kept)?;
     tracing::info!(topology = name, client = control.session.client.address(), "a topology was submitted");
     done(control, kept, out)
+}
+
+/// `TOPOLOGY DIFF name definition [PROPERTY name value]... [FOLDER folder] [WORKERS workers]`
+pub(crate) fn diff(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
+    let Submitted { definition, workers, replaces } = submitted(args)?;
+    if replaces {
+        return Err(errors::sub_syntax("TOPOLOGY", args.get(1)));
+    }
+    let former = topologies.former(name).ok_or_else(|| unknown(name))?;
+    let checked = checked(control, &definition, workers, Some(former))?;
+    let diff = checked.diff.as_deref().expect("it was compared");
+    let count = diff.settings.len()
+        + diff.state.len()
+        + diff.components.iter().map(|it| 1 + it.differences.len()).sum::<usize>();
+    control.server.tuned.admit_reply(count * DIFFERENCE_BYTES)?;
+    out.map(4);
+    pair(out, "name", name);
+    out.bulk(b"settings");
+    differences(&diff.settings, out);
+    out.bulk(b"components");
+    out.array(diff.components.len());
+    for it in &diff.components {
+        out.map(3);
+        pair(out, "id", &it.id);
+        pair(out, "change", it.change.name());
+        out.bulk(b"differences");
+        differences(&it.differences, out);
+    }
+    out.bulk(b"state");
+    out.array(diff.state.len());
+    for (component, outcome) in &diff.state {
+        out.map(3);
+        pair(out, "component", component);
+        pair(out, "fate", outcome.fate.name());
+        pair(out, "what", cut(&outcome.what));
+    }
+    Ok(())
+}
+
+fn differences(all: &[Difference], out: &mut Writer<'_>) {
+    out.array(all.len());
+    for Difference { what, from, to } in all {
+        out.map(3);
+        pair(out, "what", cut(what));
+        pair(out, "from", cut(from));
+        pair(out, "to", cut(to));
+    }
+}
+
+/// The begin of a text that a definition has, which may be long.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
 /// Refuses what cannot be; what the store says of the rest.
@@ -59,16 +113,18 @@ fn admitted(kept: Result<Ticket, Refused>) -> Result<Result<Ticket, Stop>, Failu
     }
 }
 
-/// Checks a definition: a small one here, a large one on a thread, which wakes the connection.
+/// Checks a definition, and compares it with `former`: small ones here, large ones on a thread, which wakes the connection.
 fn checked(
     control: &mut Control<'_>,
     definition: &Definition,
     workers: Option<u32>,
+    former: Option<Former>,
 ) -> Result<Checked, Failure> {
     let refused = |why: String| Failure::from(format!("ERR the definition is refused: {why}"));
     let topologies = topologies(control.server)?;
-    if definition.bytes() <= SMALL_BYTES {
-        return topologies.check(definition, workers).map_err(refused);
+    let former_bytes = former.as_ref().map_or(0, |former| former.job.definition.len());
+    if definition.bytes() + former_bytes <= SMALL_BYTES {
+        return topologies.check(definition, workers, former.as_ref()).map_err(refused);
     }
     let again = control.now + PATIENCE;
     let pending = control.session.pending.get_or_insert_default();
@@ -82,7 +138,8 @@ fn checked(
     let (server, id, definition) =
         (Arc::clone(control.server), control.session.client.id, definition.clone());
     let check = move || {
-        let result = server.topologies.as_ref().map(|topologies| topologies.check(&definition, workers));
+        let topologies = server.topologies.as_ref();
+        let result = topologies.map(|topologies| topologies.check(&definition, workers, former.as_ref()));
         drop(turn);
         result.map(|result| server.peers.post(id, Message::Checked(result)));
     };
@@ -301,6 +358,8 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "    Let spouts emit.",
         "DEACTIVATE <name>",
         "    Let spouts emit nothing new.",
+        "DIFF <name> <definition> [PROPERTY <name> <value>]... [FOLDER <folder>] [WORKERS <workers>]",
+        "    Tell what would change if a definition took the place of a topology, and change nothing.",
         "DRAIN <name> [WAIT <seconds>]",
         "    Deactivate, and answer when nothing is under way any more.",
         "KILL <name> [WAIT <seconds>]",
@@ -430,7 +489,11 @@ const WAIT_MAX_S: u64 = 86_400;
 const COMPONENT_BYTES: usize = 1_200;
 /// More than one worker takes.
 const WORKER_BYTES: usize = 200;
-/// A definition of so many bytes is checked within about a millisecond.
+/// More than a difference takes in a reply.
+const DIFFERENCE_BYTES: usize = 3 * TEXT_BYTES_MAX + 100;
+/// Of each text of a difference.
+const TEXT_BYTES_MAX: usize = 1_000;
+/// Definitions of so many bytes are checked within about a millisecond.
 const SMALL_BYTES: usize = 8 << 10;
 /// The message that the thread is done wakes the connection; this only bounds a wait that lost it.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -22,6 +22,10 @@ const TOPOLOGY: &[Row] = rows! {
         "admin slow dangerous", "", "topologies", "7.2.0", "O(1)",
         "Lets the spouts of a topology emit nothing new (not in Redis)",
         args "name:string";
+    "topology|diff", -4, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::diff),
+        "admin slow dangerous", "", "topologies", "7.2.0", "O(N log N) where N is the size of both definitions",
+        "Tells what would change if a definition took the place of a topology (not in Redis)",
+        args "name:string definition:string [property{name:string value:string}=PROPERTY++] [folder:string=FOLDER] [workers:integer=WORKERS]";
     "topology|drain", -3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::drain),
         "admin slow dangerous blocking", "", "topologies", "7.2.0", "O(1)",
         "Deactivates a topology, and answers when nothing is under way any more (not in Redis)",

@@ -164,6 +164,31 @@ fn definition_that_cannot_run_is_refused_with_its_place_or_its_limit() {
     assert_eq!(call(&harness, &mut wire, &["TOPOLOGY", "LIST"]), "*0\r\n");
 }
 
+#[test]
+fn changed_definition_is_compared_by_component_and_changes_nothing() {
+    let (mut harness, _place) = server();
+    let (mut wire, mut other) = (harness.connect(), harness.connect());
+    let two = &["PROPERTY", "tasks", "2"][..];
+    let mut diff = |name: &str, text: &str, more: &[&str]| {
+        call(&harness, &mut wire, &[&["TOPOLOGY", "DIFF", name, text], two, more].concat())
+    };
+    assert!(diff("a", TEXT, &[]).starts_with("-ERR there is no topology 'a'"));
+    submit(&harness, &mut other, "a", TEXT, two);
+    let same = diff("a", TEXT, &[]);
+    assert!(same.contains("kept") && !same.contains("changed"), "{same}");
+    let counted = TEXT
+        .replace("id: sink", "id: count")
+        .replace("to: sink", "to: count")
+        .replace("[sh, sink.sh], [y]", "[evenkeel, component, count, --by, x, --prefix, 'n:'], [x, n]");
+    let reply = diff("a", &counted, &["WORKERS", "2"]);
+    for wanted in ["added", "removed", "the key `n:count`", "what its process has in memory", "workers"] {
+        assert!(reply.contains(wanted), "{wanted}: {reply}");
+    }
+    assert!(diff("a", &TEXT.replace("SHUFFLE", "SHUFFEL"), &[]).contains("unknown grouping `SHUFFEL`"));
+    assert!(diff("a", TEXT, &["REPLACE"]).contains("wrong number of arguments for 'DIFF'"));
+    assert_eq!(diff("a", TEXT, &[]), same, "nothing was changed");
+}
+
 /// 100,000 values took 130 ms, in which the loop served nobody.
 #[test]
 fn large_definition_is_checked_beside_the_loop() {

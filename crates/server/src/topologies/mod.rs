@@ -11,6 +11,7 @@
 //!
 //! Out of scope: processes (`supervisor`), arguments and replies (`handlers::topology`).
 
+mod diff;
 pub(crate) mod record;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use ticket::Ticket;
 use topology::Plan;
 use topology::definition::Transport;
 
+pub(crate) use diff::{Diff, Former};
 use record::{Definition, Listed, decode_list, encode_list};
 
 /// All topologies of a server.
@@ -55,6 +57,8 @@ pub struct Checked {
     pub(crate) plan: Arc<Plan>,
     /// How many workers it is to have, if somebody said so beside the definition.
     pub(crate) workers: Option<u32>,
+    /// What it would change, if it was compared.
+    pub(crate) diff: Option<Arc<Diff>>,
 }
 
 /// Why a change was not made.
@@ -116,7 +120,7 @@ impl Topologies {
         }
         self.admit(&kept, name, &definition)?;
         let mut new = kept.clone();
-        let Checked { plan, workers } = checked;
+        let Checked { plan, workers, .. } = checked;
         let listed = Listed { is_active: true, workers };
         new.insert(name.to_owned(), Kept { listed, bytes: definition.bytes() });
         let changes: [(&[u8], Option<&[u8]>); 2] =
@@ -254,11 +258,34 @@ impl Topologies {
         self.supervisor.submit(Submission { job, plan, workers }, wait);
     }
 
-    /// Checks what a client wants to run, with the number of workers that it wants beside the definition.
+    /// The topology `name`, if there is one, to be compared with.
+    pub(crate) fn former(&self, name: &str) -> Option<Former> {
+        let workers = self.kept().get(name)?.listed.workers;
+        Some(Former { job: self.supervisor.job(name)?, workers })
+    }
+
+    /// Checks what a client wants to run, with the number of workers that it wants beside the definition, and compares it with `former`.
     ///
     /// # Errors
     /// What is wrong, in one line.
-    pub(crate) fn check(&self, definition: &Definition, workers: Option<u32>) -> Result<Checked, String> {
+    pub(crate) fn check(
+        &self,
+        definition: &Definition,
+        workers: Option<u32>,
+        former: Option<&Former>,
+    ) -> Result<Checked, String> {
+        let read = self.read_checked(definition, workers)?;
+        let compare = |former| diff::compare(former, (definition, &read), workers).map(Arc::new);
+        let diff = former.map(compare).transpose()?;
+        Ok(Checked { plan: Arc::new(read.plan), workers, diff })
+    }
+
+    /// Reads what a client wants to run, if it may run.
+    fn read_checked(
+        &self,
+        definition: &Definition,
+        workers: Option<u32>,
+    ) -> Result<flux::Definition, String> {
         let read = read(definition)?;
         let (plan, options) = (&read.plan, self.supervisor.options());
         let settings = plan.settings();
@@ -294,7 +321,7 @@ impl Topologies {
                 format!("{}: error: component `{}`: {error}", program.place, component.id)
             })?;
         }
-        Ok(Checked { plan: Arc::new(read.plan), workers })
+        Ok(read)
     }
 
     fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {

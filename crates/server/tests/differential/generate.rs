@@ -41,6 +41,7 @@ const EXCUSED: &[(&str, &str)] = &[
     ("tx.resolve", "ours alone"),
     ("tx.recover", "ours alone"),
     ("topology|submit", "ours alone"),
+    ("topology|diff", "ours alone"),
     ("topology|list", "ours alone"),
     ("topology|show", "ours alone"),
     ("topology|kill", "ours alone"),
