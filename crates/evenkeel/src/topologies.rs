@@ -11,6 +11,8 @@ mod peers;
 mod remote;
 mod replay;
 mod source;
+mod tap;
+mod tapped;
 mod text;
 pub(crate) mod worker;
 

@@ -531,33 +531,3 @@ fn components_of_this_program_run_on_a_server_but_for_those_with_files() {
     let (status, said) = common::finished(command.args(["topology", "kill", "built-in", "--url", &url]));
     assert_eq!(status, 0, "{said}");
 }
-
-#[test]
-fn what_a_definition_changes_is_said_before_it_takes_the_place_of_another() {
-    let dir = tempfile::tempdir().expect("a folder for the test");
-    let server = common::Server::start(&dir.path().join("data"), &["--topologies-dir", "."]);
-    let url = format!("redis://127.0.0.1:{}", server.port);
-    let topology = |verb: &str, prefix: &str, more: &[&str]| {
-        let count = format!("evenkeel, component, count, --by, text, --prefix, \"{prefix}\"");
-        let sink = "evenkeel, component, key-sink, HSET, counts, \"{text}\", \"{count}\"";
-        std::fs::write(dir.path().join("x.yaml"), builtins(&count, sink)).expect("it is written");
-        let mut command = evenkeel();
-        command.args(["topology", verb, "x.yaml", "--url", &url]).args(more).current_dir(dir.path());
-        common::finished(&mut command)
-    };
-    assert!(topology("diff", "a:", &[]).1.contains("there is no topology"));
-    assert_eq!(topology("run", "a:", &[]).0, 0);
-    let (status, said) = topology("diff", "b:", &[]);
-    assert_eq!(status, 0, "{said}");
-    for wanted in ["1 changed, 2 kept", "the key `a:count`", "the key `b:count`", "left", "new"] {
-        assert!(said.contains(wanted), "{wanted}: {said}");
-    }
-    let (status, said) = topology("run", "b:", &[]);
-    assert!(status == 1 && said.contains("--replace puts this definition in its place"), "{said}");
-    assert!(said.contains("the key `a:count`"), "{said}");
-    let (status, said) = topology("diff", "a:", &["--json"]);
-    assert!(status == 0 && !said.contains("changed"), "it was not changed: {said}");
-    assert_eq!(topology("run", "b:", &["--replace"]).0, 0);
-    let (status, said) = topology("diff", "b:", &[]);
-    assert!(status == 0 && said.contains("3 kept"), "{said}");
-}

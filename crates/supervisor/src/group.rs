@@ -309,6 +309,7 @@ impl Group {
                 _ => {}
             },
             Word::Dealt => self.end_deal(),
+            Word::Tapped { .. } => unreachable!("looks are the entry's"),
             Word::Quiet { round, received } => {
                 if let Phase::Draining(drain, _) = &mut self.phase {
                     drain.on_answer(now, worker, round, received);
@@ -531,6 +532,24 @@ impl Group {
                 }
             }
         }
+    }
+
+    /// The definition that runs, if somebody knows it.
+    pub(crate) fn plan(&self) -> Option<&Arc<Plan>> {
+        self.wanted.plan.as_ref()
+    }
+
+    /// Tells a worker something, if it runs.
+    pub(crate) fn tell(&mut self, worker: u32, order: Order) {
+        if let Some(member) = self.members.get_mut(&worker).filter(|member| member.life.is_running()) {
+            member.say(order);
+        }
+    }
+
+    /// The workers that run.
+    pub(crate) fn running(&self) -> Vec<u32> {
+        let running = self.members.iter().filter(|(_, member)| member.life.is_running());
+        running.map(|(&worker, _)| worker).collect()
     }
 
     /// Its workers, each with its restarts and how many tasks it has.

@@ -11,6 +11,7 @@
 //! | `group`, `drain` | the workers of a topology: which tasks they have, how tasks move, how all end together: the same |
 //! | `merge`, [`figures`] | what workers have done, added up |
 //! | `talk` | what is said between supervisor and worker: job, orders, status |
+//! | `tap` | looks of clients at what components emit |
 //! | `place` | where the programs of components may be |
 //! | `process` | one worker process, of which nothing is left when it has ended |
 //! | `lines` | lines out of a pipe, with a bound |
@@ -36,6 +37,7 @@ mod process;
 mod room;
 mod supervisor;
 mod talk;
+mod tap;
 mod thread;
 
 pub use figures::{Latencies, Shares, TimeSpent, Times};
@@ -47,6 +49,7 @@ pub use room::{Report, WorkerReport};
 pub use supervisor::{Options, Submission, Supervisor};
 pub use talk::{
     Bounds, ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Order, Peer, STATUS_BYTES_MAX, Share, Status,
-    Word,
+    TAPPED_BYTES_MAX, Word,
 };
+pub use tap::{Look, TapError, Tapped};
 pub use thread::USER;

@@ -11,6 +11,7 @@ use crate::group::{Group, Wanted};
 use crate::life::State;
 use crate::merge::{add, keep_done};
 use crate::talk::{Job, Status};
+use crate::tap::Looks;
 
 /// A topology, as whoever asks is told of it.
 #[derive(Clone, Debug)]
@@ -57,6 +58,8 @@ pub(crate) struct Entry {
     pub(crate) group: Group,
     /// Processes, by the numbers of workers.
     pub(crate) workers: BTreeMap<u32, Employed>,
+    /// Looks of clients at what components emit.
+    pub(crate) looks: Looks,
     /// What workers that are gone had done.
     former: Status,
     /// All added up, since somebody has said something.
@@ -120,6 +123,7 @@ impl Entry {
             job: Arc::new(job),
             group: Group::new(now, wanted, random),
             workers: BTreeMap::new(),
+            looks: Looks::default(),
             former: Status::default(),
             merged: None,
         }
@@ -130,7 +134,7 @@ impl Entry {
         self.group.replace(now, wait, wanted);
         self.job = Arc::new(job);
         self.workers.values_mut().for_each(|worker| worker.is_outdated = true);
-        (self.former, self.merged) = (Status::default(), None);
+        (self.former, self.merged, self.looks) = (Status::default(), None, Looks::default());
     }
 
     pub(crate) fn set_active(&mut self, is_active: bool) {
@@ -147,6 +151,7 @@ impl Entry {
     /// A worker has said how it is.
     pub(crate) fn on_status(&mut self, now: Nanos, number: u32, status: Status) {
         self.group.on_status(now, number);
+        self.looks.expire(now);
         if let Some(worker) = self.workers.get_mut(&number) {
             worker.is_drained = status.is_idle && self.group.state() == State::Inactive;
             worker.status = Some(status);
@@ -156,6 +161,7 @@ impl Entry {
 
     /// A worker has ended, or was not started: what it has done counts on.
     pub(crate) fn discharge(&mut self, number: u32) {
+        self.looks.on_exit(number);
         let gone = self.workers.remove(&number).filter(|worker| !worker.is_outdated);
         if let Some(status) = gone.and_then(|worker| worker.status) {
             add(&mut self.former, &keep_done(status));

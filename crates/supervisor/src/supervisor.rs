@@ -15,7 +15,8 @@ use crate::place::Place;
 use crate::process::{Limits, Program, kill_former};
 use crate::room::{Entry, Report, Room};
 use crate::talk::Job;
-use crate::thread::{Keeper, random};
+use crate::tap::{LOOKS_MAX, Look, TapError, Tapped};
+use crate::thread::{Keeper, random, random_bytes};
 use topology::Plan;
 use topology::definition::Transport;
 
@@ -180,6 +181,41 @@ impl Supervisor {
     #[must_use]
     pub fn job(&self, name: &str) -> Option<Arc<Job>> {
         self.room.lock().by_name.get(name).map(|entry| Arc::clone(&entry.job))
+    }
+
+    /// What was seen of what a component emits, at most `count` tuples, since the last time; without a cursor it begins. It ends when nobody has asked for
+    /// it for 10 s.
+    ///
+    /// # Errors
+    /// There is no such topology, component, stream or look, or there are too many looks.
+    pub fn tap(
+        &self,
+        name: &str,
+        look: Look,
+        (cursor, count): (Option<u64>, usize),
+    ) -> Result<Tapped, TapError> {
+        let now = self.options.clock.now();
+        let mut entries = self.room.lock();
+        entries.by_name.values_mut().for_each(|entry| entry.looks.expire(now));
+        let open = entries.by_name.values().map(|entry| entry.looks.count()).sum::<usize>();
+        let entry = entries.by_name.get_mut(name).ok_or(TapError::NoTopology)?;
+        let cursor = match cursor {
+            Some(cursor) => cursor,
+            None if open >= LOOKS_MAX => return Err(TapError::TooMany),
+            None => {
+                entry.group.plan().map_or(Ok(()), |plan| look.check(plan))?;
+                // One that no client guesses, and that RESP can say.
+                let cursor = u64::from_le_bytes(random_bytes()) >> 1 | 1;
+                entry.looks.open(now, cursor, look);
+                cursor
+            }
+        };
+        let running = entry.group.running().into_iter();
+        let (tapped, orders) = entry.looks.take(now, (cursor, count), running).ok_or(TapError::Ended)?;
+        orders.into_iter().for_each(|(worker, order)| entry.group.tell(worker, order));
+        drop(entries);
+        self.room.ring();
+        Ok(tapped)
     }
 
     /// Ends all workers, and waits until nothing is left of them: at most `wait` for what is under way, and some seconds for what does not end.

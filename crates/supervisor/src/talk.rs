@@ -125,6 +125,17 @@ pub enum Order {
     },
     /// Emit nothing new, and watch when nothing is under way.
     Drain,
+    /// Say what was seen of what a component emits since the last time: the first time begins that.
+    Tap {
+        /// Names the look.
+        cursor: u64,
+        /// The component.
+        component: String,
+        /// The stream; `None`: all.
+        stream: Option<String>,
+        /// One tuple of so many.
+        every: u64,
+    },
     /// Say whether nothing is under way.
     Ask {
         /// The number of the question.
@@ -158,6 +169,15 @@ pub enum Word {
     },
     /// All tasks have begun where they were dealt.
     Dealt,
+    /// What was seen of what a component emits.
+    Tapped {
+        /// Names the look.
+        cursor: u64,
+        /// Tuples, a line of JSON each.
+        tuples: Vec<String>,
+        /// Tuples for which there was no room.
+        skipped: u64,
+    },
     /// Whether nothing is under way.
     Quiet {
         /// The number of the question.
@@ -246,6 +266,8 @@ pub struct EdgeStatus {
 
 /// Most bytes of the line of a job: a definition of 1 MiB, its properties, and what JSON adds.
 pub const JOB_BYTES_MAX: usize = 16 << 20;
+/// Most bytes of tuples in an answer to [`Order::Tap`].
+pub const TAPPED_BYTES_MAX: usize = 1 << 20;
 /// Most bytes of the line of a status.
 pub const STATUS_BYTES_MAX: usize = 4 << 20;
 

@@ -213,6 +213,9 @@ impl Entries {
         let Some(entry) = self.by_name.get_mut(name) else { return };
         match heard {
             Heard::Status(status) => entry.on_status(now, number, *status),
+            Heard::Word(Word::Tapped { cursor, tuples, skipped }) => {
+                entry.looks.on_tapped(number, cursor, tuples, skipped);
+            }
             Heard::Word(word) => entry.group.on_word(now, number, word),
             Heard::Misuse(why) => {
                 tracing::warn!(topology = name, worker = number, why, "a worker is killed");
@@ -344,7 +347,7 @@ pub(crate) fn random() -> ((u64, u64), String) {
 }
 
 /// What nobody guesses.
-fn random_bytes<const N: usize>() -> [u8; N] {
+pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let (mut random, mut filled) = ([0; N], 0);
     while filled < random.len() {
         let taken = rustix::rand::getrandom(&mut random[filled..], rustix::rand::GetRandomFlags::empty());

@@ -26,6 +26,7 @@ mod open;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,6 +42,7 @@ use crate::emitter::{Draft, Emitted, Emitter, Sources, Wiring};
 use crate::ids::{ComponentId, StreamId, TaskId};
 use crate::message::{Envelope, Message, Misuse};
 use crate::parcel::{Epoch, Item, Load, Parcel};
+use crate::tap::Tap;
 use crate::ticks::Ticks;
 use crate::values::Values;
 use open::Open;
@@ -474,6 +476,11 @@ impl BoltTask {
     #[must_use]
     pub fn next_due(&self) -> Option<Nanos> {
         self.ticks.as_ref().map(Ticks::next)
+    }
+
+    /// Shows what it emits to those who look at the component.
+    pub fn set_tap(&mut self, tap: Arc<Tap>) {
+        self.emitter.set_tap(tap);
     }
 
     /// What was emitted since the start, by streams: further attempts included.

@@ -10,6 +10,7 @@
 //! Out of scope: which anchors a draft gets (`bolt`, `spout`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::anchor::Anchor;
 use crate::channel::{Credit, Outlet};
@@ -20,6 +21,7 @@ use crate::parcel::{Item, Load, Parcel};
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::ranges::Ranges;
+use crate::tap::Tap;
 use crate::values::Values;
 
 /// The sending side of a task.
@@ -36,6 +38,7 @@ pub(crate) struct Emitter {
     random: Random,
     targets: Vec<TaskId>,
     tuple_bytes_max: u64,
+    tap: Arc<Tap>,
 }
 
 /// A channel to a task.
@@ -90,7 +93,7 @@ pub struct Wiring<'a> {
     /// The definition.
     pub plan: &'a Plan,
     /// Who owns which keys, for each component.
-    pub ranges: &'a dyn Fn(ComponentId) -> std::sync::Arc<Ranges>,
+    pub ranges: &'a dyn Fn(ComponentId) -> Arc<Ranges>,
     /// Whether a task runs in the same worker.
     pub is_local: &'a dyn Fn(TaskId) -> bool,
     /// The code of a custom grouping.
@@ -137,7 +140,13 @@ impl Emitter {
             random,
             targets: Vec::new(),
             tuple_bytes_max: window,
+            tap: Arc::default(),
         })
+    }
+
+    /// Shows what is emitted to those who look at the component.
+    pub(crate) fn set_tap(&mut self, tap: Arc<Tap>) {
+        self.tap = tap;
     }
 
     /// Whether the component may emit such a tuple.
@@ -159,6 +168,7 @@ impl Emitter {
         targets.clear();
         let route = self.routes.get_mut(&item.stream).expect("it was verified");
         route.emitted += 1;
+        self.tap.on_tuple(self.task, item.stream, &item.values);
         for (chooser, _, transferred) in &mut route.choosers {
             let before = targets.len();
             chooser.choose(&item.values, direct, &mut targets);

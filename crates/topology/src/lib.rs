@@ -15,6 +15,7 @@
 //! | [`wire`] | the bytes of all this between two processes |
 //! | [`spout`], [`bolt`] | one task: queues, credits, parcels, ticks, moves; `emitter` is what both send with |
 //! | [`changes`], [`epochs`] | what a task changes in an epoch; exactly-once: one group of all tasks, new generations |
+//! | [`tap`] | a look at what a component emits |
 //! | [`lifecycle`] | activate, deactivate, kill with a wait |
 //! | [`assignment`], [`ranges`] | which worker runs a task; which task owns a key |
 //!
@@ -46,6 +47,7 @@ pub mod problem;
 pub mod random;
 pub mod ranges;
 pub mod spout;
+pub mod tap;
 mod ticks;
 pub mod tracker;
 pub mod value;

@@ -22,6 +22,7 @@ mod tests;
 mod unsealed;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use clock::Nanos;
 
@@ -33,6 +34,7 @@ use crate::emitter::{Draft, Emitted, Emitter, Sources, Wiring};
 use crate::ids::{StreamId, TaskId};
 use crate::message::{Envelope, Message, Misuse};
 use crate::parcel::{Epoch, Item, Load};
+use crate::tap::Tap;
 use crate::tracker::{Completed, DeadLetter, Limits, Original, Position, Settled, Tracker};
 use crate::values::Values;
 use unsealed::Unsealed;
@@ -268,6 +270,11 @@ impl SpoutTask {
     pub fn next_due(&self) -> Option<Nanos> {
         let Keeps::Unacked(tracker) = &self.keeps else { return None };
         tracker.next_due()
+    }
+
+    /// Shows what it emits to those who look at the component.
+    pub fn set_tap(&mut self, tap: Arc<Tap>) {
+        self.emitter.set_tap(tap);
     }
 
     /// What was emitted since the start, by streams: further attempts included.

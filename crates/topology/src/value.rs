@@ -171,6 +171,18 @@ impl<'a> Value<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Self, ValueError> {
         decode(bytes, 0)
     }
+
+    /// The value that has these bytes; if they are cut, the begin of a text or of bytes, and null for a list. Null for what is no value, too.
+    pub(crate) fn decode_begin(bytes: &'a [u8], is_cut: bool) -> Self {
+        match bytes.split_first() {
+            Some((&STR, text)) if is_cut => {
+                let text = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+                Self::Str(Cow::Borrowed(text))
+            }
+            Some((&LIST, _)) if is_cut => Self::Null,
+            _ => Self::decode(bytes).unwrap_or(Self::Null),
+        }
+    }
 }
 
 impl Values {

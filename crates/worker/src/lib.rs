@@ -17,6 +17,7 @@
 //! | [`links`], [`carrier`], `inbox` | what workers send each other |
 //! | `quiet` | whether all is finished, asked only while a topology drains |
 //! | [`stats`], [`times`] | counters and latencies by components and edges; what the time of tasks goes to |
+//! | `tap` | looks at what components emit |
 //!
 //! Invariants
 //!   1. A task and its component are touched by one thread only.
@@ -44,6 +45,7 @@ mod quiet;
 pub mod running;
 pub mod stats;
 mod sync;
+mod tap;
 pub mod times;
 
 pub use inbox::Inbox;

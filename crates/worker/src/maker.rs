@@ -18,6 +18,7 @@ use crate::cell::{BoltCell, Cell, Common, Exact, SpoutCell};
 use crate::part::Part;
 use crate::post::{Directory, Place};
 use crate::sync::lock;
+use crate::tap::Taps;
 
 /// Makes tasks.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Maker {
     seed: u64,
     /// Tasks that are about to move.
     held: Mutex<BTreeSet<TaskId>>,
+    pub(crate) taps: Taps,
 }
 
 impl Maker {
@@ -41,6 +43,7 @@ impl Maker {
             // A number that no other run has.
             seed: RandomState::new().hash_one(part.start),
             held: Mutex::new(part.held.iter().copied().collect()),
+            taps: Taps::new(plan),
         }
     }
 
@@ -72,6 +75,7 @@ impl Maker {
         directory: &Directory,
         exact: Option<(Exact, Poison)>,
     ) -> Cell {
+        let tap = Arc::clone(self.taps.of(common.component));
         let (task, factory) = (common.task, self.program.factory(common.component).clone());
         let wiring = Wiring {
             plan: self.program.plan(),
@@ -87,11 +91,13 @@ impl Maker {
             exact.map_or_else(|| (None, Poison::new()), |(exact, poison)| (Some(exact), poison));
         let mut cell = match factory {
             Factory::Spout(_) => {
-                let task = SpoutTask::new(task, &wiring, poison).expect(checked);
+                let mut task = SpoutTask::new(task, &wiring, poison).expect(checked);
+                task.set_tap(tap);
                 Cell::Spout(Box::new(SpoutCell::new(common, task, factory, exact)))
             }
             Factory::Bolt(_) => {
-                let task = BoltTask::new(now, task, &wiring, false).expect(checked);
+                let mut task = BoltTask::new(now, task, &wiring, false).expect(checked);
+                task.set_tap(tap);
                 Cell::Bolt(Box::new(BoltCell::new(common, task, factory, exact)))
             }
         };

@@ -19,8 +19,9 @@ use connection::Target;
 use topology::Plan;
 use topology::builder::Program;
 use topology::definition::Guarantee;
-use topology::ids::{ExecutorId, TaskId, WorkerId};
+use topology::ids::{ComponentId, ExecutorId, TaskId, WorkerId};
 use topology::lifecycle::{Lifecycle, State};
+use topology::tap::{Choice, Seen};
 
 use crate::cell::{Cell, Common};
 use crate::epochs::Coordinator;
@@ -220,6 +221,18 @@ impl Running {
     pub fn stats(&self) -> Stats {
         let is_here = |task| matches!(self.directory.place(task), Place::Here { .. });
         self.board.snapshot(&self.plan, (self.clock.now(), self.clock.unix_ms()), &is_here)
+    }
+
+    /// What the look `id` has seen of what `component` emits here, since the last time. It begins with the first time, and ends when nobody has asked for it
+    /// for 10 s.
+    #[must_use]
+    pub fn look(&self, id: u64, component: ComponentId, choice: Choice) -> Seen {
+        self.maker.taps.look(self.clock.now(), id, component, choice)
+    }
+
+    /// Ends looks that nobody has asked for.
+    pub fn expire_looks(&self) {
+        self.maker.taps.expire(self.clock.now());
     }
 
     /// Where what other workers send is put.

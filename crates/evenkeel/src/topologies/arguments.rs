@@ -87,8 +87,39 @@ pub(super) enum What {
     },
     /// Deactivate a topology, and wait until nothing is under way
     Drain(Ending),
+    /// Show tuples that a component emits, one line of JSON each, while the topology runs
+    Tap(Tap),
     /// Send dead letters back to the stream that they came from
     Replay(Replay),
+}
+
+/// Which tuples are to be seen.
+#[derive(Debug, Args)]
+pub(super) struct Tap {
+    /// Name of the topology
+    pub(super) name: String,
+    /// Id of the component that emits them
+    pub(super) component: String,
+    /// Those of this stream alone
+    #[arg(long, value_name = "STREAM")]
+    pub(super) stream: Option<String>,
+    /// End after so many tuples
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) count: Option<u64>,
+    /// One of so many tuples: 1/100
+    #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = sample)]
+    pub(super) sample: u64,
+    /// End after so long
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = bench::experiment::some_time)]
+    pub(super) length: Duration,
+}
+
+/// The `N` of `1/N`.
+fn sample(text: &str) -> Result<u64, String> {
+    let number = text.strip_prefix("1/").and_then(|number| number.parse().ok());
+    number
+        .filter(|number| (1..=1_000_000_000).contains(number))
+        .ok_or_else(|| "write 1/N, where N is a whole number from 1 to 1000000000".to_owned())
 }
 
 /// Which dead letters are to be tried again.

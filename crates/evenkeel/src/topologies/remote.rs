@@ -12,6 +12,7 @@ use super::arguments::{Ending, Run, Submitted, What};
 use super::diff;
 use super::replay;
 use super::source::Submission;
+use super::tap;
 use super::text::{counted, row, table};
 use crate::client;
 use crate::failure::Failure;
@@ -57,6 +58,7 @@ pub(super) fn run(url: &Target, what: &What) -> Result<(), Failure> {
             call(&mut stream, &words)?;
             await_balance(&mut stream, name, Duration::from_secs((*wait).into()))?
         }
+        (What::Tap(what), _) => tap::run(&mut stream, what)?,
         (What::Replay(what), _) => replay::run(&mut stream, what)?,
         (What::Drain(ending), _) => {
             end(&mut stream, "DRAIN", ending)?;
@@ -121,7 +123,7 @@ fn status(stream: &mut TcpStream, name: &str) -> Result<Option<String>, Failure>
     Ok(items(&list).iter().find(|it| told(it, "name") == name).map(|it| told(it, "status")))
 }
 
-fn call(stream: &mut TcpStream, words: &[impl AsRef<str>]) -> Result<Value, Failure> {
+pub(super) fn call(stream: &mut TcpStream, words: &[impl AsRef<str>]) -> Result<Value, Failure> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_ref().as_bytes()).collect();
     client::call(stream, &words)
 }

@@ -25,6 +25,7 @@ use worker::{ComponentStats, Latency, Move, Options, Running, StreamStats};
 
 use super::builtin;
 use super::peers::Peers;
+use super::tapped;
 use crate::failure::Failure;
 
 /// What comes from the server.
@@ -158,6 +159,7 @@ fn serve(running: &Running, peers: &Peers, to_do: &Receiver<Event>) -> Duration 
         let now = SystemClock.now();
         if next <= now {
             next = now + STATUS_INTERVAL;
+            running.expire_looks();
             if !say(&recent.status(&running.stats().components)) {
                 return Duration::ZERO;
             }
@@ -201,6 +203,10 @@ fn obey(running: &Running, peers: &Peers, order: Order) -> bool {
         Order::Resume { task } => running.resume(TaskId(task)),
         Order::Deal { places } => running.deal(places.into_iter().map(WorkerId).collect()),
         Order::Drain => running.begin_drain(),
+        Order::Tap { cursor, component, stream, every } => {
+            let (tuples, skipped) = tapped::look(running, cursor, &component, stream.as_deref(), every);
+            return say(&Word::Tapped { cursor, tuples, skipped });
+        }
         Order::Ask { round } => return say(&Word::Quiet { round, received: running.quiet() }),
     }
     true

@@ -1,6 +1,7 @@
 //! TOPOLOGY: topologies that this server runs as worker processes.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use clock::Nanos;
 use flux::Difference;
 use resp::{ArgsView, Writer};
 use store::{Stop, StoreError};
-use supervisor::{ComponentStatus, Report, State};
+use supervisor::{ComponentStatus, Look, Report, State, TapError};
 use ticket::Ticket;
 
 use super::args::{is, shown};
@@ -318,6 +319,55 @@ pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     Ok(())
 }
 
+/// `TOPOLOGY TAP name component [STREAM stream] [SAMPLE n] [COUNT count] [CURSOR cursor]`
+pub(crate) fn tap(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
+    let component = text(args.get(3), "the component")?;
+    let mut look = Look { component, stream: None, every: 1 };
+    let (mut cursor, mut count, mut at) = (0, TAPPED_USUALLY, 4);
+    while let Some(word) = args.try_get(at) {
+        let Some(value) = args.try_get(at + 1) else {
+            return Err(errors::sub_syntax("TOPOLOGY", args.get(1)));
+        };
+        match word {
+            _ if is(word, "stream") => look.stream = Some(text(value, "the stream")?),
+            _ if is(word, "sample") => look.every = within("SAMPLE", value, 1..=SAMPLE_MAX)?,
+            _ if is(word, "count") => count = within("COUNT", value, 1..=TAPPED_MAX)?,
+            _ if is(word, "cursor") => cursor = within("CURSOR", value, 0..=i64::MAX as u64)?,
+            _ => return Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
+        }
+        at += 2;
+    }
+    let cursor = Some(cursor).filter(|cursor| *cursor > 0);
+    let tapped = match topologies.supervisor.tap(name, look, (cursor, count as usize)) {
+        Ok(tapped) => tapped,
+        Err(TapError::NoTopology) => return Err(unknown(name)),
+        Err(error) => return Err(format!("ERR {error}").into()),
+    };
+    out.map(3);
+    number(out, "cursor", tapped.cursor);
+    number(out, "skipped", tapped.skipped);
+    out.bulk(b"tuples");
+    out.array(tapped.tuples.len());
+    tapped.tuples.iter().for_each(|tuple| out.bulk(tuple.as_bytes()));
+    Ok(())
+}
+
+/// A whole number within bounds.
+fn within(word: &str, arg: &[u8], bounds: RangeInclusive<u64>) -> Result<u64, Failure> {
+    let number = resp::parse_i64(arg).and_then(|number| u64::try_from(number).ok());
+    number.filter(|number| bounds.contains(number)).ok_or_else(|| {
+        let (least, most) = bounds.into_inner();
+        format!("ERR {word} {}: a whole number from {least} to {most}", shown(arg)).into()
+    })
+}
+
+/// A name that a definition may have.
+fn text(arg: &[u8], what: &str) -> Result<String, Failure> {
+    bounded(what, arg.len(), NAMED_BYTES_MAX)?;
+    utf8(arg, what)
+}
+
 fn component(it: &ComponentStatus, out: &mut Writer<'_>) {
     out.map(25);
     pair(out, "id", &it.id);
@@ -374,6 +424,8 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "    Tell what a topology and its components have done.",
         "SUBMIT <name> <definition> [PROPERTY <name> <value>]... [FOLDER <folder>] [WORKERS <workers>] [REPLACE]",
         "    Run a definition in the YAML of Flux.",
+        "TAP <name> <component> [STREAM <stream>] [SAMPLE <n>] [COUNT <count>] [CURSOR <cursor>]",
+        "    Tell which tuples a component has emitted since the last time: the cursor of the answer names that.",
     ];
     super::help(out, "TOPOLOGY", &lines);
     Ok(())
@@ -481,6 +533,12 @@ fn number(out: &mut Writer<'_>, name: &str, value: u64) {
 const OFF: &str =
     "ERR this server runs no topologies: topologies.dir is not set, the folder where their components are";
 const NAME_BYTES_MAX: usize = 128;
+/// Of a component or stream that is asked for.
+const NAMED_BYTES_MAX: usize = 4 << 10;
+/// Tuples of an answer to TAP, without COUNT and at most.
+const TAPPED_USUALLY: u64 = 100;
+const TAPPED_MAX: u64 = 1_000;
+const SAMPLE_MAX: u64 = 1_000_000_000;
 const DEFINITION_BYTES_MAX: usize = 1 << 20;
 /// As long as a tuple has by default.
 const WAIT_USUALLY: Duration = Duration::from_secs(30);

@@ -56,4 +56,8 @@ const TOPOLOGY: &[Row] = rows! {
         "admin slow dangerous", "", "topologies", "7.2.0", "O(N) where N is the size of the definition",
         "Runs a definition (not in Redis)",
         args "name:string definition:string [property{name:string value:string}=PROPERTY++] [folder:string=FOLDER] [workers:integer=WORKERS] [replace=REPLACE]";
+    "topology|tap", -4, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::tap),
+        "admin slow", "", "topologies", "7.2.0", "O(N) where N is the number of tuples",
+        "Tells which tuples a component of a topology has emitted since the last time (not in Redis)",
+        args "name:string component:string [stream:string=STREAM] [n:integer=SAMPLE] [count:integer=COUNT] [cursor:integer=CURSOR]";
 };

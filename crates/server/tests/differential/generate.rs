@@ -50,6 +50,7 @@ const EXCUSED: &[(&str, &str)] = &[
     ("topology|restart", "ours alone"),
     ("topology|rebalance", "ours alone"),
     ("topology|drain", "ours alone"),
+    ("topology|tap", "ours alone"),
     ("topology|help", "ours alone"),
     ("capture|start", "ours alone"),
     ("capture|stop", "ours alone"),

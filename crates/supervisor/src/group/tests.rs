@@ -202,6 +202,7 @@ impl World {
                 it.said.push_back(Word::Quiet { round, received: Some(7) });
             }
             Order::Kill { .. } => self.exit(worker),
+            Order::Tap { .. } => {}
         }
     }
 
