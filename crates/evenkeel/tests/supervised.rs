@@ -213,7 +213,7 @@ fn command_line_submits_shows_and_ends_topologies() {
     let (status, text) = run(&["run", "x.yaml", "--name", "words"]);
     assert!(status == 0 && text.starts_with("words runs on "), "{text}");
     let (status, text) = run(&["run", "x.yaml", "--name", "words"]);
-    assert!(status == 1 && text.contains("there is a topology 'words'"), "{text}");
+    assert!(status == 1 && text.contains("words runs already"), "{status} {text}");
     eventually("tuples are acknowledged", || acked(&server, 1) > 20);
     let (_, text) = run(&["list"]);
     assert!(text.lines().nth(1).is_some_and(|line| line.trim_start().starts_with("words  active")), "{text}");
@@ -299,6 +299,39 @@ fn stream_is_counted_into_keys_while_worker_and_server_are_killed_also_with_a_pa
     eventually("all are there", || seen(&server) == ENTRIES);
     let wrong = batch(server.port, &[&["AUTH", "topology", &"0".repeat(64)]]);
     assert!(matches!(&wrong[0], Value::Error(text) if text.starts_with(b"WRONGPASS")), "{wrong:?}");
+}
+
+/// A definition that names its keys reaches no others, with built-in components or with what its programs send.
+#[test]
+fn topology_that_names_its_keys_reaches_no_others() {
+    let (data, place) = folders();
+    let class = "org.apache.storm.flux.wrappers";
+    let sink = |id: &str, key: &str| {
+        format!(
+            "- id: {id}\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[evenkeel, component, key-sink, HSET, {key}, \"{{id}}\", x], [nothing]]\n"
+        )
+    };
+    let text = format!(
+        "name: orders\nconfig: {{evenkeel.keys: [orders, \"seen:*\"], evenkeel.backoff_ms: [10], evenkeel.attempts_max: 2}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[evenkeel, component, stream-spout, orders, --group, g, --from, start], [id, word]]\nbolts:\n{}{}streams:\n- {{from: source, to: may, grouping: {{type: SHUFFLE}}}}\n- {{from: source, to: mayNot, grouping: {{type: SHUFFLE}}}}\n",
+        sink("may", "seen:all"),
+        sink("mayNot", "salaries"),
+    );
+    let place = place.path().to_str().expect("text");
+    let server = Server::start(data.path(), &["--topologies-dir", place, "--requirepass", "secret"]);
+    let ask =
+        |command: &[&str]| batch(server.port, &[&["AUTH", "secret"], command]).pop().expect("two replies");
+    ask(&["XADD", "orders", "*", "word", "a"]);
+    assert_eq!(ask(&["TOPOLOGY", "SUBMIT", "orders", &text]), ok());
+    eventually("its own key is written", || ask(&["HLEN", "seen:all"]) == Value::Integer(1));
+    let refusal = "NOPERM topology 'orders' may not use the key 'salaries'";
+    eventually("the other one is refused by name", || {
+        let Value::Array(all) = field(&ask(&["TOPOLOGY", "SHOW", "orders"]), "components") else {
+            return false;
+        };
+        let error = all.get(2).map(|it| field(it, "last_error"));
+        matches!(error, Some(Value::Bulk(text)) if String::from_utf8_lossy(&text).contains(refusal))
+    });
+    assert_eq!(ask(&["EXISTS", "salaries"]), Value::Integer(0));
 }
 
 /// Sends commands on one connection; the replies.

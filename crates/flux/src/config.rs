@@ -107,7 +107,31 @@ fn apply(entry: &Entry, settings: &mut Settings, faults: &mut Faults) {
             let pauses = nodes.iter().filter_map(|node| form::number(node, key, 0..=DAY_MS, faults));
             settings.backoff = pauses.map(Duration::from_millis).collect();
         }
+        Apply::Keys => settings.keys = keys(key, node, faults),
     }
+}
+
+/// Patterns of keys.
+fn keys(key: &str, node: &Node, faults: &mut Faults) -> Option<Vec<String>> {
+    let nodes = form::list(node, key, faults)?;
+    if nodes.len() > PATTERNS_MAX {
+        let count = nodes.len();
+        faults.error(node.place, format!("`{key}` has {count} patterns, the limit is {PATTERNS_MAX}"));
+        return None;
+    }
+    let mut patterns = Vec::new();
+    for node in nodes {
+        let Some(text) = form::text(node, key, faults) else { continue };
+        if text.len() > PATTERN_BYTES_MAX {
+            let bytes = text.len();
+            faults.error(
+                node.place,
+                format!("a pattern of `{key}` has {bytes} bytes, the limit is {PATTERN_BYTES_MAX}"),
+            );
+        }
+        patterns.push(text.to_owned());
+    }
+    Some(patterns)
 }
 
 /// Checks what a component is told under `key`, if it means something here.
@@ -173,6 +197,7 @@ enum Apply {
     Transport,
     Serializer,
     Pauses,
+    Keys,
 }
 
 const fn number(key: &'static str, least: u64, most: u64, set: fn(&mut Settings, u64)) -> Row {
@@ -212,6 +237,7 @@ const ROWS: &[Row] = &[
     number("evenkeel.batch_tuples_max", 1, 100_000, |settings, value| {
         settings.batch_tuples_max = value as u32;
     }),
+    Row { key: "evenkeel.keys", apply: Apply::Keys },
 ];
 const TRANSPORT: &str = "evenkeel.transport";
 const GUARANTEES: [(&str, Guarantee); 3] = [
@@ -227,3 +253,5 @@ const JSON: &str = "JsonSerializer";
 const DAY_S: u64 = 86_400;
 const DAY_MS: u64 = DAY_S * 1_000;
 const PAUSES_MAX: usize = 100;
+const PATTERNS_MAX: usize = 64;
+const PATTERN_BYTES_MAX: usize = 256;

@@ -1,7 +1,7 @@
 //! What stands before a request's run: its row, whether the connection may run it now, and the queue of MULTI.
 //!
 //! Invariants
-//!   1. The order of refusals is that of Redis: name, number of arguments, password, MULTI, subscriptions, pause.
+//!   1. The order of refusals is that of Redis: name, number of arguments, password, rights, MULTI, subscriptions, pause.
 //!   2. What MULTI queues is admitted as if it ran, and is bounded by `transaction.max`.
 //!
 //! Out of scope: what runs (`executor`, `exec`).
@@ -41,6 +41,11 @@ pub(crate) fn admit(
     }
     if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
         return Err((Some(entry), "NOAUTH Authentication required.".into()));
+    }
+    if let Some(rights) = &session.rights
+        && !command.flags.has(Flags::NO_AUTH)
+    {
+        rights.check(command, args).map_err(|failure| (Some(entry), failure))?;
     }
     if session.transaction.is_some() && command.flags.has(Flags::NO_MULTI) {
         return Err((Some(entry), "ERR Command not allowed inside a transaction".into()));

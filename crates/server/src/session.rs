@@ -26,6 +26,7 @@ use crate::script::retained::Retained;
 use crate::strangers::Stranger;
 use crate::subscriptions::{Publishing, Subscriptions, Walk};
 use crate::topologies::Checked;
+use crate::topologies::rights::Rights;
 use crate::transaction::{Caller, Transaction};
 use crate::tx::answer::Answer;
 
@@ -37,6 +38,8 @@ pub struct Session {
     pub(crate) db: u16,
     pub(crate) resp3: bool,
     pub(crate) authenticated: bool,
+    /// Of a worker whose topology names its keys.
+    pub(crate) rights: Option<Arc<Rights>>,
     pub(crate) stranger: Stranger,
     /// Take no more commands; send what there is, then close.
     pub(crate) closing: bool,
@@ -62,6 +65,7 @@ impl Session {
             db: 0,
             resp3: false,
             authenticated,
+            rights: None,
             closing: false,
             replies: Replies::On,
             ticket: Ticket::NOTHING,
@@ -133,7 +137,10 @@ impl Session {
 
     /// What the script of a request that parked has kept, or nothing.
     pub(crate) fn take_retained(&mut self) -> Retained {
-        self.pending.as_mut().map_or_else(Retained::default, |p| std::mem::take(&mut p.retained))
+        let kept = self.pending.as_mut().map(|pending| std::mem::take(&mut pending.retained));
+        let mut retained = kept.unwrap_or_default();
+        retained.rights.clone_from(&self.rights);
+        retained
     }
 
     /// Takes out what WATCH keeps, to be dropped.

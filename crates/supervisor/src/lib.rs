@@ -46,7 +46,7 @@ pub use place::{Misplaced, Place};
 pub use process::Limits;
 pub use processes::Account;
 pub use room::{Report, WorkerReport};
-pub use supervisor::{Options, Submission, Supervisor};
+pub use supervisor::{Admitted, Options, Submission, Supervisor};
 pub use talk::{
     Bounds, ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Order, Peer, STATUS_BYTES_MAX, Share, Status,
     TAPPED_BYTES_MAX, Word,

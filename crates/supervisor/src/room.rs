@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clock::Nanos;
+use topology::Plan;
 
 use crate::group::{Group, Wanted};
 use crate::life::State;
@@ -73,6 +74,8 @@ pub(crate) struct Employed {
     pub(crate) process: Option<(u32, Nanos)>,
     /// What it, and nobody else, can log in with.
     pub(crate) token: String,
+    /// What it runs.
+    pub(crate) plan: Option<Arc<Plan>>,
     status: Option<Status>,
     /// It runs what was replaced by now: what it has done is not added up.
     is_outdated: bool,
@@ -144,7 +147,9 @@ impl Entry {
 
     /// A worker is about to be started; what it can log in with.
     pub(crate) fn employ(&mut self, number: u32, token: String) {
-        let worker = Employed { process: None, token, status: None, is_outdated: false, is_drained: false };
+        let plan = self.group.plan().cloned();
+        let (process, status) = (None, None);
+        let worker = Employed { process, token, plan, status, is_outdated: false, is_drained: false };
         self.workers.insert(number, worker);
     }
 

@@ -60,6 +60,15 @@ pub struct Submission {
     pub workers: u32,
 }
 
+/// A worker that has logged in.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// Its topology.
+    pub topology: String,
+    /// What it was started with, if that could be read.
+    pub plan: Option<Arc<Plan>>,
+}
+
 /// Keeps the workers of all topologies running. When it is dropped they are killed.
 #[derive(Debug)]
 pub struct Supervisor {
@@ -156,11 +165,13 @@ impl Supervisor {
         self.room.ring();
     }
 
-    /// Whether a worker that runs was given a token that `is_it`: a token ends with its worker.
-    pub fn admits(&self, is_it: impl Fn(&[u8]) -> bool) -> bool {
+    /// The worker that runs and was given a token that `is_it`: a token ends with its worker.
+    pub fn admits(&self, is_it: impl Fn(&[u8]) -> bool) -> Option<Admitted> {
         let entries = self.room.lock();
-        let mut workers = entries.by_name.values().flat_map(|entry| entry.workers.values());
-        workers.any(|worker| is_it(worker.token.as_bytes()))
+        let workers =
+            entries.by_name.iter().flat_map(|(name, entry)| entry.workers.values().map(move |it| (name, it)));
+        let (name, worker) = { workers }.find(|(_, worker)| is_it(worker.token.as_bytes()))?;
+        Some(Admitted { topology: name.clone(), plan: worker.plan.clone() })
     }
 
     /// All topologies, by name.

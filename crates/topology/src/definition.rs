@@ -125,6 +125,8 @@ pub struct Settings {
     pub channel_bytes_max: u64,
     /// Tuples that a spout task emits in one batch, which is acknowledged as a whole.
     pub batch_tuples_max: u32,
+    /// Patterns of the keys that it may use on its server; `None`: it may do what a client may.
+    pub keys: Option<Vec<String>>,
     /// What carries tuples between workers; `None`: whoever runs it decides.
     pub transport: Option<Transport>,
 }
@@ -275,6 +277,7 @@ impl Default for Settings {
             channel_bytes_max: 256 << 10,
             batch_tuples_max: 256,
             transport: None,
+            keys: None,
         }
     }
 }

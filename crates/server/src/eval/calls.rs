@@ -63,22 +63,25 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
     }
 
     /// The row of the command, or why a script may not run it.
-    fn admit(&self, args: ArgsView<'_>) -> Result<&'static Entry, &'static str> {
+    fn admit(&self, args: ArgsView<'_>) -> Result<&'static Entry, Failure> {
         let table = table::commands();
-        let unknown = "ERR Unknown Redis command called from script";
-        let mut entry = table.find(args.get(0)).ok_or(unknown)?;
+        let unknown = || Failure::from("ERR Unknown Redis command called from script");
+        let mut entry = table.find(args.get(0)).ok_or_else(unknown)?;
         if let (Kind::Container, Some(name)) = (entry.command.kind, args.try_get(1)) {
-            entry = table.find_sub(entry, name).ok_or(unknown)?;
+            entry = table.find_sub(entry, name).ok_or_else(unknown)?;
         }
         let command = entry.command;
         if !command.takes(args.len()) {
-            return Err("ERR Wrong number of args calling Redis command from script");
+            return Err("ERR Wrong number of args calling Redis command from script".into());
         }
         if command.flags.has(Flags::NOSCRIPT) {
-            return Err("ERR This Redis command is not allowed from script");
+            return Err("ERR This Redis command is not allowed from script".into());
         }
         if self.attempt.invocation.no_writes && command.flags.has(Flags::WRITE) {
-            return Err("ERR Write commands are not allowed from read-only scripts.");
+            return Err("ERR Write commands are not allowed from read-only scripts.".into());
+        }
+        if let Some(rights) = &self.attempt.retained.rights {
+            rights.check(command, args)?;
         }
         Ok(entry)
     }
@@ -214,8 +217,8 @@ impl Host for Calls<'_, '_, '_> {
     fn call(&mut self, args: ArgsView<'_>, resp3: bool, out: &mut Vec<u8>) -> Result<(), Ended> {
         let entry = match self.admit(args) {
             Ok(entry) => entry,
-            Err(text) => {
-                self.refuse(text.into(), resp3, out);
+            Err(failure) => {
+                self.refuse(failure, resp3, out);
                 return Ok(());
             }
         };

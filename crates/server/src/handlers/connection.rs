@@ -1,5 +1,6 @@
 //! HELLO, AUTH, SELECT and what else is about the connection itself.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer, parse_i64};
@@ -9,7 +10,7 @@ use crate::call::{Failure, Outcome, text};
 use crate::control::Control;
 use crate::server::Server;
 use crate::session::{Replies, Session};
-use crate::topologies::Topologies;
+use crate::topologies::rights::Rights;
 
 pub(crate) fn ping(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if args.len() > 2 {
@@ -76,6 +77,7 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     session.resp3 = false;
     session.replies = Replies::On;
     session.authenticated = true;
+    session.rights = None;
     if server.wants_password() {
         session.become_stranger(control.now);
     }
@@ -110,26 +112,27 @@ fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Outc
         let refusal = "ERR no password is looked at in a transaction after a wrong one";
         return Err(if control.in_exec { refusal.into() } else { Failure::Wait(later) });
     }
-    if !is_right(server, user, password) {
+    let Some(rights) = rights_of(server, user, password) else {
         server.strangers.note_wrong_password(&mut control.session.stranger, &control.session.client, now);
         return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
-    }
+    };
+    control.session.rights = rights;
     Ok(())
 }
 
-fn is_right(server: &Server, user: &[u8], password: &[u8]) -> bool {
+/// The rights of a user, `Some(None)` with all of them; `None` if the password is wrong.
+fn rights_of(server: &Server, user: &[u8], password: &[u8]) -> Option<Option<Arc<Rights>>> {
     let settings = server.settings.current();
     let right = match settings.requirepass.reveal() {
         Some(wanted) => same_secret(wanted.as_bytes(), password),
         None => true,
     };
-    user == b"default" && right || is_worker(server, user, password)
-}
-
-/// Whether it is a worker of a topology that this server runs.
-fn is_worker(server: &Server, user: &[u8], password: &[u8]) -> bool {
-    let of_worker = |topologies: &Topologies| topologies.supervisor.admits(|it| same_secret(it, password));
-    user == supervisor::USER.as_bytes() && server.topologies.as_ref().is_some_and(of_worker)
+    if user == b"default" && right {
+        return Some(None);
+    }
+    // A worker of a topology that this server runs.
+    let topologies = server.topologies.as_ref().filter(|_| user == supervisor::USER.as_bytes())?;
+    topologies.admit_worker(|it| same_secret(it, password))
 }
 
 /// Compares in a time that depends on the lengths alone.
@@ -182,7 +185,7 @@ impl<'a> Greeting<'a> {
 /// The version that HELLO, sent by an authenticated client, changes to; `None` if it changes none or is refused.
 pub(crate) fn greeted(server: &Server, args: ArgsView<'_>) -> Option<bool> {
     let greeting = Greeting::parse(args).ok()?;
-    if greeting.user.is_some_and(|(user, password)| !is_right(server, user, password)) {
+    if greeting.user.is_some_and(|(user, password)| rights_of(server, user, password).is_none()) {
         return None;
     }
     greeting.name.map_or(Ok(()), super::client::check_name).ok()?;

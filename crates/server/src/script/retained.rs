@@ -1,8 +1,11 @@
 //! What a request that runs a script keeps from one attempt to the next.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use store::KeyRef;
+
+use crate::topologies::rights::Rights;
 
 /// Kept while the request waits, and when it goes beside its loop.
 #[derive(Debug, Default)]
@@ -19,6 +22,8 @@ pub(crate) struct Retained {
     rounds: u32,
     /// How long it has run, beside its loop.
     pub(crate) spent: Duration,
+    /// What its commands may do, if not all.
+    pub(crate) rights: Option<Arc<Rights>>,
 }
 
 impl Retained {

@@ -13,6 +13,7 @@
 
 mod diff;
 pub(crate) mod record;
+pub(crate) mod rights;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,7 @@ use topology::definition::Transport;
 
 pub(crate) use diff::{Diff, Former};
 use record::{Definition, Listed, decode_list, encode_list};
+use rights::Rights;
 
 /// All topologies of a server.
 #[derive(Debug)]
@@ -219,6 +221,12 @@ impl Topologies {
             return Err(format!("it has {workers} workers, more than topologies.workers_max ({most})"));
         }
         Ok(())
+    }
+
+    /// The rights of the worker whose token `is_it`, `Some(None)` if they are those of a client.
+    pub(crate) fn admit_worker(&self, is_it: impl Fn(&[u8]) -> bool) -> Option<Option<Arc<Rights>>> {
+        let worker = self.supervisor.admits(is_it)?;
+        Some(worker.plan.and_then(|plan| Rights::of(&worker.topology, &plan)))
     }
 
     /// Whether there is a topology `name`.

@@ -177,6 +177,7 @@ fn settings(random: &mut Random, guarantee: Guarantee) -> Settings {
         channel_bytes_max: 150 + random.below(1_500),
         batch_tuples_max: 1 + random.below(8) as u32,
         transport: None,
+        keys: None,
     }
 }
 
