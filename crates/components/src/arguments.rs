@@ -130,6 +130,28 @@ impl Arguments {
         text.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
 
+    /// Gives an option another value.
+    pub(crate) fn set(&mut self, name: &'static str, value: String) {
+        self.options.insert(name, value);
+    }
+
+    /// Makes another word of one, if it is there.
+    pub(crate) fn change_word(&mut self, place: usize, change: impl Fn(&str) -> String) {
+        if let Some(word) = self.words.get_mut(place) {
+            *word = change(word);
+        }
+    }
+
+    /// What gives these arguments when it is read.
+    pub(crate) fn command(&self, signature: &Signature) -> Vec<String> {
+        let is_flag = |name: &str| find(signature, name).is_ok_and(|option| option.value == Kind::Flag);
+        let options = self.options.iter().flat_map(|(name, value)| {
+            let value = (!is_flag(name)).then(|| value.clone());
+            std::iter::once((*name).to_owned()).chain(value)
+        });
+        options.chain(std::iter::once("--".to_owned())).chain(self.words.iter().cloned()).collect()
+    }
+
     /// Gives an option a value that was not given.
     pub(crate) fn set_default(&mut self, name: &'static str, value: String) {
         self.options.entry(name).or_insert(value);

@@ -10,6 +10,7 @@
 //! | [`arguments`], `row` | options with their bounds, as a table that errors are made from; a row of the table of components |
 //! | `stream_spout` | entries of a stream, by a consumer group |
 //! | `state` | what components keep, and what becomes of it under another definition |
+//! | `trial` | a definition that is tried: what it writes under a prefix |
 //! | `generator` | tuples out of nothing, for tests and measurements |
 //! | `asking` | what bolts do that ask a server for each tuple: requests, replies, errors |
 //! | `line` | a bolt's connection, with the tuples that wait on it |
@@ -54,8 +55,10 @@ mod template;
 #[cfg(test)]
 mod testing;
 mod top;
+mod trial;
 mod window;
 
 pub use catalog::{Builtin, Shape, default_target, misfit_of_program};
 pub use row::Row;
 pub use state::{Fate, Held, Outcome, compare};
+pub use trial::{Group, Trial, group, is_program, letters, redirect};

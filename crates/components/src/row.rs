@@ -63,6 +63,8 @@ pub(crate) enum Keeps {
     Memory(&'static str),
     /// What it writes to the key that this word names.
     Output(usize),
+    /// Nothing: messages go to the channel that this word names.
+    Channel(usize),
     /// Dead letters, in the stream of this option.
     Letters(&'static str),
 }

@@ -166,6 +166,7 @@ impl Held<'_> {
             Keeps::KeysOfTasks => (format!("the keys `{}0:*` to `{}:*`", prefix?, tasks - 1), Place::Store),
             Keeps::Memory(what) => (what.to_owned(), Place::Memory),
             Keeps::Output(place) => (format!("what it wrote to `{}`", word(place)), Place::Store),
+            Keeps::Channel(_) => return None,
             Keeps::Letters(_) if is_exact => return None,
             Keeps::Letters(option) => {
                 (format!("dead letters in `{}`", arguments.text(option)?), Place::Store)

@@ -118,7 +118,7 @@ pub(crate) const PUBLISH: Row = Row {
     name: "pubsub-sink",
     what: "publishes a message to a channel for each tuple",
     signature: Signature { words: "CHANNEL MESSAGE", words_count: (2, 2), options: &[URL_OPTION, PIPELINE] },
-    keeps: &[],
+    keeps: &[Keeps::Channel(0)],
     make: make_publish,
 };
 

@@ -218,7 +218,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
         target: asking::target(arguments)?,
         key: arguments.words()[0].clone(),
         group: arguments.text("--group").map(str::to_owned),
-        from: if arguments.text("--from") == Some("end") { "$" } else { "0" }.to_owned(),
+        from: from(arguments.text("--from").unwrap_or_default())?,
         fields,
         count: arguments.number("--count").unwrap_or_default() as usize,
         claim_after: Duration::from_millis(arguments.number("--claim-after-ms").unwrap_or_default()),
@@ -229,6 +229,17 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let factory = Factory::spout(move || StreamSpout::new(settings.clone(), Arc::new(SystemClock)));
     let emits = Emits::Values(counts, "the fields that `--fields` names");
     Ok(Made { factory, reads: Vec::new(), reach: Reach::Server, emits, exact })
+}
+
+/// The id behind which a group begins.
+fn from(text: &str) -> Result<String, String> {
+    match text {
+        "start" => Ok("0-0".to_owned()),
+        "end" => Ok("$".to_owned()),
+        id => entries::number_or_time(id)
+            .map(|first| entries::shown(first.saturating_sub(1)))
+            .ok_or_else(|| format!("`--from` must be start, end or the id of an entry, not `{id}`")),
+    }
 }
 
 /// Pause after an error of the server's.
@@ -245,9 +256,9 @@ const OPTIONS: &[Opt] = &[
     },
     Opt {
         name: "--from",
-        value: Kind::Word(&["start", "end"]),
+        value: Kind::Text,
         default: "start",
-        what: "where a group begins that is made",
+        what: "where a group begins that is made: start, end, or with the entry of this id or time (ms since 1970)",
     },
     Opt {
         name: "--fields",

@@ -14,6 +14,7 @@ mod source;
 mod tap;
 mod tapped;
 mod text;
+mod trial;
 pub(crate) mod worker;
 
 use flux::{Definition, Program};

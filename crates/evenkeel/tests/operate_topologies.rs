@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use common::{Server, evenkeel, eventually, finished};
@@ -21,6 +21,36 @@ impl Place {
         let dir = tempfile::tempdir().expect("a folder for the test");
         let server = Server::start(&dir.path().join("data"), &["--topologies-dir", "/"]);
         Self { dir, server }
+    }
+
+    /// Kills the server, and starts it again.
+    fn crash(self, settings: &[&str]) -> Self {
+        let Self { dir, server } = self;
+        let port = server.port.to_string();
+        server.signal(libc::SIGKILL);
+        server.end();
+        let all = [&["--topologies-dir", "/", "--port", &port][..], settings].concat();
+        let server = Server::start(&dir.path().join("data"), &all);
+        Self { dir, server }
+    }
+
+    /// The values of these keys; how many there are of each.
+    fn values(&self, pattern: &str) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        let keys = texts(&self.server.call(&["KEYS", pattern]));
+        if keys.is_empty() {
+            return counts;
+        }
+        let words: Vec<&str> = std::iter::once("MGET").chain(keys.iter().map(String::as_str)).collect();
+        texts(&self.server.call(&words)).into_iter().for_each(|value| *counts.entry(value).or_default() += 1);
+        counts
+    }
+
+    /// The names of topologies.
+    fn names(&self) -> Vec<String> {
+        let list = self.server.call(&["TOPOLOGY", "LIST"]);
+        let Value::Array(all) = &list else { panic!("{list:?}") };
+        all.iter().map(|it| texts(it)[1].clone()).collect()
     }
 
     fn file(&self) -> &Path {
@@ -152,4 +182,183 @@ fn number_of_taps_is_bounded_and_a_cursor_that_is_none_is_refused() {
     for wrong in [&["SAMPLE", "0"][..], &["COUNT", "1001"], &["CURSOR"], &["WHAT", "1"]] {
         assert!(error(&tap(wrong)).is_some(), "{wrong:?}");
     }
+}
+
+/// The texts of an array.
+fn texts(reply: &Value) -> Vec<String> {
+    let Value::Array(items) = reply else { panic!("{reply:?}") };
+    let text = |item: &Value| match item {
+        Value::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+        other => format!("{other:?}"),
+    };
+    items.iter().map(text).collect()
+}
+
+/// Entries that are marked in a key each, and counted.
+fn marks(guarantee: &str, mark: &str) -> String {
+    let class = "org.apache.storm.flux.wrappers";
+    format!(
+        "\
+name: marks
+config: {{evenkeel.guarantee: {guarantee}, topology.message.timeout.secs: 5}}
+spouts:
+- id: source
+  className: {class}.spouts.FluxShellSpout
+  constructorArgs: [[evenkeel, component, stream-spout, orders, --dead-letter, dead], [id, word]]
+bolts:
+- id: count
+  className: {class}.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, count, --by, word, --prefix, \"{mark}:\"], [word, count]]
+- id: mark
+  className: {class}.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, key-sink, SET, \"mark:{{id}}\", {mark}], [nothing]]
+streams:
+- {{from: source, to: count, grouping: {{type: FIELDS, args: [word]}}}}
+- {{from: source, to: mark, grouping: {{type: SHUFFLE}}}}
+"
+    )
+}
+
+const ENTRIES: usize = 300;
+
+/// A server with entries that are all marked as old, and that a trial has marked as new from entry 101 on.
+fn tried(guarantee: &str) -> Place {
+    let place = Place::new();
+    for number in 1..=ENTRIES {
+        place.server.call(&["XADD", "orders", &format!("{number}-1"), "word", "tea"]);
+    }
+    let (status, said) = place.topology(&marks(guarantee, "old"), &["run", "x.yaml"]);
+    assert_eq!(status, 0, "{said}");
+    eventually("all are old", || place.values("mark:*").get("old") == Some(&ENTRIES));
+    let (status, said) = place.topology(&marks(guarantee, "new"), &["try", "x.yaml", "--from", "101-1"]);
+    assert_eq!(status, 0, "{said}");
+    eventually("the others are new under the prefix", || {
+        place.values("shadow:mark:*").get("new") == Some(&(ENTRIES - 100))
+    });
+    eventually("all are acknowledged", || {
+        let groups = place.server.call(&["XINFO", "GROUPS", "orders"]);
+        let Value::Array(groups) = &groups else { panic!("{groups:?}") };
+        groups.iter().all(|group| matches!(group, Value::Array(fields) if fields[5] == Value::Integer(0)))
+    });
+    assert_eq!(
+        place.values("mark:*"),
+        BTreeMap::from([("old".to_owned(), ENTRIES)]),
+        "the live ones are as they were"
+    );
+    assert_eq!(place.names(), ["marks", "marks-try"]);
+    place
+}
+
+/// What holds after a switch.
+fn assert_switched(place: &Place) {
+    let marks = BTreeMap::from([("old".to_owned(), 100), ("new".to_owned(), ENTRIES - 100)]);
+    assert_eq!(place.values("mark:*"), marks);
+    assert_eq!(texts(&place.server.call(&["KEYS", "shadow:*"])), [""; 0]);
+    assert_eq!(place.names(), ["marks"]);
+    place.server.call(&["XADD", "orders", &format!("{}-1", ENTRIES + 1), "word", "tea"]);
+    let counted = || place.server.call(&["HGET", "new:count", "tea"]);
+    let due = common::bulk(&(ENTRIES - 99).to_string());
+    eventually("another one is counted", || counted() == due);
+    assert_eq!(place.values("mark:*").get("new"), Some(&(ENTRIES - 99)));
+    assert_eq!(counted(), due, "each entry once");
+}
+
+#[test]
+fn definition_is_tried_beside_the_live_one_and_takes_its_place() {
+    let place = tried("at-least-once");
+    let (status, said) = place.topology("", &["switch", "marks"]);
+    assert_eq!(status, 0, "{said}");
+    assert!(said.contains("201 keys renamed"), "{said}");
+    assert_switched(&place);
+    let groups = place.server.call(&["XINFO", "GROUPS", "orders"]);
+    assert!(matches!(&groups, Value::Array(groups) if groups.len() == 1), "{groups:?}");
+}
+
+#[test]
+fn exactly_once_takes_the_position_of_its_trial() {
+    let place = tried("exactly-once");
+    let (status, said) = place.topology("", &["switch", "marks"]);
+    assert_eq!(status, 0, "{said}");
+    assert_switched(&place);
+}
+
+#[test]
+fn nothing_is_left_of_a_trial_that_is_stopped() {
+    for guarantee in ["at-least-once", "exactly-once"] {
+        let place = tried(guarantee);
+        let (status, said) = place.topology("", &["try", "--stop", "marks"]);
+        assert!(status == 0 && said.contains("removed"), "{said}");
+        assert_eq!(place.names(), ["marks"]);
+        for pattern in ["shadow:*", "topology:marks-try:*"] {
+            assert_eq!(texts(&place.server.call(&["KEYS", pattern])), [""; 0]);
+        }
+        assert_eq!(place.values("mark:*").get("old"), Some(&ENTRIES));
+        let (status, said) = place.topology("", &["switch", "marks"]);
+        assert!(status != 0 && said.contains("there is no trial of 'marks'"), "{said}");
+    }
+}
+
+#[test]
+fn server_that_is_killed_during_a_switch_has_the_old_state_or_the_new_one() {
+    let mut place = tried("at-least-once");
+    let (mut requests, mut had_old) = (1, 0);
+    loop {
+        // Nobody waits for the answer.
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", place.server.port)).expect("it connects");
+        let mut command = Vec::new();
+        resp::encode_command(&mut command, &["TOPOLOGY", "SWITCH", "marks", "WAIT", "5"]);
+        std::io::Write::write_all(&mut stream, &command).expect("it is sent");
+        for _ in 0..requests {
+            place.server.call(&["PING"]);
+        }
+        place = place.crash(&[]);
+        let shadow = place.values("shadow:mark:*");
+        if shadow.is_empty() {
+            break;
+        }
+        assert_eq!(shadow, BTreeMap::from([("new".to_owned(), ENTRIES - 100)]), "all of the trial's");
+        assert_eq!(
+            place.values("mark:*"),
+            BTreeMap::from([("old".to_owned(), ENTRIES)]),
+            "all of the live one's"
+        );
+        assert_eq!(place.names(), ["marks", "marks-try"]);
+        (requests, had_old) = (requests * 4, had_old + 1);
+        assert!(requests < 10_000_000, "it never switches");
+    }
+    assert!(had_old > 0, "it was killed before the switch, too");
+    assert_switched(&place);
+}
+
+#[test]
+fn switch_that_is_larger_than_a_transaction_is_refused_and_both_run_on() {
+    let place = tried("at-least-once").crash(&["--transaction-max", "4KiB", "--value-max", "4KiB"]);
+    let refused = place.server.call(&["TOPOLOGY", "SWITCH", "marks"]);
+    let Value::Error(text) = &refused else { panic!("{refused:?}") };
+    let text = String::from_utf8_lossy(text);
+    assert!(text.contains("the trial has 201 keys of "), "{text}");
+    assert!(text.contains("more than transaction.max (4096 B): raise it"), "{text}");
+    assert_eq!(place.names(), ["marks", "marks-try"]);
+    place.server.call(&["XADD", "orders", &format!("{}-1", ENTRIES + 1), "word", "tea"]);
+    let is_marked = |key: &str, value: &str| place.server.call(&["GET", key]) == common::bulk(value);
+    eventually("the live one runs on", || is_marked("mark:301-1", "old"));
+    eventually("the trial runs on", || is_marked("shadow:mark:301-1", "new"));
+}
+
+#[test]
+fn trial_is_refused_where_it_could_touch_what_is_live() {
+    let place = Place::new();
+    let live = marks("at-least-once", "old");
+    let (status, said) = place.topology(&live, &["try", "x.yaml"]);
+    assert!(status != 0 && said.contains("there is no topology 'marks'"), "{said}");
+    assert_eq!(place.topology(&live, &["run", "x.yaml"]).0, 0);
+    place.server.call(&["SET", "shadow:other", "1"]);
+    let (status, said) = place.topology(&live, &["try", "x.yaml"]);
+    assert!(status != 0 && said.contains("`shadow:other` begins with `shadow:`"), "{said}");
+    let program =
+        live.replace("[evenkeel, component, count, --by, word, --prefix, \"old:\"]", "[sh, bin/true]");
+    let (status, said) = place.topology(&program, &["try", "x.yaml", "--prefix", "t:"]);
+    assert!(status != 0 && said.contains("component `count` is a program"), "{said}");
+    let (status, said) = place.topology(&live, &["try", "x.yaml", "--prefix", "{t}"]);
+    assert!(status != 0 && said.contains("PREFIX {t}: 1 to 64 letters"), "{said}");
 }

@@ -64,6 +64,7 @@ mod peers;
 mod protocol;
 mod pubsub;
 mod ready;
+mod relocate;
 mod request;
 mod run;
 mod script;

@@ -10,6 +10,7 @@ use crate::capture::running::{Chunk, Last};
 use crate::long::job::Done;
 use crate::outcome::Served;
 use crate::topologies::Checked;
+use crate::topologies::trial::TrialEnd;
 use crate::traffic::{Payload, Weight};
 use crate::tx::answer::Answer;
 
@@ -40,6 +41,8 @@ pub enum Message {
     Done(Result<(), StoreError>),
     /// A definition of a topology was checked: how long what is under way of it may take, or what is wrong.
     Checked(Result<Checked, String>),
+    /// The trial of a definition has ended.
+    TrialEnded(Result<TrialEnd, String>),
 }
 
 /// A published message for one channel or pattern.

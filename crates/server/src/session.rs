@@ -27,6 +27,7 @@ use crate::strangers::Stranger;
 use crate::subscriptions::{Publishing, Subscriptions, Walk};
 use crate::topologies::Checked;
 use crate::topologies::rights::Rights;
+use crate::topologies::trial::TrialEnd;
 use crate::transaction::{Caller, Transaction};
 use crate::tx::answer::Answer;
 
@@ -241,6 +242,8 @@ pub(crate) struct Pending {
     pub(crate) result: Option<Result<(), StoreError>>,
     /// What the check of a definition came to (TOPOLOGY SUBMIT).
     pub(crate) checked: Option<Result<Checked, String>>,
+    /// How the trial of a definition has ended (TOPOLOGY SWITCH, UNTRY).
+    pub(crate) trial_end: Option<Result<TrialEnd, String>>,
     /// What a statement came to, and those behind it that were run with it (TX.SQL).
     pub(crate) answers: VecDeque<Answer>,
     /// Until when it waits for a key that a prepared transaction holds.

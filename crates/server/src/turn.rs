@@ -406,6 +406,7 @@ fn take_result(pending: &mut Pending, result: Message) {
         Message::LongDone(done) => pending.long = Some(Long::Back(done)),
         Message::Done(result) => pending.result = Some(result),
         Message::Checked(result) => pending.checked = Some(result),
+        Message::TrialEnded(result) => pending.trial_end = Some(result),
         Message::Fetched(_)
         | Message::Retry
         | Message::Published(_)

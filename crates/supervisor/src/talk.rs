@@ -37,9 +37,23 @@ pub struct Job {
     /// What this process, and all that it starts, may take of the machine; the supervisor fills it in.
     #[serde(default)]
     pub bounds: Bounds,
+    /// How it is tried, if it is.
+    #[serde(default)]
+    pub trial: Option<Trial>,
     /// What this worker has of it; the supervisor fills it in.
     #[serde(default)]
     pub share: Share,
+}
+
+/// How a definition is tried, beside the topology that it is to take the place of.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Trial {
+    /// That topology.
+    pub of: String,
+    /// What the keys begin with that it writes.
+    pub prefix: String,
+    /// Where its spouts begin.
+    pub from: String,
 }
 
 /// What a process may take of the machine. It sets them for itself before it starts anything: to set those of another user's process takes one more right.

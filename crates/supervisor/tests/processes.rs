@@ -39,6 +39,7 @@ fn job() -> Job {
         transport: "tcp".to_owned(),
         is_active: true,
         bounds: supervisor::Bounds::default(),
+        trial: None,
         share: Share::default(),
     }
 }

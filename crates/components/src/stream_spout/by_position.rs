@@ -123,7 +123,8 @@ impl Spout for PositionSpout {
     }
 
     fn seek(&mut self, after: Option<Position>) -> Result<(), Fault> {
-        let first = if self.settings.from == "$" { None } else { Some(0) };
+        // That of the end is none: it is asked for.
+        let first = entries::number(self.settings.from.as_bytes());
         self.last = after.map_or(first, |position| Some(position.0));
         Ok(())
     }

@@ -86,6 +86,11 @@ pub(super) fn number(id: &[u8]) -> Option<u128> {
     Some(u128::from(milliseconds) << 64 | u128::from(sequence.parse::<u64>().ok()?))
 }
 
+/// The number of an id, or of the first one of a time in milliseconds.
+pub(super) fn number_or_time(text: &str) -> Option<u128> {
+    number(text.as_bytes()).or_else(|| text.parse::<u64>().ok().map(|ms| u128::from(ms) << 64))
+}
+
 /// The id of a number.
 pub(super) fn shown(id: u128) -> String {
     format!("{}-{}", id >> 64, id as u64)
@@ -101,6 +106,7 @@ mod tests {
         assert_eq!(shown(id), "1700000000000-18446744073709551615");
         assert!(number(b"1-2") < number(b"2-0") && number(b"1-2") < number(b"1-10"));
         assert!(number(b"1").is_none() && number(b"x-1").is_none());
+        assert_eq!((number_or_time("5"), number_or_time("5-1")), (Some(5 << 64), Some(5 << 64 | 1)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bench::drive::Target;
 use clap::{Args, Subcommand};
 
-use super::source::Source;
+use super::source::{Source, Values};
 
 /// The arguments of `evenkeel topology`.
 #[derive(Debug, Args)]
@@ -89,8 +89,61 @@ pub(super) enum What {
     Drain(Ending),
     /// Show tuples that a component emits, one line of JSON each, while the topology runs
     Tap(Tap),
+    /// Run a definition beside the topology of its name, from an older position on, with its keys under a prefix
+    Try(Try),
+    /// Put the definition that is tried, with the keys that it has written, in the place of a topology
+    Switch {
+        /// Name of the topology
+        name: String,
+        /// Longest time until the trial is as far as the topology is now; 0: do not wait
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+        wait: u32,
+    },
     /// Send dead letters back to the stream that they came from
     Replay(Replay),
+}
+
+/// What is to be tried, or whose trial is to end.
+#[derive(Debug, Args)]
+pub(super) struct Try {
+    /// Definition in the YAML of Apache Storm's Flux
+    #[arg(value_name = "FILE", required_unless_present = "stop")]
+    file: Option<PathBuf>,
+    /// Where stream-spouts begin: start, end, the id of an entry, or a time in ms since 1970
+    #[arg(long, value_name = "POSITION", default_value = "start")]
+    pub(super) from: String,
+    /// What keys begin with that it writes
+    #[arg(long, value_name = "PREFIX", default_value = "shadow:")]
+    pub(super) prefix: String,
+    /// Run components that are programs, too: what they write elsewhere is not redirected
+    #[arg(long)]
+    pub(super) programs: bool,
+    #[command(flatten)]
+    values: Values,
+    /// Name of the topology, if not that in the file
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Folder of the components, below the server's topologies.dir
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<String>,
+    /// Worker processes that share its tasks, if not as many as topology.workers in the file says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    workers: Option<u32>,
+    /// What carries tuples between its workers, if not what evenkeel.transport in the file says; zeromq: in builds with that feature
+    #[arg(long, value_name = "NAME", value_parser = ["tcp", "zeromq"])]
+    transport: Option<String>,
+    /// End the trial of this topology, and remove the keys that it has written
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "programs", "name", "folder", "workers", "transport"])]
+    pub(super) stop: Option<String>,
+}
+
+impl Try {
+    /// What is submitted, if no trial is to end.
+    pub(super) fn submitted(&self) -> Option<Submitted> {
+        let source = Source { file: self.file.clone()?, values: self.values.clone() };
+        let (name, folder, transport) = (self.name.clone(), self.folder.clone(), self.transport.clone());
+        Some(Submitted { source, name, folder, workers: self.workers, transport })
+    }
 }
 
 /// Which tuples are to be seen.

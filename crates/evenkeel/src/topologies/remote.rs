@@ -14,6 +14,7 @@ use super::replay;
 use super::source::Submission;
 use super::tap;
 use super::text::{counted, row, table};
+use super::trial;
 use crate::client;
 use crate::failure::Failure;
 use crate::reply::{field, items, to_json, told};
@@ -58,6 +59,8 @@ pub(super) fn run(url: &Target, what: &What) -> Result<(), Failure> {
             call(&mut stream, &words)?;
             await_balance(&mut stream, name, Duration::from_secs((*wait).into()))?
         }
+        (What::Try(what), _) => trial::run(&mut stream, what)?,
+        (What::Switch { name, wait }, _) => trial::switch(&mut stream, name, *wait)?,
         (What::Tap(what), _) => tap::run(&mut stream, what)?,
         (What::Replay(what), _) => replay::run(&mut stream, what)?,
         (What::Drain(ending), _) => {
@@ -103,7 +106,7 @@ fn submit(
 }
 
 /// The name of what is submitted, and the command.
-fn request(verb: &str, submitted: &Submitted, submission: &Submission) -> (String, Vec<String>) {
+pub(super) fn request(verb: &str, submitted: &Submitted, submission: &Submission) -> (String, Vec<String>) {
     let Submission { definition, text, properties } = submission;
     let name = submitted.name.clone().unwrap_or_else(|| definition.plan.topology().name.clone());
     let mut words = ["TOPOLOGY", verb, &name, text].map(str::to_owned).to_vec();

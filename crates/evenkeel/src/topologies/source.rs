@@ -16,6 +16,13 @@ use crate::small::read_small;
 pub(super) struct Source {
     /// Definition in the YAML of Apache Storm's Flux
     pub(super) file: PathBuf,
+    #[command(flatten)]
+    pub(super) values: Values,
+}
+
+/// Values for what a definition leaves open.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Values {
     /// Value of `${NAME}` in the file; goes before that of --properties
     #[arg(long, value_name = "NAME=VALUE", value_parser = property)]
     property: Vec<(String, String)>,
@@ -39,7 +46,7 @@ impl Source {
     /// Reads the definition; prints its warnings, or all that is wrong, to standard error.
     pub(super) fn read(&self) -> Result<Submission, Failure> {
         let text = read_small("the definition", &self.file)?;
-        let mut properties = self.properties()?;
+        let mut properties = self.values.read()?;
         let used = RefCell::new(BTreeMap::new());
         let environment = |name: &str| {
             let value = std::env::var(name).ok()?;
@@ -65,8 +72,10 @@ impl Source {
         let plural = if faults.len() == 1 { "" } else { "s" };
         Failure::Usage(format!("{} has {} error{plural}", self.file.display(), faults.len()))
     }
+}
 
-    fn properties(&self) -> Result<BTreeMap<String, String>, Failure> {
+impl Values {
+    fn read(&self) -> Result<BTreeMap<String, String>, Failure> {
         let mut properties = match &self.properties {
             Some(path) => {
                 let text = read_small("the file of properties", path)?;

@@ -17,7 +17,7 @@ use rustix::process::{
 };
 use supervisor::{
     Bounds, ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Latencies, Misplaced, Order, Place, Shares,
-    Status, TimeSpent, Times, Word,
+    Status, TimeSpent, Times, Trial, Word,
 };
 use topology::definition::Kind;
 use topology::ids::{TaskId, WorkerId};
@@ -105,7 +105,8 @@ fn read_definition(job: &Job) -> Result<Definition, Failure> {
     let environment = |name: &str| job.properties.get(&format!("ENV-{name}")).cloned();
     let variables = Variables { properties: &job.properties, environment: &environment };
     let read = flux::read(&job.definition, &variables);
-    let checked = read.and_then(|(definition, _)| {
+    let checked = read.and_then(|(mut definition, _)| {
+        redirect(&mut definition, job);
         let faults = builtin::faults(&definition);
         if faults.is_empty() { Ok(definition) } else { Err(faults) }
     });
@@ -113,6 +114,16 @@ fn read_definition(job: &Job) -> Result<Definition, Failure> {
         let first = faults.first().map(ToString::to_string).unwrap_or_default();
         Failure::Usage(format!("the definition is refused: {first}"))
     })
+}
+
+/// Has a definition that is tried write elsewhere.
+fn redirect(definition: &mut Definition, job: &Job) {
+    let Some(Trial { of, prefix, from }) = &job.trial else { return };
+    let trial = components::Trial { of, prefix, from };
+    for program in &mut definition.programs {
+        // It fails for what is no right command, which is refused right after this.
+        let _ = components::redirect(&mut program.command, &trial);
+    }
 }
 
 /// Where its components run, if all their programs are where they may be: the server has checked that, and files change.

@@ -1,10 +1,11 @@
 //! Keys of any type: whether they are there, and where.
 
 use resp::{ArgsView, Writer};
-use store::{Stop, Value, ValueKind};
+use store::Stop;
 
 use super::args::{is, option_value, small_integer};
 use crate::call::{Data, Failure, Outcome, text};
+use crate::relocate::{duplicate, rename as rename_key};
 
 pub(crate) fn del(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (mut count, keys) = (0, data.quick_keys(args, 1));
@@ -71,39 +72,8 @@ pub(crate) fn renamenx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
 }
 
 fn relocate(data: &mut Data<'_, '_>, args: ArgsView<'_>) -> Outcome {
-    let (from, to) = ((data.db, args.get(1)), (data.db, args.get(2)));
-    if data.access.rename_paged(data.db, from.1, to.1)? {
-        return Ok(());
-    }
-    if !duplicate(data, from, to)? {
-        return Err(text::NO_SUCH_KEY.into());
-    }
-    if from != to {
-        data.access.remove(from.0, from.1)?;
-    }
-    Ok(())
-}
-
-/// A key in a database.
-type Spot<'a> = (u16, &'a [u8]);
-
-/// Writes the value and expiry of `from` to `to`; returns whether there was one.
-fn duplicate(data: &mut Data<'_, '_>, from: Spot<'_>, to: Spot<'_>) -> Result<bool, Failure> {
-    let Some(found) = data.access.get(from.0, from.1)? else { return Ok(false) };
-    if from != to {
-        let (kind, expiry) = (found.kind, found.expiry);
-        if let (ValueKind::String, Some(large)) = (kind, found.large.cloned()) {
-            data.access.put(to.0, to.1, Value::Large(&large), expiry);
-            return Ok(true);
-        }
-        let value = found.value.to_vec();
-        let value = match kind {
-            ValueKind::String => Value::String(&value),
-            _ => Value::Collection(kind, &value),
-        };
-        data.access.put(to.0, to.1, value, expiry);
-    }
-    Ok(true)
+    let is_there = rename_key(data.access, data.db, args.get(1), args.get(2))?;
+    if is_there { Ok(()) } else { Err(text::NO_SUCH_KEY.into()) }
 }
 
 /// The database that MOVE names, if it is a number.
@@ -119,7 +89,7 @@ pub(crate) fn move_(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     }
     let from = (data.db, key);
     let possible = data.access.meta(data.db, key)?.is_some() && data.access.meta(target, key)?.is_none();
-    if possible && duplicate(data, from, (target, key))? {
+    if possible && duplicate(data.access, from, (target, key))? {
         data.access.remove(data.db, key)?;
     }
     out.integer(possible.into());
@@ -159,7 +129,7 @@ pub(crate) fn copy(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     }
     let taken = !replace && data.access.meta(to.0, to.1)?.is_some();
     let is_there =
-        if taken { data.access.meta(from.0, from.1)?.is_some() } else { duplicate(data, from, to)? };
+        if taken { data.access.meta(from.0, from.1)?.is_some() } else { duplicate(data.access, from, to)? };
     data.count_lookup(is_there);
     out.integer((is_there && !taken).into());
     Ok(())

@@ -52,6 +52,7 @@ pub(crate) mod streams;
 pub(crate) mod strings;
 pub(crate) mod topology;
 pub(crate) mod transactions;
+pub(crate) mod trials;
 pub(crate) mod tx;
 
 use resp::Writer;

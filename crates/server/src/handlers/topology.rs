@@ -42,7 +42,8 @@ pub(crate) fn recover(server: &Server) -> Result<(), StoreError> {
 pub(crate) fn submit(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let topologies = topologies(control.server)?;
     let name = new_name(args.get(2))?;
-    let Submitted { definition, workers, replaces } = submitted(args)?;
+    unless_ending(topologies, &name)?;
+    let Submitted { definition, workers, replaces, .. } = submitted(args, false)?;
     let checked = checked(control, &definition, workers, None)?;
     // What is under way may take as long as a tuple.
     let wait = checked.plan.settings().message_timeout;
@@ -55,7 +56,7 @@ pub(crate) fn submit(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
 /// `TOPOLOGY DIFF name definition [PROPERTY name value]... [FOLDER folder] [WORKERS workers]`
 pub(crate) fn diff(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
-    let Submitted { definition, workers, replaces } = submitted(args)?;
+    let Submitted { definition, workers, replaces, .. } = submitted(args, false)?;
     if replaces {
         return Err(errors::sub_syntax("TOPOLOGY", args.get(1)));
     }
@@ -106,7 +107,7 @@ fn cut(text: &str) -> &str {
 }
 
 /// Refuses what cannot be; what the store says of the rest.
-fn admitted(kept: Result<Ticket, Refused>) -> Result<Result<Ticket, Stop>, Failure> {
+pub(super) fn admitted(kept: Result<Ticket, Refused>) -> Result<Result<Ticket, Stop>, Failure> {
     match kept {
         Ok(ticket) => Ok(Ok(ticket)),
         Err(Refused::Store(stop)) => Ok(Err(stop)),
@@ -115,7 +116,7 @@ fn admitted(kept: Result<Ticket, Refused>) -> Result<Result<Ticket, Stop>, Failu
 }
 
 /// Checks a definition, and compares it with `former`: small ones here, large ones on a thread, which wakes the connection.
-fn checked(
+pub(super) fn checked(
     control: &mut Control<'_>,
     definition: &Definition,
     workers: Option<u32>,
@@ -152,16 +153,21 @@ fn checked(
 }
 
 /// What SUBMIT says.
-struct Submitted {
-    definition: Definition,
-    workers: Option<u32>,
+pub(super) struct Submitted {
+    pub(super) definition: Definition,
+    pub(super) workers: Option<u32>,
     replaces: bool,
+    /// For a trial: what keys begin with, where spouts begin, whether programs may run.
+    pub(super) prefix: String,
+    pub(super) from: String,
+    pub(super) allows_programs: bool,
 }
 
-fn submitted(args: ArgsView<'_>) -> Result<Submitted, Failure> {
-    let text = utf8(args.get(3), "the definition")?;
-    let mut definition = Definition { text, ..Definition::default() };
+/// What the words behind the name say; some are of trials alone.
+pub(super) fn submitted(args: ArgsView<'_>, is_trial: bool) -> Result<Submitted, Failure> {
+    let mut definition = Definition { text: utf8(args.get(3), "the definition")?, ..Definition::default() };
     let (mut workers, mut replaces, mut at) = (None, false, 4);
+    let (mut prefix, mut from, mut allows_programs) = (String::new(), String::new(), false);
     while let Some(word) = args.try_get(at) {
         let more = args.len() - at - 1;
         at += match word {
@@ -179,7 +185,19 @@ fn submitted(args: ArgsView<'_>) -> Result<Submitted, Failure> {
                 workers = Some(number_of_workers(args.get(at + 1))?);
                 2
             }
-            _ if is(word, "replace") => {
+            _ if is_trial && is(word, "prefix") && more >= 1 => {
+                prefix = text(args.get(at + 1), "the prefix")?;
+                2
+            }
+            _ if is_trial && is(word, "from") && more >= 1 => {
+                from = text(args.get(at + 1), "the position")?;
+                2
+            }
+            _ if is_trial && is(word, "programs") => {
+                allows_programs = true;
+                1
+            }
+            _ if !is_trial && is(word, "replace") => {
                 replaces = true;
                 1
             }
@@ -189,7 +207,7 @@ fn submitted(args: ArgsView<'_>) -> Result<Submitted, Failure> {
     bounded("the definition", definition.text.len(), DEFINITION_BYTES_MAX)?;
     let rest = definition.bytes() - definition.text.len();
     bounded("all properties and the folder", rest, DEFINITION_BYTES_MAX)?;
-    Ok(Submitted { definition, workers, replaces })
+    Ok(Submitted { definition, workers, replaces, prefix, from, allows_programs })
 }
 
 /// How many workers are to be: the setting is the bound.
@@ -211,6 +229,7 @@ fn bounded(what: &str, bytes: usize, most: usize) -> Outcome {
 pub(crate) fn kill(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
     let wait = wait(args)?;
+    unless_ending(topologies, name)?;
     let kept = topologies.kill(&control.server.store, name, wait).ok_or_else(|| unknown(name))?;
     tracing::info!(topology = name, client = control.session.client.address(), "a topology was killed");
     done(control, kept, out)
@@ -226,6 +245,7 @@ pub(crate) fn deactivate(control: &mut Control<'_>, args: ArgsView<'_>, out: &mu
 
 fn set_active(control: &mut Control<'_>, arg: &[u8], is_active: bool, out: &mut Writer<'_>) -> Outcome {
     let (topologies, name) = (topologies(control.server)?, name(arg)?);
+    unless_ending(topologies, name)?;
     let kept = topologies.set_active(&control.server.store, name, is_active).ok_or_else(|| unknown(name))?;
     done(control, kept, out)
 }
@@ -238,6 +258,7 @@ pub(crate) fn rebalance(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut
         5 if is(args.get(3), "workers") => Some(number_of_workers(args.get(4))?),
         _ => return Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
     };
+    unless_ending(topologies, name)?;
     let kept = topologies.rebalance(&control.server.store, name, workers).ok_or_else(|| unknown(name))?;
     done(control, admitted(kept)?, out)
 }
@@ -363,7 +384,7 @@ fn within(word: &str, arg: &[u8], bounds: RangeInclusive<u64>) -> Result<u64, Fa
 }
 
 /// A name that a definition may have.
-fn text(arg: &[u8], what: &str) -> Result<String, Failure> {
+pub(super) fn text(arg: &[u8], what: &str) -> Result<String, Failure> {
     bounded(what, arg.len(), NAMED_BYTES_MAX)?;
     utf8(arg, what)
 }
@@ -424,8 +445,16 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "    Tell what a topology and its components have done.",
         "SUBMIT <name> <definition> [PROPERTY <name> <value>]... [FOLDER <folder>] [WORKERS <workers>] [REPLACE]",
         "    Run a definition in the YAML of Flux.",
+        "SWITCH <name> [WAIT <seconds>]",
+        "    Put the definition that is tried, with what it has written, in the place of a topology.",
         "TAP <name> <component> [STREAM <stream>] [SAMPLE <n>] [COUNT <count>] [CURSOR <cursor>]",
         "    Tell which tuples a component has emitted since the last time: the cursor of the answer names that.",
+        "TRIAL <name>",
+        "    Tell where the definition that is tried beside a topology reads and writes.",
+        "TRY <name> <definition> PREFIX <prefix> [FROM <position>] [PROGRAMS] [PROPERTY <name> <value>]... [FOLDER <folder>] [WORKERS <workers>]",
+        "    Run a definition beside a topology, from a position on, with its keys under a prefix.",
+        "UNTRY <name> [WAIT <seconds>]",
+        "    End the trial of a definition, and remove the keys that it has written.",
     ];
     super::help(out, "TOPOLOGY", &lines);
     Ok(())
@@ -444,12 +473,12 @@ pub(crate) fn status(report: &Report) -> &'static str {
     }
 }
 
-fn topologies(server: &Server) -> Result<&Topologies, Failure> {
+pub(super) fn topologies(server: &Server) -> Result<&Topologies, Failure> {
     server.topologies.as_ref().ok_or_else(|| OFF.into())
 }
 
 /// Answers with OK once what is kept is durable.
-fn done(control: &mut Control<'_>, kept: Result<Ticket, Stop>, out: &mut Writer<'_>) -> Outcome {
+pub(super) fn done(control: &mut Control<'_>, kept: Result<Ticket, Stop>, out: &mut Writer<'_>) -> Outcome {
     control.ticket = kept.map_err(|stop| refused(stop, control.now))?;
     out.ok();
     Ok(())
@@ -462,17 +491,25 @@ fn refused(stop: Stop, now: Nanos) -> Failure {
     }
 }
 
-fn unknown(name: impl Display) -> Failure {
+/// Refuses what changes a topology while its trial ends: it is not there meanwhile.
+pub(super) fn unless_ending(topologies: &Topologies, name: &str) -> Outcome {
+    if !topologies.is_ending(name) {
+        return Ok(());
+    }
+    Err(format!("TRYAGAIN the trial of '{name}' is ending").into())
+}
+
+pub(super) fn unknown(name: impl Display) -> Failure {
     format!("ERR there is no topology '{name}': TOPOLOGY LIST shows which there are").into()
 }
 
 /// The name of a topology that there may be.
-fn name(arg: &[u8]) -> Result<&str, Failure> {
+pub(super) fn name(arg: &[u8]) -> Result<&str, Failure> {
     std::str::from_utf8(arg).map_err(|_| unknown(shown(arg)))
 }
 
 /// A name that a topology may have: it is part of metrics, addresses and the log.
-fn new_name(arg: &[u8]) -> Result<String, Failure> {
+pub(super) fn new_name(arg: &[u8]) -> Result<String, Failure> {
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
     if arg.len() <= NAME_BYTES_MAX
         && arg.iter().all(fits)
@@ -495,7 +532,7 @@ fn utf8(arg: &[u8], what: &str) -> Result<String, Failure> {
 }
 
 /// The time of `[WAIT seconds]` behind the name.
-fn wait(args: ArgsView<'_>) -> Result<Duration, Failure> {
+pub(super) fn wait(args: ArgsView<'_>) -> Result<Duration, Failure> {
     match args.len() {
         3 => Ok(WAIT_USUALLY),
         5 if is(args.get(3), "wait") => {
@@ -510,7 +547,7 @@ fn wait(args: ArgsView<'_>) -> Result<Duration, Failure> {
     }
 }
 
-fn pair(out: &mut Writer<'_>, name: &str, value: &str) {
+pub(super) fn pair(out: &mut Writer<'_>, name: &str, value: &str) {
     out.bulk(name.as_bytes());
     out.bulk(value.as_bytes());
 }
@@ -525,7 +562,7 @@ fn pid(out: &mut Writer<'_>, pid: Option<u32>) {
     }
 }
 
-fn number(out: &mut Writer<'_>, name: &str, value: u64) {
+pub(super) fn number(out: &mut Writer<'_>, name: &str, value: u64) {
     out.bulk(name.as_bytes());
     out.integer(i64::try_from(value).unwrap_or(i64::MAX));
 }

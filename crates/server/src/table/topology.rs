@@ -3,7 +3,7 @@
 //! One row a command, as `row` describes. Redis has none of them.
 
 use super::row::{Handler, Row, rows};
-use crate::handlers::topology;
+use crate::handlers::{topology, trials};
 
 /// The rows.
 pub(crate) const ROWS: &[Row] = rows! {
@@ -56,8 +56,24 @@ const TOPOLOGY: &[Row] = rows! {
         "admin slow dangerous", "", "topologies", "7.2.0", "O(N) where N is the size of the definition",
         "Runs a definition (not in Redis)",
         args "name:string definition:string [property{name:string value:string}=PROPERTY++] [folder:string=FOLDER] [workers:integer=WORKERS] [replace=REPLACE]";
+    "topology|switch", -3, [ADMIN DENYOOM NOSCRIPT NO_MULTI], [], Handler::Control(trials::switch),
+        "admin slow dangerous", "", "topologies", "7.2.0", "O(N) where N is the number of keys of the database",
+        "Puts a definition that is tried, with what it has written, in the place of a topology (not in Redis)",
+        args "name:string [seconds:integer=WAIT]";
     "topology|tap", -4, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::tap),
         "admin slow", "", "topologies", "7.2.0", "O(N) where N is the number of tuples",
         "Tells which tuples a component of a topology has emitted since the last time (not in Redis)",
         args "name:string component:string [stream:string=STREAM] [n:integer=SAMPLE] [count:integer=COUNT] [cursor:integer=CURSOR]";
+    "topology|trial", 3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(trials::tell),
+        "admin slow", "", "topologies", "7.2.0", "O(N) where N is the size of the definition",
+        "Tells where a definition that is tried reads and writes (not in Redis)",
+        args "name:string";
+    "topology|try", -6, [ADMIN DENYOOM NOSCRIPT NO_MULTI], [], Handler::Control(trials::begin),
+        "admin slow dangerous", "", "topologies", "7.2.0", "O(N) where N is the size of the definition",
+        "Runs a definition beside a topology, with its keys under a prefix (not in Redis)",
+        args "name:string definition:string prefix:string=PREFIX [position:string=FROM] [programs=PROGRAMS] [property{name:string value:string}=PROPERTY++] [folder:string=FOLDER] [workers:integer=WORKERS]";
+    "topology|untry", -3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(trials::give_up),
+        "admin slow dangerous", "", "topologies", "7.2.0", "O(N) where N is the number of keys of the database",
+        "Ends the trial of a definition, and removes the keys that it has written (not in Redis)",
+        args "name:string [seconds:integer=WAIT]";
 };

@@ -8,6 +8,7 @@ use supervisor::Job;
 use topology::Plan;
 
 use super::record::Definition;
+use super::trial;
 
 /// A topology that runs, to be compared with.
 #[derive(Clone, Debug)]
@@ -37,11 +38,7 @@ pub(super) fn compare(
     workers: Option<u32>,
 ) -> Result<Diff, String> {
     let Former { job, workers: former_workers } = former;
-    let text = Definition {
-        text: job.definition.clone(),
-        properties: job.properties.clone(),
-        folder: job.folder.clone(),
-    };
+    let text = trial::definition_of(job);
     let old =
         super::read(&text).map_err(|error| format!("the definition that runs cannot be read: {error}"))?;
     let flux::Changes { mut config, components } = flux::changes(&old, new);

@@ -14,8 +14,9 @@
 mod diff;
 pub(crate) mod record;
 pub(crate) mod rights;
+pub(crate) mod trial;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub(crate) struct Topologies {
     kept: Mutex<BTreeMap<String, Kept>>,
     /// A thread checks a definition.
     is_checking: Arc<AtomicBool>,
+    /// Topologies whose trials end just now.
+    ending: Mutex<BTreeSet<String>>,
 }
 
 /// The right to check a definition on a thread; it goes back when this is dropped.
@@ -59,6 +62,8 @@ pub struct Checked {
     pub(crate) plan: Arc<Plan>,
     /// How many workers it is to have, if somebody said so beside the definition.
     pub(crate) workers: Option<u32>,
+    /// Its first component that is a program.
+    pub(crate) program: Option<String>,
     /// What it would change, if it was compared.
     pub(crate) diff: Option<Arc<Diff>>,
 }
@@ -81,7 +86,7 @@ impl From<String> for Refused {
 impl Topologies {
     /// None so far.
     pub(crate) fn new(supervisor: Arc<Supervisor>) -> Self {
-        Self { supervisor, kept: Mutex::default(), is_checking: Arc::default() }
+        Self { supervisor, kept: Mutex::default(), is_checking: Arc::default(), ending: Mutex::default() }
     }
 
     /// The right to check a definition on a thread, if nobody else has it: clients share one thread.
@@ -96,16 +101,21 @@ impl Topologies {
     /// [`StoreError`] when it cannot be read.
     pub(crate) fn recover(&self, store: &Store) -> Result<(), StoreError> {
         for (name, listed) in list(store)? {
-            let damaged = || StoreError::Open(format!("the record of the topology {name} is damaged"));
-            let record = store.kept(&key(&name))?.ok_or_else(damaged)?;
-            let definition = Definition::decode(&record).ok_or_else(damaged)?;
-            let bytes = definition.bytes();
-            // One that is refused by now is refused by its worker, too, which says why.
-            let plan = read(&definition).ok().map(|read| Arc::new(read.plan));
-            self.run(&name, definition, plan, listed, Duration::ZERO);
-            self.kept().insert(name, Kept { listed, bytes });
+            let definition = self.run_kept(store, &name, listed)?;
+            self.kept().insert(name, Kept { listed, bytes: definition.bytes() });
         }
         Ok(())
+    }
+
+    /// Runs the topology `name` as the store keeps it.
+    fn run_kept(&self, store: &Store, name: &str, listed: Listed) -> Result<Definition, StoreError> {
+        let damaged = || StoreError::Open(format!("the record of the topology {name} is damaged"));
+        let record = store.kept(&key(name))?.ok_or_else(damaged)?;
+        let definition = Definition::decode(&record).ok_or_else(damaged)?;
+        // One that is refused by now is refused by its worker, too, which says why.
+        let plan = read(&definition).ok().map(|read| Arc::new(read.plan));
+        self.run(name, definition.clone(), plan, listed, Duration::ZERO);
+        Ok(definition)
     }
 
     /// Runs what is checked. One of this name is replaced if it `replaces`: it finishes what is under way before, for at most `wait`.
@@ -226,7 +236,9 @@ impl Topologies {
     /// The rights of the worker whose token `is_it`, `Some(None)` if they are those of a client.
     pub(crate) fn admit_worker(&self, is_it: impl Fn(&[u8]) -> bool) -> Option<Option<Arc<Rights>>> {
         let worker = self.supervisor.admits(is_it)?;
-        Some(worker.plan.and_then(|plan| Rights::of(&worker.topology, &plan)))
+        let job = self.supervisor.job(&worker.topology);
+        let prefix = job.as_ref().and_then(|job| job.trial.as_ref()).map(|trial| trial.prefix.as_str());
+        Some(worker.plan.and_then(|plan| Rights::of(&worker.topology, &plan, prefix)))
     }
 
     /// Whether there is a topology `name`.
@@ -242,7 +254,7 @@ impl Topologies {
         listed: Listed,
         wait: Duration,
     ) {
-        let Definition { text, properties, folder } = definition;
+        let Definition { text, properties, folder, trial } = definition;
         let (name, dir) = (name.to_owned(), self.supervisor.options().dir.clone());
         let (is_active, share) = (listed.is_active, Share::default());
         let transport = plan.as_deref().and_then(|plan| plan.settings().transport);
@@ -258,6 +270,7 @@ impl Topologies {
             transport,
             bounds: Bounds::default(),
             is_active,
+            trial,
             share,
         };
         let by_definition = plan.as_ref().map_or(1, |plan| plan.settings().workers);
@@ -285,7 +298,10 @@ impl Topologies {
         let read = self.read_checked(definition, workers)?;
         let compare = |former| diff::compare(former, (definition, &read), workers).map(Arc::new);
         let diff = former.map(compare).transpose()?;
-        Ok(Checked { plan: Arc::new(read.plan), workers, diff })
+        let program = read.plan.components().zip(&read.programs).find_map(|((_, component), program)| {
+            components::is_program(&program.command).then(|| component.id.clone())
+        });
+        Ok(Checked { plan: Arc::new(read.plan), workers, program, diff })
     }
 
     /// Reads what a client wants to run, if it may run.
@@ -333,8 +349,7 @@ impl Topologies {
     }
 
     fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
-        // It is replaced as a whole.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 }
 
@@ -353,14 +368,26 @@ pub(crate) fn count_kept(store: &Store) -> Result<usize, StoreError> {
 fn read(definition: &Definition) -> Result<flux::Definition, String> {
     let environment = |name: &str| definition.properties.get(&format!("ENV-{name}")).cloned();
     let variables = Variables { properties: &definition.properties, environment: &environment };
-    let read = flux::read(&definition.text, &variables).map_err(|faults| {
+    let (mut read, _) = flux::read(&definition.text, &variables).map_err(|faults| {
         let first = faults.first().map(ToString::to_string).unwrap_or_default();
         match faults.len() {
             0 | 1 => first,
             count => format!("{first} (and {} more)", count - 1),
         }
-    });
-    read.map(|(definition, _)| definition)
+    })?;
+    if let Some(trial) = &definition.trial {
+        let trial = components::Trial { of: &trial.of, prefix: &trial.prefix, from: &trial.from };
+        for program in &mut read.programs {
+            components::redirect(&mut program.command, &trial)
+                .map_err(|error| format!("{}: error: {error}", program.place))?;
+        }
+    }
+    Ok(read)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind it is replaced as a whole, or a set.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn list(store: &Store) -> Result<Vec<(String, Listed)>, StoreError> {

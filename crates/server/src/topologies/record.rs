@@ -3,6 +3,7 @@
 //! ```text
 //!  list:        | "EVKT" | version u8 = 2 | entry, entry, ... |    entry: name | is active u8 | workers u32
 //!  definition:  | "EVKD" | version u8 = 1 | text | has folder u8 | folder | property, property, ... |    property: name | value
+//!  on trial:    | "EVKD" | version u8 = 2 | of | prefix | from | text, and so on |
 //!  name, text, folder, value: parts; each record is sealed (`sealed`)
 //! ```
 //!
@@ -10,6 +11,8 @@
 //! is read as if it were 0.
 
 use std::collections::BTreeMap;
+
+use supervisor::Trial;
 
 use crate::sealed::{push_bytes, seal, take, take_bytes, unseal};
 
@@ -22,6 +25,8 @@ pub(crate) struct Definition {
     pub(crate) properties: BTreeMap<String, String>,
     /// The folder below topologies.dir where its components run.
     pub(crate) folder: Option<String>,
+    /// How it is tried, if it is.
+    pub(crate) trial: Option<Trial>,
 }
 
 impl Definition {
@@ -34,6 +39,10 @@ impl Definition {
     /// Its record.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut record = DEFINITION_HEAD.to_vec();
+        if let Some(Trial { of, prefix, from }) = &self.trial {
+            record = TRIAL_HEAD.to_vec();
+            [of, prefix, from].iter().for_each(|part| push_bytes(part.as_bytes(), &mut record));
+        }
         push_bytes(self.text.as_bytes(), &mut record);
         record.push(u8::from(self.folder.is_some()));
         push_bytes(self.folder.as_deref().unwrap_or_default().as_bytes(), &mut record);
@@ -46,7 +55,15 @@ impl Definition {
 
     /// The definition of a record; `None` for all other bytes.
     pub(crate) fn decode(record: &[u8]) -> Option<Self> {
-        let mut rest = unseal(record)?.strip_prefix(&DEFINITION_HEAD)?;
+        let record = unseal(record)?;
+        let (mut rest, trial) = match record.strip_prefix(&TRIAL_HEAD) {
+            None => (record.strip_prefix(&DEFINITION_HEAD)?, None),
+            Some(mut rest) => {
+                let (of, prefix) = (take_text(&mut rest)?, take_text(&mut rest)?);
+                let from = take_text(&mut rest)?;
+                (rest, Some(Trial { of, prefix, from }))
+            }
+        };
         let text = take_text(&mut rest)?;
         let [has_folder] = *take::<1>(&mut rest)?;
         let folder = take_text(&mut rest)?;
@@ -55,7 +72,7 @@ impl Definition {
             let name = take_text(&mut rest)?;
             properties.insert(name, take_text(&mut rest)?);
         }
-        Some(Self { text, properties, folder: (has_folder != 0).then_some(folder) })
+        Some(Self { text, properties, folder: (has_folder != 0).then_some(folder), trial })
     }
 }
 
@@ -100,6 +117,7 @@ fn take_text(rest: &mut &[u8]) -> Option<String> {
 
 const LIST_HEAD: [u8; 5] = *b"EVKT\x02";
 const FIRST_LIST_HEAD: [u8; 5] = *b"EVKT\x01";
+const TRIAL_HEAD: [u8; 5] = *b"EVKD\x02";
 const DEFINITION_HEAD: [u8; 5] = *b"EVKD\x01";
 
 #[cfg(test)]
@@ -108,12 +126,17 @@ mod tests {
 
     fn definition() -> Definition {
         let properties = BTreeMap::from([("a", "1"), ("b", "")].map(|(k, v)| (k.to_owned(), v.to_owned())));
-        Definition { text: "name: x".to_owned(), properties, folder: Some("words".to_owned()) }
+        Definition { text: "name: x".to_owned(), properties, folder: Some("words".to_owned()), trial: None }
+    }
+
+    fn on_trial() -> Definition {
+        let [of, prefix, from] = ["words", "shadow:", "17-0"].map(str::to_owned);
+        Definition { trial: Some(Trial { of, prefix, from }), ..definition() }
     }
 
     #[test]
     fn records_hold_all_of_what_was_submitted() {
-        for definition in [definition(), Definition::default()] {
+        for definition in [definition(), on_trial(), Definition::default()] {
             assert_eq!(Definition::decode(&definition.encode()), Some(definition));
         }
         let listed = |is_active, workers| Listed { is_active, workers };
@@ -124,7 +147,7 @@ mod tests {
 
     #[test]
     fn any_flipped_bit_and_any_cut_of_a_record_is_found() {
-        let record = definition().encode();
+        let record = on_trial().encode();
         for at in 0..record.len() {
             let mut flipped = record.clone();
             flipped[at] ^= 1;

@@ -21,10 +21,12 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// Those that a definition has, if it names its keys.
-    pub(crate) fn of(topology: &str, plan: &Plan) -> Option<Arc<Self>> {
-        let patterns = plan.settings().keys.as_ref()?;
-        let patterns = patterns.iter().filter_map(|it| Pattern::new(it.as_bytes(), false).ok()).collect();
+    /// Those that a definition has, if it names its keys: on trial these under its prefix, too, which has no special letters of patterns.
+    pub(crate) fn of(topology: &str, plan: &Plan, prefix: Option<&str>) -> Option<Arc<Self>> {
+        let named = plan.settings().keys.as_ref()?;
+        let under = prefix.into_iter().flat_map(|prefix| named.iter().map(move |it| format!("{prefix}{it}")));
+        let all = named.iter().cloned().chain(under);
+        let patterns = all.filter_map(|it| Pattern::new(it.as_bytes(), false).ok()).collect();
         Some(Arc::new(Self { topology: topology.to_owned(), patterns }))
     }
 
@@ -82,11 +84,15 @@ mod tests {
     use crate::table::commands;
 
     fn check(keys: &[&str], words: &str) -> Result<(), String> {
+        check_on_trial(None, keys, words)
+    }
+
+    fn check_on_trial(prefix: Option<&str>, keys: &[&str], words: &str) -> Result<(), String> {
         let keys = Some(keys.iter().map(ToString::to_string).collect());
         let settings = Settings { keys, ..Settings::default() };
         let components = vec![Component::spout("s", Vec::new())];
         let plan = Plan::new(Topology { name: "file".to_owned(), settings, components }).expect("a plan").0;
-        let rights = Rights::of("t", &plan).expect("keys are named");
+        let rights = Rights::of("t", &plan, prefix).expect("keys are named");
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         let args = Args::from_slices(&words);
         let args = args.view(&[]);
@@ -122,6 +128,15 @@ mod tests {
         ] {
             may(words);
         }
+    }
+
+    #[test]
+    fn trial_may_use_its_keys_under_its_prefix_too() {
+        let on_trial = |words: &str| check_on_trial(Some("try:"), &["orders", "sales:*"], words);
+        for words in ["XREAD STREAMS orders 0", "SET try:sales:a 1", "SET sales:a 1"] {
+            assert_eq!(on_trial(words), Ok(()), "{words}");
+        }
+        assert!(on_trial("SET try:secret 1").is_err() && check(&["sales:*"], "SET try:sales:a 1").is_err());
     }
 
     #[test]

@@ -1,0 +1,142 @@
+//! `evenkeel topology try` and `switch`: a definition runs beside the live one, and takes its place when it is as far.
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use clock::{Clock, SystemClock};
+use resp::Value;
+
+use super::arguments::Try;
+use super::remote::{call, request};
+use super::text::counted;
+use crate::failure::Failure;
+use crate::reply::{field, items, told};
+
+/// Begins a trial, or ends one; what there is to say.
+///
+/// # Errors
+/// One line: a file cannot be read, or what the server says.
+pub(super) fn run(stream: &mut TcpStream, what: &Try) -> Result<String, Failure> {
+    let Some(submitted) = what.submitted() else {
+        let name = what.stop.as_deref().unwrap_or_default();
+        let keys = call(stream, &["TOPOLOGY", "UNTRY", name])?;
+        return Ok(format!("the trial of {name} has ended; {} removed\n", keys_of(&keys)));
+    };
+    let submission = submitted.source.read()?;
+    let (name, mut words) = request("TRY", &submitted, &submission);
+    let Try { from, prefix, programs, .. } = what;
+    if let Some(key) = first_under(stream, prefix)? {
+        return Err(Failure::Refused(format!(
+            "`{key}` begins with `{prefix}`, and would be taken for the trial's: remove it, or choose another --prefix"
+        )));
+    }
+    words.extend(["PREFIX", prefix, "FROM", from].map(str::to_owned));
+    words.extend(programs.then(|| "PROGRAMS".to_owned()));
+    call(stream, &words)?;
+    Ok(format!(
+        "{name}-try runs beside {name}, and writes keys that begin with `{prefix}`; `evenkeel topology switch {name}` puts it in its place, `evenkeel topology try --stop {name}` removes it\n"
+    ))
+}
+
+/// Puts a trial in the place of its topology, once it is as far as that is now.
+///
+/// # Errors
+/// One line: it is not within the time, or what the server says.
+pub(super) fn switch(stream: &mut TcpStream, name: &str, wait: u32) -> Result<String, Failure> {
+    if wait > 0 {
+        await_position(stream, name, Duration::from_secs(wait.into()))?;
+    }
+    let keys = call(stream, &["TOPOLOGY", "SWITCH", name])?;
+    Ok(format!("{name} runs the definition that was tried; {} renamed\n", keys_of(&keys)))
+}
+
+fn keys_of(reply: &Value) -> String {
+    let Value::Integer(count) = reply else { return "no keys".to_owned() };
+    counted(*count as u64, "key")
+}
+
+/// A key that begins with `prefix`.
+fn first_under(stream: &mut TcpStream, prefix: &str) -> Result<Option<String>, Failure> {
+    let mut cursor = "0".to_owned();
+    loop {
+        let part = call(stream, &["SCAN", &cursor, "MATCH", &format!("{prefix}*"), "COUNT", "10000"])?;
+        let [next, keys] = items(&part) else { return Ok(None) };
+        if let Some(Value::Bulk(key)) = items(keys).first() {
+            return Ok(Some(String::from_utf8_lossy(key).into_owned()));
+        }
+        match next {
+            Value::Bulk(next) if next != b"0" => cursor = String::from_utf8_lossy(next).into_owned(),
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// Waits until the trial has read what the topology has read by now.
+fn await_position(stream: &mut TcpStream, name: &str, wait: Duration) -> Result<(), Failure> {
+    let trial = call(stream, &["TOPOLOGY", "TRIAL", name])?;
+    let (goals, _) = positions(stream, name, &trial)?;
+    let until = SystemClock.now() + wait;
+    loop {
+        let (_, reached) = positions(stream, name, &trial)?;
+        let late = goals.iter().find(|(of, goal)| reached.get(*of).is_none_or(|at| at < *goal));
+        let Some((of, _)) = late else { return Ok(()) };
+        if SystemClock.now() > until {
+            let seconds = wait.as_secs();
+            return Err(Failure::Refused(format!(
+                "the trial of {name} was not as far as {name} within {seconds} s: {of}; it runs on, and --wait 0 does not wait"
+            )));
+        }
+        std::thread::park_timeout(LOOK_AGAIN);
+    }
+}
+
+/// How far something is: by what it reads.
+type Positions = BTreeMap<String, u128>;
+
+/// How far the topology is, and its trial.
+fn positions(stream: &mut TcpStream, name: &str, trial: &Value) -> Result<(Positions, Positions), Failure> {
+    let (mut live, mut tried) = (Positions::new(), Positions::new());
+    if told(trial, "exactly_once") == "1" {
+        let trial_name = told(trial, "name");
+        for (name, into) in [(name, &mut live), (trial_name.as_str(), &mut tried)] {
+            let epochs = call(stream, &["HGETALL", &format!("topology:{name}:epochs")])?;
+            for (spout, at) in items(&epochs).chunks_exact(2).filter_map(position) {
+                // Of all its tasks, of which there may be another number.
+                let furthest: &mut u128 = into.entry(format!("positions of `{spout}`")).or_default();
+                *furthest = at.max(*furthest);
+            }
+        }
+        return Ok((live, tried));
+    }
+    for group in items(field(trial, "groups")) {
+        let key = told(group, "stream");
+        if told(trial, "from") == "end" || call(stream, &["EXISTS", &key])? == Value::Integer(0) {
+            continue;
+        }
+        let groups = call(stream, &["XINFO", "GROUPS", &key])?;
+        for (which, into) in [("live", &mut live), ("trial", &mut tried)] {
+            let of = told(group, which);
+            let found = items(&groups).iter().find(|it| told(it, "name") == of);
+            if let Some(at) = found.and_then(|it| number(&told(it, "last-delivered-id"))) {
+                into.insert(format!("entries of `{key}`"), at);
+            }
+        }
+    }
+    Ok((live, tried))
+}
+
+/// A spout and its position, of a field of epochs that has one.
+fn position(pair: &[Value]) -> Option<(String, u128)> {
+    let [Value::Bulk(field), Value::Bulk(at)] = pair else { return None };
+    let (spout, _) = std::str::from_utf8(field.strip_prefix(b"position:")?).ok()?.rsplit_once(':')?;
+    Some((spout.to_owned(), std::str::from_utf8(at).ok()?.parse().ok()?))
+}
+
+/// The number of an entry's id.
+fn number(id: &str) -> Option<u128> {
+    let (ms, seq) = id.split_once('-')?;
+    Some(u128::from(ms.parse::<u64>().ok()?) << 64 | u128::from(seq.parse::<u64>().ok()?))
+}
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -1,0 +1,369 @@
+//! The end of a trial: its definition takes the place of the live one, or nothing is left of it.
+//!
+//! ```text
+//!  stop both -> walk: keys under the prefix -> one transaction: keys renamed, groups renamed, definitions kept -> run the new one
+//!                                              (killed before: both run as they did; after: the new one runs)
+//! ```
+//!
+//! Each step may wait: for a thread of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::Nanos;
+use components::Group;
+use store::{Access, KeyRef, Prepared, Stop, Store, ValueKind};
+use supervisor::{Job, Trial};
+use ticket::Ticket;
+
+use super::record::Definition;
+use super::{Kept, LIST, Listed, Topologies, encoded, key, list};
+use crate::relocate::rename;
+use crate::stream::{Changes, Stream};
+use topology::Plan;
+use topology::definition::Guarantee;
+
+/// How a trial has ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TrialEnd {
+    /// What the answer depends on.
+    pub(crate) ticket: Ticket,
+    /// Keys that were renamed or removed.
+    pub(crate) keys: usize,
+}
+
+/// A trial that runs.
+struct Running {
+    name: String,
+    of: String,
+    job: Arc<Job>,
+    trial: Trial,
+}
+
+/// What a switch changes.
+#[derive(Default)]
+struct Switch {
+    renames: Vec<Rename>,
+    removals: Vec<Vec<u8>>,
+    groups: Vec<Group>,
+    bytes: u64,
+}
+
+struct Rename {
+    from: Vec<u8>,
+    to: Vec<u8>,
+    /// Letters of the live one are not replaced.
+    is_kept_back: bool,
+}
+
+impl Topologies {
+    /// The name and the job of the trial of `of`, if there is one.
+    pub(crate) fn trial(&self, of: &str) -> Option<(String, Arc<Job>)> {
+        let name = name_of_trial(of);
+        let job = self.supervisor.job(&name)?;
+        job.trial.as_ref().is_some_and(|trial| trial.of == of).then_some((name, job))
+    }
+
+    /// Whether a trial of `name`, or `name` as a trial, ends just now.
+    pub(crate) fn is_ending(&self, name: &str) -> bool {
+        let ending = super::lock(&self.ending);
+        ending.contains(name) || name.strip_suffix(SUFFIX).is_some_and(|of| ending.contains(of))
+    }
+
+    /// Has the trial of `of` take its place.
+    ///
+    /// # Errors
+    /// One line; then both run as they did.
+    pub(crate) fn switch(
+        &self,
+        store: &Store,
+        of: &str,
+        wait: Duration,
+        bytes_max: u64,
+    ) -> Result<TrialEnd, String> {
+        self.end_trial(store, of, wait, true, |running| self.exchange(store, running, bytes_max))
+    }
+
+    /// Ends the trial of `of`, and removes what it has written.
+    ///
+    /// # Errors
+    /// One line; then the trial runs on.
+    pub(crate) fn give_up(&self, store: &Store, of: &str, wait: Duration) -> Result<TrialEnd, String> {
+        self.end_trial(store, of, wait, false, |running| self.clear(store, running))
+    }
+
+    fn end_trial(
+        &self,
+        store: &Store,
+        of: &str,
+        wait: Duration,
+        ends_both: bool,
+        end: impl FnOnce(&Running) -> Result<TrialEnd, String>,
+    ) -> Result<TrialEnd, String> {
+        let none = || format!("there is no trial of '{of}': TOPOLOGY TRY begins one");
+        let (name, job) = self.trial(of).ok_or_else(none)?;
+        let trial = job.trial.clone().ok_or_else(none)?;
+        if !super::lock(&self.ending).insert(of.to_owned()) {
+            return Err(format!("the trial of '{of}' ends already"));
+        }
+        let running = Running { name, of: of.to_owned(), job, trial };
+        let mut names = vec![running.name.as_str()];
+        names.extend(ends_both.then_some(of));
+        let ended = self.stop(&names, wait).and_then(|()| end(&running));
+        if ended.is_err() {
+            let kept = list(store).unwrap_or_default();
+            for (name, listed) in kept.into_iter().filter(|(name, _)| names.contains(&name.as_str())) {
+                if let Err(error) = self.run_kept(store, &name, listed) {
+                    tracing::error!(topology = name, %error, "it cannot be run again");
+                }
+            }
+        }
+        super::lock(&self.ending).remove(of);
+        ended
+    }
+
+    /// Ends the workers of these topologies, and waits until nothing is left of them.
+    fn stop(&self, names: &[&str], wait: Duration) -> Result<(), String> {
+        names.iter().for_each(|name| self.supervisor.kill(name, wait));
+        let clock = &self.supervisor.options().clock;
+        let until: Nanos = clock.now() + wait + END_GRACE;
+        while names.iter().any(|name| self.supervisor.report(name).is_some()) {
+            if clock.now() > until {
+                let seconds = wait.as_secs();
+                return Err(format!(
+                    "the workers have not ended within {seconds} s: both go on as they were"
+                ));
+            }
+            std::thread::park_timeout(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Renames keys and groups, and puts the definition in the live one's place, all at once.
+    fn exchange(&self, store: &Store, running: &Running, bytes_max: u64) -> Result<TrialEnd, String> {
+        let Running { name, of, job, .. } = running;
+        let definition = definition_of(job);
+        let read = super::read(&definition)?;
+        let switch = Switch::new(store, running, &read)?;
+        let (keys, bytes) = (switch.renames.len(), switch.bytes);
+        if bytes > bytes_max {
+            return Err(format!(
+                "the trial has {keys} keys of {bytes} B, more than transaction.max ({bytes_max} B): raise it"
+            ));
+        }
+        let places = switch.keys();
+        let refs: Vec<KeyRef<'_>> = places.iter().map(|key| KeyRef { db: 0, key }).collect();
+        let mut prepared = Prepared::default();
+        // What is on disk is read before others wait.
+        patiently(|| store.rehearse(&refs, &mut prepared, |access| switch.make(access)))?;
+
+        let plan = Arc::new(read.plan);
+        // Others get the list between two tries.
+        let ticket = patiently(|| {
+            let mut kept = self.kept();
+            let Some((new, listed)) = self.switched(&kept, running, &definition) else {
+                return Ok(None);
+            };
+            let (record, list) = (definition.encode(), encoded(&new));
+            let changes: [(&[u8], Option<&[u8]>); 3] =
+                [(&key(of), Some(&record)), (&key(name), None), (LIST, Some(&list))];
+            let ticket =
+                store.change_and_keep(&refs, &changes, bytes, &mut prepared, |it| switch.make(it))?;
+            *kept = new;
+            self.run(of, definition.clone(), Some(Arc::clone(&plan)), listed, Duration::ZERO);
+            Ok(Some(ticket))
+        })?;
+        let ticket = ticket.ok_or_else(|| format!("'{of}' or its trial was changed meanwhile"))?;
+        tracing::info!(topology = of, keys, "a trial has taken the place of the topology");
+        Ok(TrialEnd { ticket, keys })
+    }
+
+    /// What there is after a switch, and how the new one runs; `None` when one of both was changed since they were stopped.
+    fn switched(
+        &self,
+        kept: &BTreeMap<String, Kept>,
+        Running { name, of, .. }: &Running,
+        definition: &Definition,
+    ) -> Option<(BTreeMap<String, Kept>, Listed)> {
+        if [name, of].iter().any(|it| self.supervisor.job(it).is_some()) {
+            return None;
+        }
+        let mut new = kept.clone();
+        let trial = new.remove(name)?;
+        let live = new.get_mut(of)?;
+        let listed = Listed { is_active: live.listed.is_active, workers: trial.listed.workers };
+        *live = Kept { listed, bytes: definition.bytes() };
+        Some((new, listed))
+    }
+
+    /// The groups of what a trial reads, and whether it is exactly-once.
+    ///
+    /// # Errors
+    /// Its definition cannot be read.
+    pub(crate) fn reads_of(&self, job: &Job) -> Result<(Vec<Group>, bool), String> {
+        let definition = definition_of(job);
+        let read = super::read(&definition)?;
+        let is_exactly_once = is_exactly_once(&read.plan);
+        let groups = job.trial.as_ref().filter(|_| !is_exactly_once).map(|trial| groups(&read, trial));
+        Ok((groups.unwrap_or_default(), is_exactly_once))
+    }
+
+    /// Removes what a trial has written, and forgets it.
+    fn clear(&self, store: &Store, running: &Running) -> Result<TrialEnd, String> {
+        let definition = super::read(&definition_of(&running.job))?;
+        let switch = Switch::new(store, running, &definition)?;
+        let keys: Vec<&[u8]> = switch.renames.iter().map(|it| &it.from[..]).collect();
+        for part in keys.chunks(CLEAR_KEYS) {
+            let refs: Vec<KeyRef<'_>> = part.iter().map(|key| KeyRef { db: 0, key }).collect();
+            let remove =
+                |access: &mut Access<'_>| part.iter().try_for_each(|key| access.remove(0, key).map(drop));
+            patiently(|| store.change_and_keep(&refs, &[], 0, &mut Prepared::default(), remove))?;
+        }
+        let streams: Vec<KeyRef<'_>> =
+            switch.groups.iter().map(|it| KeyRef { db: 0, key: it.stream.as_bytes() }).collect();
+        let leave = |access: &mut Access<'_>| {
+            switch.groups.iter().try_for_each(|group| move_group(access, group, false))
+        };
+        let mut prepared = Prepared::default();
+        let ticket = patiently(|| {
+            let mut kept = self.kept();
+            let mut new = kept.clone();
+            new.remove(&running.name);
+            let list = encoded(&new);
+            let changes: [(&[u8], Option<&[u8]>); 2] = [(&key(&running.name), None), (LIST, Some(&list))];
+            let ticket = store.change_and_keep(&streams, &changes, 0, &mut prepared, leave)?;
+            *kept = new;
+            Ok(ticket)
+        })?;
+        tracing::info!(topology = running.of, keys = keys.len(), "a trial was given up");
+        Ok(TrialEnd { ticket, keys: keys.len() })
+    }
+}
+
+impl Switch {
+    /// What there is to be changed. `definition` is that of the trial, as if it was none.
+    fn new(store: &Store, running: &Running, definition: &flux::Definition) -> Result<Self, String> {
+        let Running { name, of, trial, .. } = running;
+        let mut switch = Self::default();
+        let prefix = trial.prefix.as_bytes();
+        let letters: Vec<String> =
+            definition.programs.iter().filter_map(|it| components::letters(&it.command)).collect();
+        let walked = store.walk(0, &mut |key, meta| {
+            if let Some(to) = key.strip_prefix(prefix).filter(|to| !to.is_empty()) {
+                switch.bytes += (2 * key.len()) as u64 + meta.value_len;
+                let is_kept_back = letters.iter().any(|it| it.as_bytes() == to);
+                switch.renames.push(Rename { from: key.to_vec(), to: to.to_vec(), is_kept_back });
+            }
+        });
+        walked.map_err(said)?;
+        // With the prefix `a`, `aa` goes before `aaa` takes its place.
+        switch.renames.sort_unstable_by_key(|it| it.from.len());
+        let of_topology = |name: &str, what: &str| format!("topology:{name}:{what}").into_bytes();
+        let epochs = of_topology(of, "epochs");
+        if is_exactly_once(&definition.plan) {
+            let from = of_topology(name, "epochs");
+            switch.renames.push(Rename { from, to: epochs, is_kept_back: false });
+            let (from, to) = (of_topology(name, "dead-letters"), of_topology(of, "dead-letters"));
+            switch.renames.push(Rename { from, to, is_kept_back: true });
+        } else {
+            switch.removals.push(epochs);
+            switch.groups = groups(definition, trial);
+        }
+        Ok(switch)
+    }
+
+    /// All keys that it touches.
+    fn keys(&self) -> Vec<Vec<u8>> {
+        let renames = self.renames.iter().flat_map(|it| [it.from.clone(), it.to.clone()]);
+        let streams = self.groups.iter().map(|group| group.stream.clone().into_bytes());
+        renames.chain(self.removals.iter().cloned()).chain(streams).collect()
+    }
+
+    fn make(&self, access: &mut Access<'_>) -> Result<(), Stop> {
+        for Rename { from, to, is_kept_back } in &self.renames {
+            if !is_kept_back || access.meta(0, to)?.is_none() {
+                rename(access, 0, from, to)?;
+            }
+        }
+        for key in &self.removals {
+            access.remove(0, key)?;
+        }
+        self.groups.iter().try_for_each(|group| move_group(access, group, true))
+    }
+}
+
+/// The definition of a trial, as if it was none.
+pub(super) fn definition_of(job: &Job) -> Definition {
+    let Job { definition, properties, folder, .. } = job.clone();
+    Definition { text: definition, properties, folder, trial: None }
+}
+
+fn groups(definition: &flux::Definition, trial: &Trial) -> Vec<Group> {
+    let trial = components::Trial { of: &trial.of, prefix: &trial.prefix, from: &trial.from };
+    definition.programs.iter().filter_map(|it| components::group(&it.command, &trial)).collect()
+}
+
+fn is_exactly_once(plan: &Plan) -> bool {
+    plan.settings().guarantee == Guarantee::ExactlyOnce
+}
+
+/// Gives the group of a trial its name without it, in place of the one that has it, or removes it.
+fn move_group(access: &mut Access<'_>, group: &Group, takes_place: bool) -> Result<(), Stop> {
+    let (key, live, trial) = (group.stream.as_bytes(), group.live.as_bytes(), group.trial.as_bytes());
+    let mut changes = Changes::default();
+    {
+        // A key of another type has no group.
+        let Ok(sequence) = access.sequence(0, key, ValueKind::Stream)? else { return Ok(()) };
+        let stream = Stream::new(sequence);
+        let Some(state) = stream.group(trial)? else { return Ok(()) };
+        changes.delete_group(stream, trial)?;
+        if takes_place {
+            if stream.group(live)?.is_some() {
+                changes.delete_group(stream, live)?;
+            }
+            changes.put_group(live, state);
+            for (name, consumer) in stream.consumers(trial)? {
+                changes.put_consumer(live, name, consumer);
+            }
+            for (id, pending) in stream.all_pending(trial)? {
+                changes.put_pending(live, id, &pending);
+            }
+        }
+    }
+    let _ = access.change_stream(0, key, &changes.iter().collect::<Vec<_>>())?;
+    Ok(())
+}
+
+/// Tries again what finds no room now, for a while.
+fn patiently<T>(mut change: impl FnMut() -> Result<T, Stop>) -> Result<T, String> {
+    for _ in 0..TRIES {
+        match change() {
+            Err(Stop::Busy | Stop::Locked(_) | Stop::Cold) => std::thread::park_timeout(LOOK_AGAIN),
+            result => return result.map_err(said),
+        }
+    }
+    change().map_err(said)
+}
+
+fn said(stop: Stop) -> String {
+    match stop {
+        Stop::Refused(error) | Stop::Damaged(error) => error.to_string(),
+        Stop::Locked(_) => "a prepared transaction holds one of its keys".to_owned(),
+        Stop::Busy | Stop::Cold => "the journal has no room now".to_owned(),
+    }
+}
+
+/// The name of the trial of a topology.
+pub(crate) fn name_of_trial(of: &str) -> String {
+    format!("{of}{SUFFIX}")
+}
+
+const SUFFIX: &str = "-try";
+/// More than a worker takes that is to end.
+const END_GRACE: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// So often a change that finds no room is tried again: 10 s.
+const TRIES: usize = 500;
+/// Keys that are removed at a time.
+const CLEAR_KEYS: usize = 500;
