@@ -57,6 +57,9 @@ impl Rights {
     }
 
     fn fits(&self, key: &[u8]) -> bool {
+        if key.len() > KEY_BYTES_MAX {
+            return false;
+        }
         let own = key.strip_prefix(b"topology:").and_then(|rest| rest.strip_prefix(self.topology.as_bytes()));
         own.is_some_and(|rest| rest.starts_with(b":"))
             || self.patterns.iter().any(|pattern| pattern.matches(key, &mut 0))
@@ -72,6 +75,8 @@ fn is_harmless(command: &Command) -> bool {
     (is_known || is_needed) && !is_of("dangerous") && !is_of("admin")
 }
 
+/// The longest key that is compared, on the loop, with each pattern.
+const KEY_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a refused key that are shown.
 const SHOWN_BYTES_MAX: usize = 128;
 
@@ -176,6 +181,7 @@ mod tests {
             assert!(refused(words).starts_with("NOPERM topology 't' may not run '"), "{words}");
         }
         assert_eq!(check(&["*"], "GET anything"), Ok(()));
+        assert!(check(&["*"], &format!("GET {}", "k".repeat(KEY_BYTES_MAX + 1))).is_err());
         assert!(check(&[], "GET anything").is_err());
     }
 }
