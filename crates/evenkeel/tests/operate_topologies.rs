@@ -224,9 +224,7 @@ const ENTRIES: usize = 300;
 /// A server with entries that are all marked as old, and that a trial has marked as new from entry 101 on.
 fn tried(guarantee: &str) -> Place {
     let place = Place::new();
-    for number in 1..=ENTRIES {
-        place.server.call(&["XADD", "orders", &format!("{number}-1"), "word", "tea"]);
-    }
+    place.add_entries(1..=ENTRIES);
     let (status, said) = place.topology(&marks(guarantee, "old"), &["run", "x.yaml"]);
     assert_eq!(status, 0, "{said}");
     eventually("all are old", || place.values("mark:*").get("old") == Some(&ENTRIES));
@@ -303,15 +301,7 @@ fn server_that_is_killed_during_a_switch_has_the_old_state_or_the_new_one() {
     let mut place = tried("at-least-once");
     let (mut requests, mut had_old) = (1, 0);
     loop {
-        // Nobody waits for the answer.
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", place.server.port)).expect("it connects");
-        let mut command = Vec::new();
-        resp::encode_command(&mut command, &["TOPOLOGY", "SWITCH", "marks", "WAIT", "5"]);
-        std::io::Write::write_all(&mut stream, &command).expect("it is sent");
-        for _ in 0..requests {
-            place.server.call(&["PING"]);
-        }
-        place = place.crash(&[]);
+        place = place.crash_while_it_switches(requests);
         let shadow = place.values("shadow:mark:*");
         if shadow.is_empty() {
             break;
@@ -328,6 +318,116 @@ fn server_that_is_killed_during_a_switch_has_the_old_state_or_the_new_one() {
     }
     assert!(had_old > 0, "it was killed before the switch, too");
     assert_switched(&place);
+}
+
+/// What an exactly-once topology and its trial keep, read at one time.
+struct Kept {
+    /// The last entry that each has read.
+    live: Option<usize>,
+    trial: Option<usize>,
+    /// Entries that the live one has counted, the trial under the prefix, and without it.
+    old: usize,
+    shadow: usize,
+    new: usize,
+}
+
+impl Place {
+    fn kept(&self, old: &str, new: &str) -> Kept {
+        let script = "local function position(of) return redis.call('HGET', 'topology:' .. of .. ':epochs', 'position:source:0/1') end
+            local function count(of) return redis.call('HGET', of .. ':count', 'tea') end
+            return {position('marks'), position('marks-try'), count(ARGV[1]), count('shadow:' .. ARGV[2]), count(ARGV[2])}";
+        let Value::Array(reply) = self.server.call(&["EVAL", script, "0", old, new]) else {
+            panic!("no answer")
+        };
+        let number = |value: &Value| match value {
+            Value::Bulk(text) => Some(String::from_utf8_lossy(text).parse::<u128>().expect("a whole number")),
+            _ => None,
+        };
+        // The number of an entry is the time of its id.
+        let position = |value: &Value| number(value).map(|it| (it >> 64) as usize);
+        let count = |value: &Value| number(value).unwrap_or(0) as usize;
+        Kept {
+            live: position(&reply[0]),
+            trial: position(&reply[1]),
+            old: count(&reply[2]),
+            shadow: count(&reply[3]),
+            new: count(&reply[4]),
+        }
+    }
+
+    fn add_entries(&self, numbers: std::ops::RangeInclusive<usize>) {
+        for number in numbers {
+            self.server.call(&["XADD", "orders", &format!("{number}-1"), "word", "tea"]);
+        }
+    }
+
+    /// Has the trial take the place of `marks`, waits for so many other requests, and kills the server. Nobody waits for the answer.
+    fn crash_while_it_switches(self, requests: usize) -> Self {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.server.port)).expect("it connects");
+        let mut command = Vec::new();
+        resp::encode_command(&mut command, &["TOPOLOGY", "SWITCH", "marks", "WAIT", "5"]);
+        std::io::Write::write_all(&mut stream, &command).expect("it is sent");
+        for _ in 0..requests {
+            self.server.call(&["PING"]);
+        }
+        self.crash(&[])
+    }
+}
+
+/// The time of the switch is looked for by halves, so that the server is killed ever closer to it.
+#[test]
+fn exactly_once_keeps_keys_and_positions_together_when_the_server_is_killed_during_a_switch() {
+    const SKIPPED: usize = 100;
+    let mut place = Place::new();
+    let mut entries = 200;
+    place.add_entries(1..=entries);
+    assert_eq!(place.topology(&marks("exactly-once", "mark0"), &["run", "x.yaml"]).0, 0);
+    let (mut round, mut skipped) = (0, 0);
+    let (mut before, mut after, mut requests) = (0, None, 1);
+    let mut ends = [0, 0];
+    while ends.iter().sum::<usize>() < 16 || ends.contains(&0) {
+        let (old, new) = (format!("mark{round}"), format!("mark{}", round + 1));
+        if place.names() == ["marks"] {
+            let (status, said) =
+                place.topology(&marks("exactly-once", &new), &["try", "x.yaml", "--from", "101-1"]);
+            assert_eq!(status, 0, "{said}");
+        }
+        eventually("the trial works", || place.kept(&old, &new).trial.is_some());
+        // Some of them are under way.
+        place.add_entries(entries + 1..=entries + 30);
+        entries += 30;
+        place = place.crash_while_it_switches(requests);
+        let is_switched = place.names() == ["marks"];
+        let kept = || {
+            let kept = place.kept(&old, &new);
+            let live = kept.live.expect("it has a position");
+            if is_switched {
+                assert_eq!((kept.trial, kept.shadow), (None, 0));
+                assert_eq!(kept.new, live - SKIPPED, "the count is that of the position");
+            } else {
+                let trial = kept.trial.expect("it has a position");
+                assert_eq!(kept.new, 0);
+                assert_eq!((kept.old, kept.shadow), (live - skipped, trial - SKIPPED), "as far as it was");
+            }
+            kept
+        };
+        kept();
+        eventually("those that run are at the end", || {
+            let kept = kept();
+            kept.live == Some(entries) && kept.trial.is_none_or(|it| it == entries)
+        });
+        ends[usize::from(is_switched)] += 1;
+        if is_switched {
+            assert_eq!(texts(&place.server.call(&["KEYS", "shadow:*"])), [""; 0]);
+            let marked = BTreeMap::from([(new, entries - SKIPPED), ("mark0".to_owned(), SKIPPED)]);
+            assert_eq!(place.values("mark:*"), marked);
+            (round, skipped, after) = (round + 1, SKIPPED, Some(requests));
+        } else {
+            before = requests;
+        }
+        requests = after.map_or(requests * 2, |after| (before + after).div_ceil(2));
+    }
+    println!("before the switch and after it: {ends:?}, around {requests} requests");
 }
 
 #[test]
