@@ -77,14 +77,16 @@ impl Bolt for Exactly {
         let Self(Hash { adding, key }) = self;
         let (value, added) = adding.read(tuple)?;
         let place = StateKey::of_field(key.clone(), value.clone());
-        let total = match out.get(&place)? {
-            Some(text) => std::str::from_utf8(&text)?.parse::<f64>()? + added,
-            None => added,
-        };
+        let total = kept(out, &place)? + added;
         out.set(place, Some(total.to_string().into()))?;
         out.emit(&[text_value(&value), number_value(total)])?;
         Ok(Outcome::Ack)
     }
+}
+
+/// The number at `place`, 0 if there is none.
+pub(crate) fn kept(out: &mut BoltOut<'_>, place: &StateKey) -> Result<f64, Fault> {
+    out.get(place)?.map_or(Ok(0.0), |text| Ok(std::str::from_utf8(&text)?.parse::<f64>()?))
 }
 
 impl Ask for Hash {

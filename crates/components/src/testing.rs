@@ -172,8 +172,13 @@ impl StateSink for Record {
     }
 
     fn command(&mut self, command: Command) {
-        let words = command.iter().map(|word| String::from_utf8_lossy(word));
-        self.commands.push(words.collect::<Vec<_>>().join(" "));
+        self.commands.push(text(&command));
+    }
+
+    fn command_once(&mut self, command: Command) {
+        if !self.commands.contains(&text(&command)) {
+            self.command(command);
+        }
     }
 }
 
@@ -185,6 +190,10 @@ impl SpoutSink for Room {
     fn verify(&self, _: StreamId, _: &Values) -> Result<(), Misuse> {
         Ok(())
     }
+}
+
+fn text(command: &Command) -> String {
+    command.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ")
 }
 
 fn texts(values: &Values) -> Vec<String> {

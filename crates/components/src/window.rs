@@ -2,17 +2,21 @@
 //!
 //! A window begins at a multiple of `--slide-ms` and lasts `--size-ms`. The time is that of a field, so a tuple that comes late, or again after
 //! a crash, finds its window. Each tuple emits the window's number as it is now; the hash has the last one, and ends `--keep-ms` after its last change.
+//!
+//! With exactly-once the hash is state: its numbers are set, and PEXPIRE is a command of the epoch, once for each window. A task does not notice that a
+//! hash has ended: a tuple that comes after that counts on from the number that the task remembers, or from 0. Neither counts a tuple twice.
 
 use resp::Value as Reply;
 use topology::builder::Factory;
-use topology::component::{Fault, Tuple};
+use topology::changes::StateKey;
+use topology::component::{Bolt, BoltOut, Fault, Outcome, Tuple};
 use topology::value::Value;
 use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
-use crate::convert::{append_field, number, text_value};
-use crate::counting::{BY, total};
+use crate::convert::{append_field, number, number_value, text_value};
+use crate::counting::{BY, kept, total};
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// What is added up, and for which windows.
@@ -41,6 +45,44 @@ impl Window {
         starts.reverse();
         starts
     }
+
+    /// Of a tuple: its value, what is added, and its windows.
+    fn read(&self, tuple: &Tuple<'_>) -> Result<(Vec<u8>, f64, Vec<u64>), Fault> {
+        let mut value = Vec::new();
+        append_field(tuple, &self.by, &mut value)?;
+        let added = self.field.as_ref().map_or(Ok(1.0), |field| number(tuple, field))?;
+        Ok((value, added, self.starts(time_ms(tuple, &self.time)?)))
+    }
+
+    fn key(&self, start: u64) -> String {
+        format!("{}{start}", self.prefix)
+    }
+}
+
+/// As state of an exactly-once topology.
+#[derive(Clone, Debug)]
+struct Exactly(Window);
+
+impl Bolt for Exactly {
+    fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        let Self(window) = self;
+        let (value, added, starts) = window.read(tuple)?;
+        let places = starts.into_iter().map(|start| {
+            let place = StateKey::of_field(window.key(start), value.clone());
+            (start, place)
+        });
+        let totals =
+            places.map(|(start, place)| kept(out, &place).map(|total| (start, place, total + added)));
+        // All are asked for before one is waited for.
+        let totals: Vec<_> = totals.collect();
+        for (start, place, total) in totals.into_iter().collect::<Result<Vec<_>, _>>()? {
+            let keep_ms = window.keep_ms.to_string().into();
+            out.command_once(vec!["PEXPIRE".into(), place.key.clone(), keep_ms])?;
+            out.set(place, Some(total.to_string().into()))?;
+            out.emit(&[Value::Int(start as i64), text_value(&value), number_value(total)])?;
+        }
+        Ok(Outcome::Ack)
+    }
 }
 
 /// The time in a field: milliseconds, or the id of an entry, which begins with them.
@@ -59,15 +101,10 @@ impl Ask for Window {
     type Kept = Kept;
 
     fn request(&mut self, tuple: &Tuple<'_>, out: &mut Requests) -> Result<Kept, Fault> {
-        let mut value = Vec::new();
-        append_field(tuple, &self.by, &mut value)?;
-        let (command, added) = match &self.field {
-            None => ("HINCRBY", "1".to_owned()),
-            Some(field) => ("HINCRBYFLOAT", number(tuple, field)?.to_string()),
-        };
-        let starts = self.starts(time_ms(tuple, &self.time)?);
+        let (value, added, starts) = self.read(tuple)?;
+        let command = if self.field.is_some() { "HINCRBYFLOAT" } else { "HINCRBY" };
         for start in &starts {
-            let (key, keep) = (format!("{}{start}", self.prefix), self.keep_ms.to_string());
+            let (key, keep, added) = (self.key(*start), self.keep_ms.to_string(), added.to_string());
             out.push(&[command.as_bytes(), key.as_bytes(), &value, added.as_bytes()]);
             out.push(&[&b"PEXPIRE"[..], key.as_bytes(), keep.as_bytes()]);
         }
@@ -111,10 +148,11 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let keep_ms = arguments.number("--keep-ms").unwrap_or_default();
     let field = arguments.text("--field").map(str::to_owned);
     let reads = [by.clone(), time.clone()].into_iter().chain(field.clone()).collect();
-    let window = Window { prefix, by, field, time, size_ms, slide_ms, keep_ms };
+    let window = Window { prefix, by: by.clone(), field, time, size_ms, slide_ms, keep_ms };
+    let exactly = Exactly(window.clone());
     let factory = Factory::bolt(move || Asking::new(window.clone(), server.clone()));
     let emits = Emits::Values(3..=3, "the window's start in milliseconds, the value and its number");
-    let exact = Exact::None("its windows end by time");
+    let exact = Exact::Keyed(Factory::bolt(move || exactly.clone()), by);
     Ok(Made { factory, reads, reach: Reach::Server, emits, exact })
 }
 
@@ -176,7 +214,7 @@ pub(crate) const ROW: Row = Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{made, tuple};
+    use crate::testing::{Stand, made, tuple};
 
     fn window(size_ms: u64, slide_ms: u64) -> Window {
         let [prefix, by, time] = ["w:", "word", "t"].map(str::to_owned);
@@ -205,6 +243,20 @@ mod tests {
         let expected = Values::encode(&[Value::from(60), Value::from("a"), Value::from(4)]);
         assert_eq!(emitted, expected.expect("they fit"));
         assert_eq!(window.reply(&mut kept, 1, Reply::Integer(1)), Ok(None));
+    }
+
+    #[test]
+    fn with_exactly_once_numbers_are_state_and_hashes_end() {
+        let mut stand = Stand::bolt(Exactly(window(60, 30)), &["word", "t"], &["start", "word", "count"]);
+        for (word, time) in [("a", "65-3"), ("a", "80"), ("b", "95")] {
+            stand.execute(&[Value::from(word), Value::from(time)]);
+        }
+        let record = &stand.record;
+        let emitted: Vec<String> = record.emitted.iter().map(|values| values.join(" ")).collect();
+        assert_eq!(emitted, ["30 a 1", "60 a 1", "30 a 2", "60 a 2", "60 b 1", "90 b 1"]);
+        assert_eq!(record.commands, ["PEXPIRE w:30 1000", "PEXPIRE w:60 1000", "PEXPIRE w:90 1000"]);
+        assert_eq!((record.values.len(), record.acked.len()), (4, 3));
+        assert_eq!(record.values[&StateKey::of_field("w:60", "a")], "2");
     }
 
     #[test]

@@ -338,6 +338,11 @@ impl BoltTask {
         self.staging.command(command);
     }
 
+    /// The same, unless this epoch has that command.
+    pub fn command_once(&mut self, command: Command) {
+        self.staging.command_once(command);
+    }
+
     /// The value that the component has given to `key` and that is not durable; `None`: the store's holds.
     #[must_use]
     pub fn staged(&self, key: &StateKey) -> Option<Option<&Bytes>> {

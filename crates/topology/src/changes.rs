@@ -10,7 +10,7 @@
 //!
 //! **Bound.** What the tuples of two epochs change; a spout emits at most `max_spout_pending` tuples that are not durable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 
@@ -60,6 +60,8 @@ pub struct Capture {
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     staged: Changes,
+    /// Of its commands those that an epoch has once.
+    once: HashSet<Command>,
     /// Values of the epoch under way: what its commands do is not read.
     sealed: Option<(Epoch, Values)>,
 }
@@ -97,6 +99,14 @@ impl Staging {
         self.staged.commands.push(command);
     }
 
+    /// The same, unless it was called with that command since the last barrier.
+    pub(crate) fn command_once(&mut self, command: Command) {
+        if !self.once.contains(&command) {
+            self.once.insert(command.clone());
+            self.command(command);
+        }
+    }
+
     /// The value that this task has given to `key`, or `None` if the store's holds.
     pub(crate) fn read(&self, key: &StateKey) -> Option<Option<&Bytes>> {
         let sealed = self.sealed.as_ref().map(|(_, values)| values);
@@ -110,6 +120,7 @@ impl Staging {
     pub(crate) fn seal(&mut self, epoch: Epoch) -> Changes {
         self.on_durable(epoch.before());
         assert!(self.sealed.is_none(), "one epoch is under way at a time: {:?}", self.sealed);
+        self.once.clear();
         let changes = std::mem::take(&mut self.staged);
         self.sealed = Some((epoch, changes.values.clone()));
         changes
@@ -167,5 +178,16 @@ mod tests {
         let commands = staging.seal(Epoch(1)).commands;
         assert_eq!(commands.iter().map(|words| &words[1][..]).collect::<Vec<_>>(), [b"0", b"1", b"2"]);
         assert!(!staging.is_dirty());
+    }
+
+    #[test]
+    fn command_that_an_epoch_has_once_comes_again_with_the_next_one() {
+        let mut staging = Staging::default();
+        let expire =
+            |staging: &mut Staging| staging.command_once(vec![bytes("PEXPIRE"), bytes("k"), bytes("5")]);
+        (0..3).for_each(|_| expire(&mut staging));
+        assert_eq!(staging.seal(Epoch(1)).commands.len(), 1);
+        expire(&mut staging);
+        assert_eq!(staging.seal(Epoch(2)).commands.len(), 1);
     }
 }

@@ -68,6 +68,9 @@ pub trait StateSink: std::fmt::Debug {
 
     /// Has the store execute a command.
     fn command(&mut self, command: Command);
+
+    /// The same, unless the epoch has that command.
+    fn command_once(&mut self, command: Command);
 }
 
 /// What is known of a value.
@@ -210,12 +213,25 @@ impl<'a> BoltOut<'a> {
     /// The topology is not exactly-once, or there is no word. What the store says of the command is not told: a command that it refuses is written to the dead
     /// letters of the topology.
     pub fn command(&mut self, command: Command) -> Result<(), Fault> {
+        self.commands(&command)?.command(command);
+        Ok(())
+    }
+
+    /// As [`BoltOut::command`], unless this task has given that command for the same epoch: for commands that need not be done twice, such as PEXPIRE.
+    ///
+    /// # Errors
+    /// As [`BoltOut::command`].
+    pub fn command_once(&mut self, command: Command) -> Result<(), Fault> {
+        self.commands(&command)?.command_once(command);
+        Ok(())
+    }
+
+    fn commands(&mut self, command: &Command) -> Result<&mut dyn StateSink, Fault> {
         self.has_acted = true;
         if command.is_empty() {
             return Err(Fault::new("a command has a word at least"));
         }
-        self.state()?.command(command);
-        Ok(())
+        self.state()
     }
 
     fn state(&mut self) -> Result<&mut dyn StateSink, Fault> {

@@ -195,6 +195,10 @@ impl StateSink for Sink<'_> {
     fn command(&mut self, command: Command) {
         self.task.command(command);
     }
+
+    fn command_once(&mut self, command: Command) {
+        self.task.command_once(command);
+    }
 }
 
 impl BoltSink for Sink<'_> {
