@@ -43,10 +43,13 @@ impl Rights {
                 format!("NOPERM topology '{topology}' may not run '{name}': its definition has evenkeel.keys, and this command is not bound to them").into(),
             ));
         }
+        if has_keys {
+            self.check_size(command, args)?;
+        }
         let mut refused = None;
         command.each_key(args, |index| {
-            if !self.fits(args.get(index)) {
-                refused.get_or_insert(index);
+            if refused.is_none() && !self.fits(args.get(index)) {
+                refused = Some(index);
             }
         });
         let Some(index) = refused else { return Ok(()) };
@@ -56,10 +59,26 @@ impl Rights {
         Err(Failure::Bytes(text))
     }
 
-    fn fits(&self, key: &[u8]) -> bool {
-        if key.len() > KEY_BYTES_MAX {
-            return false;
+    /// # Errors
+    /// To compare its keys would hold up the loop.
+    fn check_size(&self, command: &Command, args: ArgsView<'_>) -> Result<(), Failure> {
+        let (count, mut bytes) = (command.count_keys(args), 0);
+        if count <= KEYS_MAX {
+            command.each_key(args, |index| bytes += args.get(index).len());
         }
+        let what = if count > KEYS_MAX {
+            format!("{count} keys in a command, but at most {KEYS_MAX}")
+        } else if bytes > KEYS_BYTES_MAX {
+            format!("keys of {bytes} bytes in a command, but at most {KEYS_BYTES_MAX}")
+        } else {
+            return Ok(());
+        };
+        let topology = &self.topology;
+        let why = "each is compared with evenkeel.keys of its definition";
+        Err(Failure::Error(format!("NOPERM topology '{topology}' may not use {what}: {why}").into()))
+    }
+
+    fn fits(&self, key: &[u8]) -> bool {
         let own = key.strip_prefix(b"topology:").and_then(|rest| rest.strip_prefix(self.topology.as_bytes()));
         own.is_some_and(|rest| rest.starts_with(b":"))
             || self.patterns.iter().any(|pattern| pattern.matches(key, &mut 0))
@@ -75,8 +94,10 @@ fn is_harmless(command: &Command) -> bool {
     (is_known || is_needed) && !is_of("dangerous") && !is_of("admin")
 }
 
-/// The longest key that is compared, on the loop, with each pattern.
-const KEY_BYTES_MAX: usize = 64 << 10;
+/// Keys of a command that are compared, on the loop, with each pattern.
+const KEYS_MAX: usize = 1_024;
+/// Bytes that these may have together.
+const KEYS_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a refused key that are shown.
 const SHOWN_BYTES_MAX: usize = 128;
 
@@ -181,7 +202,23 @@ mod tests {
             assert!(refused(words).starts_with("NOPERM topology 't' may not run '"), "{words}");
         }
         assert_eq!(check(&["*"], "GET anything"), Ok(()));
-        assert!(check(&["*"], &format!("GET {}", "k".repeat(KEY_BYTES_MAX + 1))).is_err());
         assert!(check(&[], "GET anything").is_err());
+    }
+
+    #[test]
+    fn keys_that_would_hold_up_the_loop_are_refused() {
+        let of = |count: usize, bytes: usize| {
+            check(&["*"], &format!("DEL{}", format!(" {}", "k".repeat(bytes)).repeat(count)))
+        };
+        assert_eq!(of(KEYS_MAX, KEYS_BYTES_MAX / KEYS_MAX), Ok(()));
+        assert_eq!(
+            of(KEYS_MAX + 1, 1).expect_err("refused"),
+            "NOPERM topology 't' may not use 1025 keys in a command, but at most 1024: each is compared with evenkeel.keys of its definition"
+        );
+        assert_eq!(
+            of(2, KEYS_BYTES_MAX / 2 + 1).expect_err("refused"),
+            "NOPERM topology 't' may not use keys of 65538 bytes in a command, but at most 65536: each is compared with evenkeel.keys of its definition"
+        );
+        assert!(of(1, KEYS_BYTES_MAX + 1).is_err());
     }
 }
