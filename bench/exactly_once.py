@@ -40,11 +40,15 @@ streams:
 """
 
 
-@contextlib.contextmanager
-def server(binary, folder):
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def server(binary, folder):
+    port = free_port()
     command = [binary, "--port", str(port), "--dir", folder + "/data"]
     process = subprocess.Popen(command, **QUIET)
     client = redis.Redis(port=port)
