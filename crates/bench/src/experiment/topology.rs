@@ -60,6 +60,12 @@ pub(super) struct Topology {
     /// Duration of a run
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = some_time)]
     duration: Duration,
+    /// Time between two polls of a run: the lowest and the highest rate between two are told, too
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
+    poll: Duration,
+    /// Tasks of Storm that acknowledge, with --against storm; 0: one for each worker. Here spouts do that themselves
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    ackers: u32,
     /// Time before each run that does not count
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration)]
     warm_up: Duration,
@@ -169,6 +175,8 @@ impl Topology {
             dealt: system.dealt,
             warm_up: self.warm_up,
             duration: self.duration,
+            poll: self.poll,
+            storm_ackers: self.ackers,
         }
     }
 
@@ -182,6 +190,8 @@ impl Topology {
             "topologies": self.topologies,
             "workers": system.dealt.workers,
             "duration_ms": self.duration.as_millis() as u64,
+            "poll_ms": self.poll.as_millis() as u64,
+            "ackers": self.ackers,
             "warm_up_ms": self.warm_up.as_millis() as u64,
             "jvm_warm_up_ms": self.jvm_warm_up.as_millis() as u64,
             "runs": self.runs,
@@ -233,10 +243,21 @@ fn line(size_bytes: usize, ran: &[Outcome]) -> Line {
         command: format!("EMIT {size_bytes}"),
         runs: ran.iter().map(measured).collect(),
         note: format!(
-            "median {rate:.0} messages/s; {cpu_ns:.0} ns of processor time a message; complete in {p50:.0} us, p99 {p99:.0} us"
+            "median {rate:.0} messages/s; {cpu_ns:.0} ns of processor time a message; complete in {p50:.0} us, p99 {p99:.0} us{}",
+            polled(ran)
         ),
         ..Line::default()
     }
+}
+
+/// The lowest and the highest rate between two polls, if a run has several.
+fn polled(ran: &[Outcome]) -> String {
+    if ran.iter().all(|outcome| outcome.polled.len() < 2) {
+        return String::new();
+    }
+    let rates = || ran.iter().flat_map(|outcome| &outcome.polled).copied();
+    let (lowest, highest) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
+    format!("; between two polls {lowest:.0} to {highest:.0} messages/s")
 }
 
 fn figure(size_bytes: usize, ran: &[Outcome]) -> Value {
@@ -245,6 +266,7 @@ fn figure(size_bytes: usize, ran: &[Outcome]) -> Value {
         "messages_per_second": rounded(median(ran, per_second)),
         "cpu_ns_per_message": rounded(median(ran, cpu_ns_per_message)),
         "rate_runs": ran.iter().map(per_second).map(rounded).collect::<Vec<f64>>(),
+        "rate_polls": ran.iter().map(|outcome| outcome.polled.iter().copied().map(rounded).collect()).collect::<Vec<Vec<f64>>>(),
         "complete_us": {
             "p50": rounded(median(ran, |outcome| us(outcome.complete.p50))),
             "p99": rounded(median(ran, |outcome| us(outcome.complete.p99))),
@@ -301,6 +323,8 @@ mod tests {
             transport_threads: Numbers(vec![1]),
             threads: 2,
             duration: Duration::from_millis(150),
+            poll: Duration::from_millis(40),
+            ackers: 0,
             warm_up: Duration::from_millis(150),
             jvm_warm_up: Duration::ZERO,
             runs: 1,
@@ -314,7 +338,22 @@ mod tests {
         for report in &reports {
             assert!(report.is_valid() && report.lines.len() == 2, "{}", report.text());
             assert_eq!(report.fields["figures"].as_array().map(Vec::len), Some(2));
+            let polls = report.fields["figures"][0]["rate_polls"][0].as_array().map_or(0, Vec::len);
+            assert!(polls >= 1, "{}", report.text());
         }
+    }
+
+    #[test]
+    fn rates_between_polls_are_told_if_there_are_several() {
+        let ran = |polled: &[f64]| Outcome {
+            messages: 0,
+            took: Duration::ZERO,
+            cpu: Duration::ZERO,
+            complete: worker::Latency::default(),
+            polled: polled.to_vec(),
+        };
+        assert_eq!(polled(&[ran(&[5.0, 7.0]), ran(&[4.0, 6.0])]), "; between two polls 4 to 7 messages/s");
+        assert_eq!(polled(&[ran(&[5.0]), ran(&[])]), "");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! What is acknowledged within the time counts; without acknowledgements, what the last level has executed.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use topology::builder::TopologyBuilder;
 use topology::component::{Bolt, BoltOut, Fault, Next, Outcome as Verdict, Spout, SpoutOut, Tuple};
@@ -45,10 +45,14 @@ pub struct Shape {
     pub warm_up: Duration,
     /// Time that counts.
     pub duration: Duration,
+    /// The rate is taken each time this has passed.
+    pub poll: Duration,
+    /// Tasks of Storm that acknowledge; 0: one for each worker.
+    pub storm_ackers: u32,
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Outcome {
     /// Messages that were acknowledged, or executed at the last level.
     pub messages: u64,
@@ -58,6 +62,8 @@ pub struct Outcome {
     pub cpu: Duration,
     /// From emission to acknowledgement.
     pub complete: Latency,
+    /// Messages a second between two polls; empty for Storm.
+    pub polled: Vec<f64>,
 }
 
 /// Runs a topology of this shape.
@@ -73,8 +79,8 @@ pub fn run(shape: &Shape) -> Result<Outcome, Failure> {
     let topologies = (0..shape.topologies).map(start).collect::<Result<Vec<_>, _>>()?;
     let stats = || topologies.iter().flat_map(Workers::stats).collect::<Vec<_>>();
     std::thread::sleep(shape.warm_up);
-    let (before, start, cpu) = (done(shape, &stats()), std::time::Instant::now(), cpu_time()?);
-    std::thread::sleep(shape.duration);
+    let (before, start, cpu) = (done(shape, &stats()), Instant::now(), cpu_time()?);
+    let polled = poll(shape, before, || done(shape, &stats()));
     let after = stats();
     let (took, cpu) = (start.elapsed(), cpu_time()?.saturating_sub(cpu));
     let (mut is_finished, mut faults) = (true, 0);
@@ -90,7 +96,24 @@ pub fn run(shape: &Shape) -> Result<Outcome, Failure> {
     // The slowest worker's: histograms of several do not add up.
     let longest = |time: fn(Latency) -> Duration| spouts().map(time).max().unwrap_or_default();
     let complete = Latency { p50: longest(|it| it.p50), p99: longest(|it| it.p99), ..Latency::default() };
-    Ok(Outcome { messages: done(shape, &after).saturating_sub(before), took, cpu, complete })
+    Ok(Outcome { messages: done(shape, &after).saturating_sub(before), took, cpu, complete, polled })
+}
+
+/// Waits for the duration, and asks how many messages are done each time the poll's time has passed: their rates.
+fn poll(shape: &Shape, before: u64, done: impl Fn() -> u64) -> Vec<f64> {
+    let (start, mut polled) = (Instant::now(), Vec::new());
+    let (mut last, mut last_done) = (start, before);
+    while start.elapsed() < shape.duration {
+        std::thread::sleep(shape.poll.min(shape.duration - start.elapsed().min(shape.duration)));
+        let (now, now_done) = (Instant::now(), done());
+        let took = now.duration_since(last);
+        // What is left at the end is not long enough to be a rate.
+        if polled.is_empty() || took * 2 > shape.poll {
+            polled.push(now_done.saturating_sub(last_done) as f64 / took.as_secs_f64());
+        }
+        (last, last_done) = (now, now_done);
+    }
+    polled
 }
 
 /// Runs the same in Storm's local cluster, whose threads are as many as it chooses.
@@ -107,6 +130,7 @@ pub fn run_storm(shape: &Shape) -> Result<Outcome, Failure> {
         format!("--acking={}", shape.acks),
         format!("--size={}", shape.size_bytes),
         format!("--pending={}", shape.max_spout_pending),
+        format!("--ackers={}", shape.storm_ackers),
     ];
     let (storm, _) = Storm::start(&words)?;
     std::thread::sleep(shape.warm_up);
@@ -116,7 +140,13 @@ pub fn run_storm(shape: &Shape) -> Result<Outcome, Failure> {
     }
     let nanos = Duration::from_nanos;
     let complete = Latency { p50: nanos(ran.p50_ns), p99: nanos(ran.p99_ns), ..Latency::default() };
-    Ok(Outcome { messages: ran.messages, took: nanos(ran.took_ns), cpu: nanos(ran.cpu_ns), complete })
+    Ok(Outcome {
+        messages: ran.messages,
+        took: nanos(ran.took_ns),
+        cpu: nanos(ran.cpu_ns),
+        complete,
+        polled: Vec::new(),
+    })
 }
 
 fn builder(shape: &Shape) -> TopologyBuilder {

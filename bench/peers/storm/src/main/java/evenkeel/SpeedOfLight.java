@@ -84,6 +84,8 @@ final class SpeedOfLight implements Peer.Answers {
         config.setMaxSpoutPending(options.number("pending"));
         if (!acks) {
             config.setNumAckers(0);
+        } else if (options.number("ackers") > 0) {
+            config.setNumAckers(options.number("ackers"));
         }
         new LocalCluster().submitTopology("bench", config, builder.createTopology());
     }
