@@ -2,13 +2,13 @@
 
 use connection::Target;
 use topology::Plan;
-use topology::builder::Factory;
+use topology::builder::{Factory, Origin};
 use topology::definition::{DEFAULT_STREAM, Grouping, Guarantee, Kind, Stream};
 use topology::ids::ComponentId;
 use topology::nearest::nearest;
 
 use crate::arguments::{Arguments, hint};
-use crate::row::{Emits, Exact, LATE, Made, Reach, Row, UNMATCHED, URL};
+use crate::row::{Emits, Exact, Keeps, LATE, Made, Reach, Row, UNMATCHED, URL};
 use crate::{
     asking, closing, counting, dedupe, distinct, enrich, file_sink, file_spout, generator, http_sink, join,
     key_sink, rate_limit, stream_sink, stream_spout, top, window,
@@ -141,6 +141,18 @@ impl Builtin {
             }
             _ => self.made.factory.clone(),
         }
+    }
+
+    /// The stream of the server that it reads, if it is a spout that reads one, with the fields of an entry that become those of `emitted`.
+    #[must_use]
+    pub fn origin(&self, emitted: &Stream) -> Option<Origin> {
+        if !self.row.keeps.contains(&Keeps::Position) {
+            return None;
+        }
+        let fields = self.arguments.text("--fields").map(|_| self.arguments.names("--fields"));
+        let fields = fields.unwrap_or_else(|| emitted.fields.clone());
+        let fields = fields.into_iter().map(|name| Some(name).filter(|name| name != stream_spout::ID));
+        Some(Origin { stream: self.arguments.words().first()?.clone(), fields: fields.collect() })
     }
 
     /// What does not fit between it and its place in a definition.

@@ -36,6 +36,7 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, URL_OPTION};
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 use by_position::PositionSpout;
+pub(crate) use entries::ID;
 use entries::{Entry, Wanted};
 use reading::{Found, Reading};
 use settling::{Letters, Settling};

@@ -52,7 +52,7 @@ fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Value, F
     let lost = |error: std::io::Error| Failure::NoServer(format!("the server went away: {error}"));
     stream.write_all(request).map_err(lost)?;
     let mut reply = Vec::new();
-    let mut chunk = [0; 4096];
+    let mut chunk = vec![0; 64 << 10];
     loop {
         match resp::decode_value(&reply) {
             Ok(Some((Value::Error(text), _))) => return Err(refusal(&String::from_utf8_lossy(&text))),

@@ -334,6 +334,50 @@ fn topology_that_names_its_keys_reaches_no_others() {
     assert_eq!(ask(&["EXISTS", "salaries"]), Value::Integer(0));
 }
 
+/// Entries that cannot be added up are letters, and go back to where they came from, under the names that they had there.
+#[test]
+fn dead_letters_of_a_topology_are_shown_and_sent_back_whatever_its_guarantee() {
+    let (data, place) = folders();
+    let server = start(data.path(), place.path());
+    let class = "org.apache.storm.flux.wrappers";
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, guarantee, words) in
+        [("least", "at-least-once", ", --dead-letter, \"least:dead\""), ("once", "exactly-once", "")]
+    {
+        let text = format!(
+            "name: {name}\nconfig: {{evenkeel.guarantee: {guarantee}, evenkeel.backoff_ms: [10]}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[evenkeel, component, stream-spout, \"{name}:in\", --fields, \"product,amount\"{words}], [what, n]]\nbolts:\n- id: totals\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[evenkeel, component, sum, --by, what, --field, n, --prefix, \"{name}:\"], [what, total]]\nstreams:\n- {{from: source, to: totals, grouping: {{type: FIELDS, args: [what]}}}}\n"
+        );
+        std::fs::write(dir.path().join("x.yaml"), text).expect("written");
+        let run = |arguments: &[&str]| topology(&server, dir.path(), arguments);
+        let entries = format!("{name}:in");
+        for amount in ["3", "x"] {
+            server.call(&["XADD", &entries, "*", "product", "tea", "amount", amount]);
+        }
+        assert_eq!(run(&["run", "x.yaml"]).0, 0);
+        let Value::Array(keys) = field(&show(&server, name), "dead_letters") else { panic!("no keys") };
+        let [Value::Bulk(key)] = &keys[..] else { panic!("{keys:?}") };
+        let key = String::from_utf8_lossy(key).into_owned();
+        let letters = || number(server.call(&["XLEN", &key]));
+        eventually("it is a letter", || letters() == 1);
+        let shown = format!("1 dead letter in `{key}`; `evenkeel topology replay {name} --dead-letter`");
+        assert!(run(&["show", name]).1.contains(&shown), "{name}");
+        let replay = |more: &[&str]| run(&[&["replay", name, "--dead-letter"], more].concat());
+        let (status, said) = replay(&["--error", "something else"]);
+        assert!(status == 0 && said.contains("1 letter left: they do not match"), "{said}");
+        let (status, said) = replay(&["--error", "number"]);
+        assert!(status == 0 && said.starts_with("1 letter sent back\n"), "{said}");
+        let newest = server.call(&["XREVRANGE", &entries, "+", "-", "COUNT", "1"]);
+        let fields = ["product", "tea", "amount", "x"].map(bulk).to_vec();
+        let Value::Array(newest) = newest else { panic!("{newest:?}") };
+        assert!(matches!(&newest[0], Value::Array(entry) if entry[1] == Value::Array(fields)), "{newest:?}");
+        assert_eq!(number(server.call(&["XLEN", &entries])), 3);
+        eventually("it is a letter again", || letters() == 1);
+        assert_eq!(run(&["kill", name, "--wait", "5"]).0, 0);
+    }
+    let (status, said) = topology(&server, dir.path(), &["replay", "once", "--dead-letter"]);
+    assert!(status == 1 && said.contains("there is no topology 'once'"), "{said}");
+}
+
 /// Sends commands on one connection; the replies.
 fn batch(port: u16, commands: &[&[&str]]) -> Vec<Value> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");

@@ -54,6 +54,17 @@ pub struct Code {
     pub components: BTreeMap<String, Factory>,
     /// By the names of custom groupings.
     pub groupings: BTreeMap<String, GroupingFactory>,
+    /// What spouts read, by their ids, where that is a stream of the store.
+    pub origins: BTreeMap<String, Origin>,
+}
+
+/// The stream of a store that a spout reads. Its positions are ids of entries: milliseconds times 2^64 plus the sequence number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The key of the stream.
+    pub stream: String,
+    /// For each value of a tuple the field of the entry that it was; `None`: it was none.
+    pub fields: Vec<Option<String>>,
 }
 
 /// A checked definition with the code of its components.
@@ -137,6 +148,12 @@ impl Program {
     #[must_use]
     pub fn factory(&self, component: ComponentId) -> &Factory {
         &self.factories[usize::from(component.0)]
+    }
+
+    /// The stream that the spout `component` reads, if that is known.
+    #[must_use]
+    pub fn origin(&self, component: ComponentId) -> Option<&Origin> {
+        self.code.origins.get(&self.plan.component(component).id)
     }
 
     /// A custom grouping by its name.
@@ -285,7 +302,11 @@ impl fmt::Debug for Factory {
 impl fmt::Debug for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let groupings: Vec<&String> = self.groupings.keys().collect();
-        f.debug_struct("Code").field("components", &self.components).field("groupings", &groupings).finish()
+        f.debug_struct("Code")
+            .field("components", &self.components)
+            .field("groupings", &groupings)
+            .field("origins", &self.origins)
+            .finish()
     }
 }
 

@@ -32,6 +32,7 @@ use clock::{Clock, Nanos};
 use connection::{Event, Link, Options, Target};
 use resp::Value as Reply;
 use topology::Plan;
+use topology::builder::Program;
 use topology::changes::Command;
 use topology::epochs::{Action, Beginning, EpochStore, Epochs, Group, Order, Refused, Talk, Told};
 use topology::ids::{TaskId, WorkerId};
@@ -107,21 +108,21 @@ enum Owed {
 }
 
 impl Coordinator {
-    /// A coordinator of `plan`, with what the store at `target` has. It is in the worker of `member`, and hears through `inbox`.
+    /// A coordinator of `program`, with what the store at `target` has. It is in the worker of `member`, and hears through `inbox`.
     ///
     /// # Errors
     /// The system has no thread. A store that cannot be reached is tried again.
     pub(crate) fn new(
-        plan: &Arc<Plan>,
+        program: &Program,
         (clock, board): (&Arc<dyn Clock>, &Arc<Board>),
         (member, inbox): (&Arc<Member>, &Arc<CoordinatorInbox>),
         part: &Part,
         target: &Target,
     ) -> io::Result<Self> {
-        let bell = Arc::clone(inbox);
+        let (bell, plan) = (Arc::clone(inbox), program.plan());
         let steps = Steps {
             plan: Arc::clone(plan),
-            ledger: Ledger::new(plan),
+            ledger: Ledger::new(program),
             link: Link::start(target, Options::named("epochs-link"), move || bell.ring())?,
             life: None,
             owed: VecDeque::new(),

@@ -33,6 +33,11 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
+    /// What the tasks are made of.
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
     pub(crate) fn new(program: &Program, part: &Part) -> Self {
         let plan = program.plan();
         let ranges = plan.components().map(|(id, _)| Arc::new(Ranges::new(plan.tasks(id).len() as u32)));

@@ -189,7 +189,7 @@ impl Running {
         self.member = Some(Arc::clone(&member));
         if let Some(inbox) = member.inbox() {
             let around = (&self.clock, &self.board);
-            let coordinator = Coordinator::new(&self.plan, around, (&member, inbox), part, &target);
+            let coordinator = Coordinator::new(self.maker.program(), around, (&member, inbox), part, &target);
             let coordinator = coordinator.map_err(StartError::Epochs)?;
             let builder = std::thread::Builder::new().name("epochs".to_owned());
             let handle = builder.spawn(move || coordinator.run()).map_err(StartError::Epochs)?;

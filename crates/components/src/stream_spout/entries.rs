@@ -30,10 +30,13 @@ pub(super) enum Wanted {
     Field(String),
 }
 
+/// The name of the entry's id, as if it was a field.
+pub(crate) const ID: &str = "id";
+
 impl Wanted {
     /// The field of this name; `id` is the entry's.
     pub(super) fn named(name: &str) -> Self {
-        if name == "id" { Self::Id } else { Self::Field(name.to_owned()) }
+        if name == ID { Self::Id } else { Self::Field(name.to_owned()) }
     }
 }
 

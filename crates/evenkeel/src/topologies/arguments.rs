@@ -178,8 +178,12 @@ fn sample(text: &str) -> Result<u64, String> {
 /// Which dead letters are to be tried again.
 #[derive(Debug, Args)]
 pub(super) struct Replay {
-    /// Key of the stream with the letters
+    /// Key of the stream with the letters; with --dead-letter the name of a topology
+    #[arg(value_name = "KEY|NAME")]
     pub(super) letters: String,
+    /// All dead letters of the topology of this name, wherever its definition says that they go
+    #[arg(long)]
+    pub(super) dead_letter: bool,
     /// Only those with this text in their error
     #[arg(long, value_name = "TEXT")]
     pub(super) error: Option<String>,

@@ -2,15 +2,13 @@
 
 use components::{Builtin, Shape};
 use flux::{Definition, Fault, Program, Severity};
-use topology::builder::Factory;
 use topology::definition::Guarantee;
 
 use crate::failure::Failure;
 
-/// What makes the component of `program`, if that is one of this program's; its arguments were checked by [`faults`].
-pub(super) fn factory(program: &Program, guarantee: Guarantee) -> Option<Factory> {
-    let words = Builtin::words(&program.command)?;
-    read(words).ok().map(|builtin| builtin.factory(guarantee))
+/// The component of `program`, if that is one of this program's; its arguments were checked by [`faults`].
+pub(super) fn find(program: &Program) -> Option<Builtin> {
+    Builtin::words(&program.command).and_then(|words| read(words).ok())
 }
 
 /// Runs the component that `words` name, as the child of whoever started this process.

@@ -42,8 +42,11 @@ pub(super) fn store(definition: &Definition) -> Result<Option<Target>, Failure> 
 fn code(definition: &Definition, name: &str, folder: &Path) -> Code {
     let mut code = Code::default();
     for ((_, component), program) in definition.plan.components().zip(&definition.programs) {
-        if let Some(factory) = builtin::factory(program, definition.plan.settings().guarantee) {
+        if let Some(builtin) = builtin::find(program) {
+            let factory = builtin.factory(definition.plan.settings().guarantee);
             code.components.insert(component.id.clone(), factory);
+            let origin = component.streams.first().and_then(|stream| builtin.origin(stream));
+            code.origins.extend(origin.map(|origin| (component.id.clone(), origin)));
             continue;
         }
         let spec = spec(definition, name, program, folder.to_owned());

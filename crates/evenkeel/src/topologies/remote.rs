@@ -42,7 +42,8 @@ pub(super) fn run(url: &Target, what: &What) -> Result<(), Failure> {
         }
         (What::Show { name, json }, _) => {
             let one = call(&mut stream, &["TOPOLOGY", "SHOW", name])?;
-            if *json { format!("{:#}\n", to_json(&one)) } else { shown(&one) }
+            let letters = if *json { String::new() } else { letters(&mut stream, &one) };
+            if *json { format!("{:#}\n", to_json(&one)) } else { shown(&one) + &letters }
         }
         (What::Kill(ending), _) => {
             end(&mut stream, "KILL", ending)?;
@@ -227,6 +228,22 @@ fn shown(one: &Value) -> String {
         rows.push(cells);
     }
     format!("{text}\n{}", table(&rows))
+}
+
+/// How many dead letters the topology has, where its keys are streams.
+fn letters(stream: &mut TcpStream, one: &Value) -> String {
+    let mut text = String::new();
+    for key in items(field(one, "dead_letters")) {
+        let Value::Bulk(key) = key else { continue };
+        if let Ok(Value::Integer(count @ 1..)) = client::call(stream, &[b"XLEN", key]) {
+            let (count, key) = (counted(count as u64, "dead letter"), String::from_utf8_lossy(key));
+            text += &format!(
+                "{count} in `{key}`; `evenkeel topology replay {} --dead-letter` sends them back\n",
+                told(one, "name")
+            );
+        }
+    }
+    text
 }
 
 fn percent(it: &Value, name: &str) -> String {

@@ -30,18 +30,44 @@ struct Tally {
 /// # Errors
 /// One line: what the server says. What was sent until then is sent.
 pub(super) fn run(stream: &mut TcpStream, replay: &Replay) -> Result<String, Failure> {
-    let key = replay.letters.as_bytes();
+    let keys = keys(stream, replay)?;
+    if keys.is_empty() {
+        return Err(Failure::Refused(format!(
+            "{} keeps no dead letters: its stream-spouts have no --dead-letter",
+            replay.letters
+        )));
+    }
+    let (mut tally, mut were_any) = (Tally::default(), false);
+    for key in &keys {
+        were_any |= send_all(stream, replay, key, &mut tally)?;
+    }
+    if !were_any {
+        let keys: Vec<_> = keys.iter().map(|key| format!("`{}`", String::from_utf8_lossy(key))).collect();
+        return Ok(format!("there are no letters in {}\n", keys.join(", ")));
+    }
+    Ok(tally.shown(replay))
+}
+
+/// The streams that have the letters.
+fn keys(stream: &mut TcpStream, replay: &Replay) -> Result<Vec<Vec<u8>>, Failure> {
+    if !replay.dead_letter {
+        return Ok(vec![replay.letters.clone().into_bytes()]);
+    }
+    let topology = client::call(stream, &[b"TOPOLOGY", b"SHOW", replay.letters.as_bytes()])?;
+    Ok(items(field(&topology, "dead_letters")).iter().map(|key| bytes(key).to_vec()).collect())
+}
+
+/// Sends those of one stream; whether there are any.
+fn send_all(stream: &mut TcpStream, replay: &Replay, key: &[u8], tally: &mut Tally) -> Result<bool, Failure> {
     let newest = client::call(stream, &[b"XREVRANGE", key, b"+", b"-", b"COUNT", b"1"])?;
-    let Some(last) = items(&newest).first().and_then(id) else {
-        return Ok(format!("there are no letters in `{}`\n", replay.letters));
-    };
-    let (mut tally, mut from) = (Tally::default(), b"-".to_vec());
+    let Some(last) = items(&newest).first().and_then(id) else { return Ok(false) };
+    let mut from = b"-".to_vec();
     loop {
         let letters = client::call(stream, &[b"XRANGE", key, &from, &last, b"COUNT", BATCH])?;
         let Some(end) = items(&letters).last().and_then(id) else { break };
         for letter in items(&letters) {
             if tally.sent < replay.count {
-                send(stream, replay, letter, &mut tally)?;
+                send(stream, replay, (key, letter), tally)?;
             }
         }
         from = [b"(", &end[..]].concat();
@@ -49,11 +75,16 @@ pub(super) fn run(stream: &mut TcpStream, replay: &Replay) -> Result<String, Fai
             break;
         }
     }
-    Ok(tally.shown(replay))
+    Ok(true)
 }
 
-/// Sends one letter, if it is one that is to be sent.
-fn send(stream: &mut TcpStream, replay: &Replay, letter: &Value, tally: &mut Tally) -> Result<(), Failure> {
+/// Sends one letter of the stream at `key`, if it is one that is to be sent.
+fn send(
+    stream: &mut TcpStream,
+    replay: &Replay,
+    (key, letter): (&[u8], &Value),
+    tally: &mut Tally,
+) -> Result<(), Failure> {
     let ([Value::Bulk(id), fields] | [Value::Bulk(id), fields, ..]) = items(letter) else { return Ok(()) };
     let is_meant = |name: &str, wanted: &Option<String>| {
         wanted.as_ref().is_none_or(|wanted| told(fields, name).contains(wanted))
@@ -76,7 +107,7 @@ fn send(stream: &mut TcpStream, replay: &Replay, letter: &Value, tally: &mut Tal
     if replay.dry_run {
         return Ok(());
     }
-    let words = [b"EVAL", MOVE, b"2", replay.letters.as_bytes(), &to, id];
+    let words = [b"EVAL", MOVE, b"2", key, &to, id];
     client::call(stream, &[&words[..], &values].concat()).map(drop)
 }
 

@@ -320,7 +320,8 @@ pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     let components = &report.status.components;
     let bytes = components.iter().map(|it| COMPONENT_BYTES + it.last_error.as_ref().map_or(0, String::len));
     control.server.tuned.admit_reply(bytes.sum::<usize>() + report.workers.len() * WORKER_BYTES)?;
-    out.map(5);
+    let letters = topologies.letters(name);
+    out.map(6);
     pair(out, "name", &report.name);
     pair(out, "status", status(&report));
     pair(out, "last_error", report.last_error.as_deref().unwrap_or_default());
@@ -334,6 +335,9 @@ pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
         number(out, "tasks", worker.tasks as u64);
         number(out, "restarts", worker.restarts);
     }
+    out.bulk(b"dead_letters");
+    out.array(letters.len());
+    letters.iter().for_each(|key| out.bulk(key.as_bytes()));
     out.bulk(b"components");
     out.array(components.len());
     components.iter().for_each(|it| component(it, out));

@@ -27,7 +27,7 @@ use store::{Stop, Store, StoreError};
 use supervisor::{Bounds, Job, Share, Submission, Supervisor};
 use ticket::Ticket;
 use topology::Plan;
-use topology::definition::Transport;
+use topology::definition::{Guarantee, Transport};
 
 pub(crate) use diff::{Diff, Former};
 use record::{Definition, Listed, decode_list, encode_list};
@@ -50,11 +50,15 @@ pub(crate) struct Topologies {
 pub(crate) struct CheckTurn(Arc<AtomicBool>);
 
 /// What is kept of one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Kept {
     listed: Listed,
     bytes: usize,
+    letters: Letters,
 }
+
+/// The keys of dead letters that a definition names; `None` with exactly-once, which has a key by the topology's name.
+type Letters = Option<Arc<[String]>>;
 
 /// A definition that may run.
 #[derive(Clone, Debug)]
@@ -64,6 +68,7 @@ pub struct Checked {
     pub(crate) workers: Option<u32>,
     /// Its first component that is a program.
     pub(crate) program: Option<String>,
+    letters: Letters,
     /// What it would change, if it was compared.
     pub(crate) diff: Option<Arc<Diff>>,
 }
@@ -101,21 +106,28 @@ impl Topologies {
     /// [`StoreError`] when it cannot be read.
     pub(crate) fn recover(&self, store: &Store) -> Result<(), StoreError> {
         for (name, listed) in list(store)? {
-            let definition = self.run_kept(store, &name, listed)?;
-            self.kept().insert(name, Kept { listed, bytes: definition.bytes() });
+            let (definition, letters) = self.run_kept(store, &name, listed)?;
+            self.kept().insert(name, Kept { listed, bytes: definition.bytes(), letters });
         }
         Ok(())
     }
 
     /// Runs the topology `name` as the store keeps it.
-    fn run_kept(&self, store: &Store, name: &str, listed: Listed) -> Result<Definition, StoreError> {
+    fn run_kept(
+        &self,
+        store: &Store,
+        name: &str,
+        listed: Listed,
+    ) -> Result<(Definition, Letters), StoreError> {
         let damaged = || StoreError::Open(format!("the record of the topology {name} is damaged"));
         let record = store.kept(&key(name))?.ok_or_else(damaged)?;
         let definition = Definition::decode(&record).ok_or_else(damaged)?;
         // One that is refused by now is refused by its worker, too, which says why.
-        let plan = read(&definition).ok().map(|read| Arc::new(read.plan));
+        let read = read(&definition).ok();
+        let letters = read.as_ref().map_or_else(|| Some(Arc::default()), letters);
+        let plan = read.map(|read| Arc::new(read.plan));
         self.run(name, definition.clone(), plan, listed, Duration::ZERO);
-        Ok(definition)
+        Ok((definition, letters))
     }
 
     /// Runs what is checked. One of this name is replaced if it `replaces`: it finishes what is under way before, for at most `wait`.
@@ -132,9 +144,9 @@ impl Topologies {
         }
         self.admit(&kept, name, &definition)?;
         let mut new = kept.clone();
-        let Checked { plan, workers, .. } = checked;
+        let Checked { plan, workers, letters, .. } = checked;
         let listed = Listed { is_active: true, workers };
-        new.insert(name.to_owned(), Kept { listed, bytes: definition.bytes() });
+        new.insert(name.to_owned(), Kept { listed, bytes: definition.bytes(), letters });
         let changes: [(&[u8], Option<&[u8]>); 2] =
             [(&key(name), Some(&definition.encode())), (LIST, Some(&encoded(&new)))];
         let ticket = store.keep_all(&changes).map_err(Refused::Store)?;
@@ -241,6 +253,15 @@ impl Topologies {
         Some(worker.plan.and_then(|plan| Rights::of(&worker.topology, &plan, prefix)))
     }
 
+    /// The keys of the dead letters of topology `name`.
+    pub(crate) fn letters(&self, name: &str) -> Arc<[String]> {
+        match self.kept().get(name) {
+            Some(Kept { letters: None, .. }) => [format!("topology:{name}:dead-letters")].into(),
+            Some(Kept { letters: Some(named), .. }) => Arc::clone(named),
+            None => Arc::default(),
+        }
+    }
+
     /// Whether there is a topology `name`.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.kept().contains_key(name)
@@ -301,7 +322,8 @@ impl Topologies {
         let program = read.plan.components().zip(&read.programs).find_map(|((_, component), program)| {
             components::is_program(&program.command).then(|| component.id.clone())
         });
-        Ok(Checked { plan: Arc::new(read.plan), workers, program, diff })
+        let letters = letters(&read);
+        Ok(Checked { plan: Arc::new(read.plan), workers, program, letters, diff })
     }
 
     /// Reads what a client wants to run, if it may run.
@@ -383,6 +405,15 @@ fn read(definition: &Definition) -> Result<flux::Definition, String> {
         }
     }
     Ok(read)
+}
+
+fn letters(definition: &flux::Definition) -> Letters {
+    if definition.plan.settings().guarantee == Guarantee::ExactlyOnce {
+        return None;
+    }
+    let keys: BTreeSet<String> =
+        definition.programs.iter().filter_map(|it| components::letters(&it.command)).collect();
+    Some(keys.into_iter().collect())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

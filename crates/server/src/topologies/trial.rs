@@ -18,7 +18,7 @@ use supervisor::{Job, Trial};
 use ticket::Ticket;
 
 use super::record::Definition;
-use super::{Kept, LIST, Listed, Topologies, encoded, key, list};
+use super::{Kept, LIST, Letters, Listed, Topologies, encoded, key, list};
 use crate::relocate::rename;
 use crate::stream::{Changes, Stream};
 use topology::Plan;
@@ -158,11 +158,11 @@ impl Topologies {
         // What is on disk is read before others wait.
         patiently(|| store.rehearse(&refs, &mut prepared, |access| switch.make(access)))?;
 
-        let plan = Arc::new(read.plan);
+        let (letters, plan) = (super::letters(&read), Arc::new(read.plan));
         // Others get the list between two tries.
         let ticket = patiently(|| {
             let mut kept = self.kept();
-            let Some((new, listed)) = self.switched(&kept, running, &definition) else {
+            let Some((new, listed)) = self.switched(&kept, running, (&definition, &letters)) else {
                 return Ok(None);
             };
             let (record, list) = (definition.encode(), encoded(&new));
@@ -184,7 +184,7 @@ impl Topologies {
         &self,
         kept: &BTreeMap<String, Kept>,
         Running { name, of, .. }: &Running,
-        definition: &Definition,
+        (definition, letters): (&Definition, &Letters),
     ) -> Option<(BTreeMap<String, Kept>, Listed)> {
         if [name, of].iter().any(|it| self.supervisor.job(it).is_some()) {
             return None;
@@ -193,7 +193,7 @@ impl Topologies {
         let trial = new.remove(name)?;
         let live = new.get_mut(of)?;
         let listed = Listed { is_active: live.listed.is_active, workers: trial.listed.workers };
-        *live = Kept { listed, bytes: definition.bytes() };
+        *live = Kept { listed, bytes: definition.bytes(), letters: letters.clone() };
         Some((new, listed))
     }
 

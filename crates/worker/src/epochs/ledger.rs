@@ -19,9 +19,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use resp::Value as Reply;
 use topology::Plan;
+use topology::builder::{Origin, Program};
 use topology::changes::{Command, StateKey};
 use topology::epochs::Group;
-use topology::ids::TaskId;
+use topology::ids::{ComponentId, TaskId};
 use topology::parcel::Epoch;
 use topology::tracker::{DeadLetter, Position};
 use topology::value::Value;
@@ -62,6 +63,8 @@ pub(crate) enum Asks {
 pub(crate) struct Ledger {
     epochs: Bytes,
     dead_letters: Bytes,
+    /// The streams that its spouts read.
+    origins: BTreeMap<ComponentId, Origin>,
 }
 
 impl Asks {
@@ -78,10 +81,13 @@ impl Asks {
 }
 
 impl Ledger {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(program: &Program) -> Self {
+        let plan = program.plan();
         let name = &plan.topology().name;
         let key = |what: &str| Bytes::from(format!("topology:{name}:{what}"));
-        Self { epochs: key("epochs"), dead_letters: key("dead-letters") }
+        let of = |id| program.origin(id).map(|origin| (id, origin.clone()));
+        let origins = plan.components().filter_map(|(id, _)| of(id)).collect();
+        Self { epochs: key("epochs"), dead_letters: key("dead-letters"), origins }
     }
 
     /// Asks for what is saved. A step that follows is refused if somebody changes it.
@@ -160,18 +166,29 @@ impl Ledger {
         requests
     }
 
+    /// As `stream-spout` writes it, if the spout reads a stream: its name, the entry's id, its fields.
     fn dead_letter(&self, plan: &Plan, task: TaskId, letter: &DeadLetter) -> Command {
         let DeadLetter { original, component, error } = letter;
+        let spout = plan.component_of(task);
+        let origin = self.origins.get(&spout);
         let component = component.map_or("", |component| &plan.component(component).id);
         let (_, stream) = plan.declaration(original.stream);
         let mut words = self.letter();
         let mut field = |name: String, value: Vec<u8>| words.extend([name.into(), Bytes::from(value)]);
-        field("spout".to_owned(), plan.component(plan.component_of(task)).id.clone().into());
-        field("position".to_owned(), original.position.0.to_string().into());
+        field("spout".to_owned(), plan.component(spout).id.clone().into());
+        let position = original.position.0;
+        field("position".to_owned(), position.to_string().into());
+        if let Some(Origin { stream, .. }) = origin {
+            field("stream".to_owned(), stream.clone().into());
+            field("id".to_owned(), format!("{}-{}", position >> 64, position as u64).into());
+        }
         field("component".to_owned(), component.to_owned().into());
         field("error".to_owned(), error.clone().into());
         field("attempts".to_owned(), original.attempts.to_string().into());
-        for (place, name) in stream.fields.iter().enumerate() {
+        let declared = || stream.fields.iter().cloned().map(Some).collect();
+        let names = origin.map_or_else(declared, |origin| origin.fields.clone());
+        for (place, name) in names.iter().enumerate() {
+            let Some(name) = name else { continue };
             let value = original.values.value(place).and_then(Result::ok);
             field(format!("field:{name}"), value.as_ref().map_or_else(Vec::new, text));
         }
@@ -275,7 +292,7 @@ const DEAD_LETTERS_MAX: &[u8] = b"10000";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topology::builder::TopologyBuilder;
+    use topology::builder::{Code, Factory, TopologyBuilder};
     use topology::component::{Bolt, BoltOut, Fault, Next, Outcome, Spout, SpoutOut, Tuple};
     use topology::ids::StreamId;
     use topology::tracker::Original;
@@ -296,11 +313,51 @@ mod tests {
         }
     }
 
-    fn plan(tasks: u32) -> Plan {
+    fn program(tasks: u32, origins: BTreeMap<String, Origin>) -> Program {
         let mut builder = TopologyBuilder::new("t");
         builder.set_spout("in:put", Nothing::default).tasks(tasks).outputs(&["word", "n"]);
         builder.set_bolt("sink", Nothing::default).shuffle("in:put");
-        (**builder.build().expect("it is right").plan()).clone()
+        let topology = builder.build().expect("it is right").plan().topology().clone();
+        let components = [
+            ("in:put".to_owned(), Factory::spout(Nothing::default)),
+            ("sink".to_owned(), Factory::bolt(Nothing::default)),
+        ];
+        let code = Code { components: components.into(), origins, ..Code::default() };
+        Program::new(topology, code).expect("it is right")
+    }
+
+    fn plan(tasks: u32) -> Plan {
+        (**program(tasks, BTreeMap::new()).plan()).clone()
+    }
+
+    fn ledger(tasks: u32) -> Ledger {
+        Ledger::new(&program(tasks, BTreeMap::new()))
+    }
+
+    /// A tuple that was given up.
+    fn letter(plan: &Plan, position: u128) -> DeadLetter {
+        let original = Original {
+            position: Position(position),
+            stream: StreamId(0),
+            direct: None,
+            values: values::Values::encode(&topology::values!["x", 5]).expect("they fit"),
+            attempts: 5,
+        };
+        DeadLetter { original, component: plan.find("sink"), error: "bad".to_owned() }
+    }
+
+    #[test]
+    fn letter_of_a_streams_entry_says_where_it_came_from() {
+        let origin = Origin { stream: "words".to_owned(), fields: vec![Some("w".to_owned()), None] };
+        let program = program(2, BTreeMap::from([("in:put".to_owned(), origin)]));
+        let plan = program.plan();
+        let words = Ledger::new(&program).dead_letter(plan, TaskId(1), &letter(plan, (7 << 64) + 3));
+        let text: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        let expected = format!(
+            "XADD topology:t:dead-letters MAXLEN ~ 10000 * spout in:put position {} stream words id 7-3 component sink error bad attempts 5 field:w x",
+            (7_u128 << 64) + 3
+        );
+        assert_eq!(text.join(" "), expected);
     }
 
     fn shown(requests: &[Request]) -> Vec<String> {
@@ -319,14 +376,7 @@ mod tests {
     #[test]
     fn step_is_one_transaction_with_all_of_an_epoch() {
         let plan = plan(2);
-        let original = Original {
-            position: Position(7),
-            stream: StreamId(0),
-            direct: None,
-            values: values::Values::encode(&topology::values!["x", 5]).expect("they fit"),
-            attempts: 5,
-        };
-        let letter = DeadLetter { original, component: plan.find("sink"), error: "bad".to_owned() };
+        let letter = letter(&plan, 7);
         let field = |name: &str| StateKey::of_field("h", name.to_owned());
         let group = Group {
             generation: 3,
@@ -342,7 +392,7 @@ mod tests {
             positions: BTreeMap::from([(TaskId(1), Position(40))]),
             dead: vec![(TaskId(0), letter)],
         };
-        let (requests, told) = Ledger::new(&plan).end(&plan, &group);
+        let (requests, told) = ledger(2).end(&plan, &group);
         assert_eq!(
             shown(&requests),
             [
@@ -366,7 +416,7 @@ mod tests {
 
     #[test]
     fn what_is_saved_is_read_again() {
-        let (plan, ledger) = (plan(2), Ledger::new(&plan(2)));
+        let (plan, ledger) = (plan(2), ledger(2));
         assert_eq!(ledger.saved(&plan, &hash(&[])), Ok(Saved::default()));
         let fields =
             [("generation", "3"), ("epoch", "9"), ("position:in:put:1/2", "40"), ("position:other:0/1", "5")];
@@ -379,7 +429,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_gone_on_from_is_told() {
-        let (plan, ledger) = (plan(2), Ledger::new(&plan(2)));
+        let (plan, ledger) = (plan(2), ledger(2));
         let error = |fields: &[(&str, &str)]| ledger.saved(&plan, &hash(fields)).expect_err("refused");
         assert!(error(&[("position:in:put:2/3", "40")]).contains("task 2/3, and has 2 tasks now"));
         assert!(error(&[("position:in:put:2/2", "40")]).contains("task 2/2"), "no such task");
