@@ -21,6 +21,8 @@ while hear; do id=${said#*\"id\":\"}; id=${id%%\"*}; case "$said" in *__heartbea
     let write = |name: &str, text: String| std::fs::write(place.path().join(name), text).expect("written");
     write("spout.sh", format!("{begin}\n{spout}\n"));
     write("bolt.sh", format!("{begin}\n{bolt}\n"));
+    let unsure = r#"while hear; do id=${said#*\"id\":\"}; id=${id%%\"*}; n=$((n+1)); case "$said" in *__heartbeat*) say '{"command": "sync"}';; *) [ $((n%3)) = 0 ] && say '{"command": "fail", "id": "'$id'"}' || say '{"command": "ack", "id": "'$id'"}';; esac; said=; done"#;
+    write("unsure.sh", format!("{begin}\n{unsure}\n"));
     write("crash.sh", "echo it crashes >&2; exit 3\n".to_owned());
     (data, place)
 }
@@ -299,6 +301,30 @@ fn stream_is_counted_into_keys_while_worker_and_server_are_killed_also_with_a_pa
     eventually("all are there", || seen(&server) == ENTRIES);
     let wrong = batch(server.port, &[&["AUTH", "topology", &"0".repeat(64)]]);
     assert!(matches!(&wrong[0], Value::Error(text) if text.starts_with(b"WRONGPASS")), "{wrong:?}");
+}
+
+#[test]
+fn failures_of_a_bolt_are_shown_at_the_edge_on_which_the_tuples_came() {
+    let (data, place) = folders();
+    let server = start(data.path(), place.path());
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "words", &definition("unsure.sh")]), ok());
+    let edge = || match field(&show(&server, "words"), "edges") {
+        Value::Array(edges) if edges.len() == 1 => Some(edges[0].clone()),
+        _ => None,
+    };
+    let count = |edge: &Value, name: &str| number(field(edge, name));
+    eventually("some have failed", || edge().is_some_and(|edge| count(&edge, "failed") > 10));
+    let edge = edge().expect("it was there");
+    let names = ["from", "stream", "to"].map(|name| field(&edge, name));
+    assert_eq!(names, [bulk("source"), bulk("default"), bulk("sink")]);
+    let [executed, acked, failed] = ["executed", "acked", "failed"].map(|name| count(&edge, name));
+    assert!(acked > failed && acked + failed <= executed, "{edge:?}");
+    assert!(count(&edge, "transferred") >= executed && count(&edge, "process_us") > 0, "{edge:?}");
+    let url = format!("redis://127.0.0.1:{}", server.port);
+    let mut command = evenkeel();
+    let (status, said) = finished(command.args(["topology", "show", "words", "--url", &url]));
+    let line = said.lines().rfind(|line| line.trim_start().starts_with("source  sink  default"));
+    assert!(status == 0 && line.is_some(), "{said}");
 }
 
 /// A definition that names its keys reaches no others, with built-in components or with what its programs send.

@@ -26,7 +26,7 @@ pub struct Shares {
     pub idle_permille: u64,
 }
 
-/// Latencies of a component. Executions and waits in queues are sampled.
+/// Latencies of a component, or of its tuples of one edge. Executions and waits in queues are sampled.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Latencies {
     /// Of a call with a tuple, or of one that asks a spout.
@@ -97,6 +97,12 @@ impl Latencies {
         self.process.add(&other.process);
         self.queue.add(&other.queue);
         self.complete.add(&other.complete);
+    }
+
+    /// Whether nothing was measured.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        [&self.execute, &self.process, &self.queue, &self.complete].iter().all(|times| times.count == 0)
     }
 }
 

@@ -48,8 +48,8 @@ pub use processes::Account;
 pub use room::{Report, WorkerReport};
 pub use supervisor::{Admitted, Options, Submission, Supervisor};
 pub use talk::{
-    Bounds, ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Order, Peer, STATUS_BYTES_MAX, Share, Status,
-    TAPPED_BYTES_MAX, Trial, Word,
+    Bounds, ComponentStatus, EDGE_LATENCIES_MAX, EdgeStatus, JOB_BYTES_MAX, Job, Order, Peer,
+    STATUS_BYTES_MAX, Share, Status, TAPPED_BYTES_MAX, Trial, Word,
 };
 pub use tap::{Look, TapError, Tapped};
 pub use thread::USER;

@@ -8,13 +8,7 @@ pub(crate) fn add(all: &mut Status, one: &Status) {
     all.is_idle &= one.is_idle;
     for (at, component) in one.components.iter().enumerate() {
         let is_it = |it: &ComponentStatus| it.id == component.id;
-        // Workers of one definition have the same order.
-        let place = if all.components.get(at).is_some_and(is_it) {
-            Some(at)
-        } else {
-            all.components.iter().position(is_it)
-        };
-        match place {
+        match place(&all.components, at, is_it) {
             Some(place) => add_component(&mut all.components[place], component),
             None => all.components.push(component.clone()),
         }
@@ -52,16 +46,28 @@ fn add_component(all: &mut ComponentStatus, one: &ComponentStatus) {
     if one.last_error.is_some() {
         all.last_error.clone_from(&one.last_error);
     }
-    for edge in &one.edges {
-        let is_it = |it: &&mut EdgeStatus| it.stream == edge.stream && it.to == edge.to;
-        match all.edges.iter_mut().find(is_it) {
-            Some(it) => {
-                it.transferred += edge.transferred;
-                it.queued_bytes += edge.queued_bytes;
-            }
+    for (at, edge) in one.edges.iter().enumerate() {
+        let is_it = |it: &EdgeStatus| it.stream == edge.stream && it.to == edge.to;
+        match place(&all.edges, at, is_it) {
+            Some(place) => add_edge(&mut all.edges[place], edge),
             None => all.edges.push(edge.clone()),
         }
     }
+}
+
+/// Adds what tasks in another worker have sent over an edge, and what those have done that read it.
+fn add_edge(all: &mut EdgeStatus, one: &EdgeStatus) {
+    all.transferred += one.transferred;
+    all.queued_bytes += one.queued_bytes;
+    all.executed += one.executed;
+    all.acked += one.acked;
+    all.failed += one.failed;
+    all.latencies.add(&one.latencies);
+}
+
+/// Where something is: workers of one definition have the same order, so mostly it is at `at`.
+fn place<T>(all: &[T], at: usize, is_it: impl Fn(&T) -> bool) -> Option<usize> {
+    if all.get(at).is_some_and(&is_it) { Some(at) } else { all.iter().position(is_it) }
 }
 
 #[cfg(test)]
@@ -71,9 +77,18 @@ mod tests {
 
     fn status(executed: u64, execute_us: u64) -> Status {
         let (stream, to) = ("default".to_owned(), "next".to_owned());
-        let edge = EdgeStatus { stream, to, transferred: executed, queued_bytes: 7 };
         let sum_ns = executed * execute_us * 1_000;
         let execute = Times { count: executed, sum_ns, buckets: vec![executed] };
+        let edge = EdgeStatus {
+            stream,
+            to,
+            transferred: executed,
+            queued_bytes: 7,
+            executed: 2 * executed,
+            acked: executed + 1,
+            failed: executed - 1,
+            latencies: Latencies { queue: execute.clone(), ..Latencies::default() },
+        };
         let shares = Shares { busy_permille: 10 * execute_us, ..Shares::default() };
         let component = ComponentStatus {
             id: "it".to_owned(),
@@ -96,7 +111,9 @@ mod tests {
         add(&mut all, &status(10, 50));
         let it = &all.components[0];
         assert_eq!((it.tasks, it.executed, it.latencies.execute.mean_us()), (4, 40, 20));
-        assert_eq!((it.edges[0].transferred, it.edges[0].queued_bytes), (40, 14));
+        let edge = &it.edges[0];
+        assert_eq!((edge.transferred, edge.queued_bytes, edge.latencies.queue.mean_us()), (40, 14, 20));
+        assert_eq!((edge.executed, edge.acked, edge.failed), (80, 42, 38));
         assert_eq!((it.shares.busy_permille, it.lag_ms), (300, Some(50)));
     }
 
@@ -105,7 +122,8 @@ mod tests {
         let mut all = keep_done(status(30, 90));
         add(&mut all, &status(10, 10));
         let it = &all.components[0];
-        assert_eq!((it.tasks, it.executed, it.pending, it.edges[0].queued_bytes), (2, 40, 5, 7));
+        let edge = &it.edges[0];
+        assert_eq!((it.tasks, it.executed, it.pending, edge.queued_bytes, edge.failed), (2, 40, 5, 7, 38));
         assert_eq!((it.shares.busy_permille, it.lag_ms), (100, Some(10)));
     }
 }

@@ -276,12 +276,26 @@ pub struct EdgeStatus {
     pub transferred: u64,
     /// Bytes that wait there from this component, of all its streams.
     pub queued_bytes: u64,
+    /// Tuples of it that the reader executed.
+    #[serde(default)]
+    pub executed: u64,
+    /// Tuples of it that the reader acknowledged.
+    #[serde(default)]
+    pub acked: u64,
+    /// Tuples of it that failed there.
+    #[serde(default)]
+    pub failed: u64,
+    /// How long its tuples took there. Of the first [`EDGE_LATENCIES_MAX`] edges of a topology.
+    #[serde(default, skip_serializing_if = "Latencies::is_empty")]
+    pub latencies: Latencies,
 }
 
 /// Most bytes of the line of a job: a definition of 1 MiB, its properties, and what JSON adds.
 pub const JOB_BYTES_MAX: usize = 16 << 20;
 /// Most bytes of tuples in an answer to [`Order::Tap`].
 pub const TAPPED_BYTES_MAX: usize = 1 << 20;
+/// Edges of a topology of which latencies are told: they take most of a status, and there may be thousands of edges.
+pub const EDGE_LATENCIES_MAX: usize = 1_000;
 /// Most bytes of the line of a status.
 pub const STATUS_BYTES_MAX: usize = 4 << 20;
 

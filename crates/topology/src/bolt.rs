@@ -21,6 +21,7 @@
 //!
 //! Performs no I/O; time is an argument.
 
+mod counts;
 mod open;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,8 @@ use crate::parcel::{Epoch, Item, Load, Parcel};
 use crate::tap::Tap;
 use crate::ticks::Ticks;
 use crate::values::Values;
+use counts::Counts;
+pub use counts::InputCounts;
 use open::Open;
 
 /// A task of a bolt.
@@ -75,8 +78,8 @@ pub struct BoltTask {
     ticks: Option<Ticks>,
     staging: Staging,
     is_waiting: bool,
-    /// Tuples that were acknowledged since the start, and that have failed.
-    acked: u64,
+    counts: Counts,
+    /// Tuples that have failed, of all streams.
     failed: u64,
     probe: Probe,
 }
@@ -87,7 +90,7 @@ struct Probe {
     watched: Option<Watched>,
     /// The place of that tuple in the parcel that was taken last, if it was of this load.
     item: Option<u32>,
-    waited: Option<Duration>,
+    waited: Option<(StreamId, Duration)>,
 }
 
 #[derive(Debug)]
@@ -188,7 +191,7 @@ impl BoltTask {
             ticks: plan.tick_interval(component).map(|interval| Ticks::new(now, interval)),
             staging: Staging::default(),
             is_waiting: is_moved,
-            acked: 0,
+            counts: Counts::new(plan.streams_to(component)),
             failed: 0,
             probe: Probe::default(),
         })
@@ -231,8 +234,9 @@ impl BoltTask {
         let Item { stream, values, .. } = self.reading.next()?;
         let id = TupleId { parcel: self.taken, item: self.reading_at };
         if self.probe.item == Some(self.reading_at) {
-            self.probe.end(now);
+            self.probe.end(now, stream);
         }
+        self.counts.of(stream).into_iter().for_each(|counts| counts.executed += 1);
         self.reading_at += 1;
         Some(Input::Tuple { id, from: self.reading_from, stream, values })
     }
@@ -285,9 +289,9 @@ impl BoltTask {
     /// # Errors
     /// It does not have it.
     pub fn ack(&mut self, tuple: TupleId) -> Result<(), Misuse> {
-        self.live(tuple)?.finish(tuple.item);
+        let stream = self.live(tuple)?.finish(tuple.item);
         self.look_if_done(tuple.parcel);
-        self.acked += 1;
+        self.counts.of(stream).into_iter().for_each(|counts| counts.acked += 1);
         Ok(())
     }
 
@@ -298,8 +302,9 @@ impl BoltTask {
     pub fn fail(&mut self, tuple: TupleId, error: &str, nack: Nack) -> Result<(), Misuse> {
         let component = self.component;
         let open = self.live(tuple)?;
-        open.fail(tuple.item, Failure::new(0, component, error, nack));
+        let stream = open.fail(tuple.item, Failure::new(0, component, error, nack));
         self.look_if_done(tuple.parcel);
+        self.counts.of(stream).into_iter().for_each(|counts| counts.failed += 1);
         self.failed += 1;
         Ok(())
     }
@@ -312,7 +317,10 @@ impl BoltTask {
             let given: Vec<u32> = open.live_items().filter(is_given).collect();
             self.failed += given.len() as u64;
             let is_over = !given.is_empty() && given.len() == open.live();
-            given.iter().for_each(|&item| open.fail(item, Failure::new(0, self.component, error, nack)));
+            for item in given {
+                let stream = open.fail(item, Failure::new(0, self.component, error, nack));
+                self.counts.of(stream).into_iter().for_each(|counts| counts.failed += 1);
+            }
             self.done.extend(is_over.then_some(parcel));
         }
         self.done.sort_unstable();
@@ -443,8 +451,8 @@ impl BoltTask {
         }
     }
 
-    /// How long a tuple of a load that was watched has waited, once.
-    pub fn poll_waited(&mut self) -> Option<Duration> {
+    /// How long a tuple of a load that was watched has waited, and its stream, once.
+    pub fn poll_waited(&mut self) -> Option<(StreamId, Duration)> {
         self.probe.waited.take()
     }
 
@@ -465,16 +473,12 @@ impl BoltTask {
         self.open.values().map(Open::live).sum()
     }
 
-    /// Tuples that the component has acknowledged.
+    /// What was done since the start with the tuples of each stream that the component reads: see [`Plan::streams_to`].
+    ///
+    /// [`Plan::streams_to`]: crate::plan::Plan::streams_to
     #[must_use]
-    pub fn acked(&self) -> u64 {
-        self.acked
-    }
-
-    /// Tuples that have failed.
-    #[must_use]
-    pub fn failed(&self) -> u64 {
-        self.failed
+    pub fn inputs(&self) -> &[InputCounts] {
+        self.counts.all()
     }
 
     /// When the next tick is due.
@@ -635,10 +639,10 @@ impl Probe {
         }
     }
 
-    /// The tuple is given to the component.
-    fn end(&mut self, now: Nanos) {
+    /// The tuple, of `stream`, is given to the component.
+    fn end(&mut self, now: Nanos, stream: StreamId) {
         self.item = None;
-        self.waited = self.watched.take().map(|watched| now.since(watched.since));
+        self.waited = self.watched.take().map(|watched| (stream, now.since(watched.since)));
     }
 }
 

@@ -167,6 +167,14 @@ impl Plan {
         self.edges.iter().filter(move |edge| edge.to == component)
     }
 
+    /// Streams that `component` reads, each once, in order.
+    #[must_use]
+    pub fn streams_to(&self, component: ComponentId) -> Vec<StreamId> {
+        let mut streams: Vec<StreamId> = self.edges_to(component).map(|edge| edge.stream).collect();
+        streams.sort_unstable();
+        streams
+    }
+
     /// Tasks that may send to `component`, each once, in order.
     #[must_use]
     pub fn upstream_tasks(&self, component: ComponentId) -> Vec<TaskId> {
@@ -236,6 +244,7 @@ mod tests {
         let words = plan.stream(split, "default").unwrap();
         assert_eq!((words, plan.declaration(words).0), (StreamId(1), split));
         assert_eq!(plan.edges_to(count).map(|edge| edge.key_fields.clone()).collect::<Vec<_>>(), [[0]]);
+        assert_eq!((plan.streams_to(count), plan.streams_to(ComponentId(0))), (vec![words], vec![]));
         assert_eq!(plan.upstream_tasks(count), [TaskId(1), TaskId(2)]);
         assert_eq!(plan.downstream_tasks(split), [TaskId(3), TaskId(4), TaskId(5)]);
     }

@@ -25,7 +25,8 @@ pub(crate) use exact::Exact;
 pub(crate) use spout::SpoutCell;
 
 use crate::mailbox::Mailbox;
-use crate::stats::{Board, Latencies, TaskBoard};
+use crate::measured::Latencies;
+use crate::stats::{Board, TaskBoard};
 use crate::times::Standing;
 
 /// A task with its component.

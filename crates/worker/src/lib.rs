@@ -16,7 +16,7 @@
 //! | `mailbox`, `post` | what threads send each other |
 //! | [`links`], [`carrier`], `inbox` | what workers send each other |
 //! | `quiet` | whether all is finished, asked only while a topology drains |
-//! | [`stats`], [`times`] | counters and latencies by components and edges; what the time of tasks goes to |
+//! | [`stats`], `measured`, [`times`] | counters and latencies by components and edges; what the time of tasks goes to |
 //! | `tap` | looks at what components emit |
 //!
 //! Invariants
@@ -39,6 +39,7 @@ mod inbox;
 pub mod links;
 mod mailbox;
 mod maker;
+mod measured;
 pub mod part;
 mod post;
 mod quiet;
@@ -49,6 +50,7 @@ mod tap;
 pub mod times;
 
 pub use inbox::Inbox;
+pub use measured::EdgeLatency;
 pub use part::{Move, Part};
 pub use running::{Ended, Options, Running, StartError};
 pub use stats::{ComponentStats, EdgeStats, Latency, Stats, StreamStats};

@@ -11,10 +11,13 @@ use std::time::Duration;
 use clock::{Nanos, UnixMs};
 use hdrhistogram::Histogram;
 use topology::Plan;
+use topology::bolt::InputCounts;
 use topology::component::Backlog;
 use topology::definition::Kind;
-use topology::ids::{ComponentId, TaskId};
+use topology::ids::{ComponentId, StreamId, TaskId};
+use topology::plan::Edge;
 
+use crate::measured::{EdgeLatency, Latencies};
 use crate::sync::lock;
 use crate::times::{STANDINGS, TimeSpent, Times};
 
@@ -88,6 +91,18 @@ pub struct EdgeStats {
     pub transferred: u64,
     /// Bytes that wait there in queues from this component, of all its streams.
     pub queued_bytes: u64,
+    /// Tuples of it that the reader executed.
+    pub executed: u64,
+    /// Tuples of it that the reader acknowledged.
+    pub acked: u64,
+    /// Tuples of it that failed there.
+    pub failed: u64,
+    /// Time of an execution.
+    pub execute: EdgeLatency,
+    /// Time from the execution of a tuple to its acknowledgement by the reader.
+    pub process: EdgeLatency,
+    /// Time that tuples wait in the reader's queues.
+    pub queue: EdgeLatency,
 }
 
 /// A latency.
@@ -130,6 +145,8 @@ pub(crate) struct Board {
     /// What tasks had done here before they moved elsewhere.
     former: Vec<TaskBoard>,
     pub(crate) components: Vec<Latencies>,
+    /// Streams that each component reads, in order.
+    inputs: Vec<Vec<StreamId>>,
     pub(crate) threads: Vec<ThreadBoard>,
     /// The times of each component that were shown: those that are shown later are no less.
     shown: Vec<[AtomicU64; STANDINGS]>,
@@ -138,9 +155,11 @@ pub(crate) struct Board {
 /// Counters of a task.
 #[derive(Debug, Default)]
 pub(crate) struct TaskBoard {
-    pub(crate) executed: AtomicU64,
+    /// Of a spout.
     pub(crate) acked: AtomicU64,
     pub(crate) failed: AtomicU64,
+    /// Of a bolt: for each stream that it reads.
+    inputs: Vec<InputBoard>,
     pub(crate) pending: AtomicU64,
     /// Bytes that wait from each component upstream.
     queued: Vec<(ComponentId, AtomicU64)>,
@@ -154,13 +173,12 @@ pub(crate) struct TaskBoard {
     backlog: AtomicU64,
 }
 
-/// Latencies of a component.
-#[derive(Debug)]
-pub(crate) struct Latencies {
-    pub(crate) execute: Mutex<Histogram<u64>>,
-    pub(crate) process: Mutex<Histogram<u64>>,
-    pub(crate) queue: Mutex<Histogram<u64>>,
-    pub(crate) complete: Mutex<Histogram<u64>>,
+/// Counters of the tuples that a task was given on one stream.
+#[derive(Debug, Default)]
+struct InputBoard {
+    executed: AtomicU64,
+    acked: AtomicU64,
+    failed: AtomicU64,
 }
 
 /// What a thread is at.
@@ -174,6 +192,7 @@ pub(crate) struct ThreadBoard {
 
 impl Board {
     pub(crate) fn new(plan: &Plan, threads: usize) -> Self {
+        let inputs: Vec<_> = plan.components().map(|(id, _)| plan.streams_to(id)).collect();
         let task = |task: u32| {
             let component = plan.component_of(TaskId(task));
             let counters = plan.component(component).streams.len() + plan.edges_from(component).count();
@@ -181,15 +200,17 @@ impl Board {
             TaskBoard {
                 emitted: (0..counters).map(|_| AtomicU64::new(0)).collect(),
                 queued: upstream.into_iter().map(|from| (from, AtomicU64::new(0))).collect(),
+                inputs: inputs[usize::from(component.0)].iter().map(|_| InputBoard::default()).collect(),
                 ..Default::default()
             }
         };
         Self {
             tasks: (0..plan.tasks_count()).map(task).collect(),
             former: (0..plan.tasks_count()).map(task).collect(),
-            components: plan.components().map(|_| Latencies::new()).collect(),
+            components: inputs.iter().map(|streams| Latencies::new(streams)).collect(),
             threads: (0..threads).map(|_| ThreadBoard::new()).collect(),
             shown: plan.components().map(|_| Default::default()).collect(),
+            inputs,
         }
     }
 
@@ -234,26 +255,29 @@ impl Board {
 
     fn component(&self, plan: &Plan, component: ComponentId) -> ComponentStats {
         let tasks = || self.boards(plan, component);
-        let sum = |of: &dyn Fn(&TaskBoard) -> &AtomicU64| tasks().map(|task| read(of(task))).sum();
+        let sum = |of: &dyn Fn(&TaskBoard) -> &AtomicU64| tasks().map(|task| read(of(task))).sum::<u64>();
+        let inputs = |of: fn(&InputBoard) -> &AtomicU64| {
+            tasks().flat_map(|task| &task.inputs).map(|input| read(of(input))).sum::<u64>()
+        };
         let definition = plan.component(component);
         let latencies = &self.components[usize::from(component.0)];
         ComponentStats {
             id: definition.id.clone(),
             kind: definition.kind,
             tasks: 0,
-            executed: sum(&|task| &task.executed),
-            acked: sum(&|task| &task.acked),
-            failed: sum(&|task| &task.failed),
+            executed: inputs(|input| &input.executed),
+            acked: sum(&|task| &task.acked) + inputs(|input| &input.acked),
+            failed: sum(&|task| &task.failed) + inputs(|input| &input.failed),
             pending: sum(&|task| &task.pending),
             queued_bytes: tasks().flat_map(|task| &task.queued).map(|(_, bytes)| read(bytes)).sum(),
             faults: sum(&|task| &task.faults),
             restarts: sum(&|task| &task.restarts),
             last_error: tasks().find_map(|task| lock(&task.last_error).clone()),
             streams: self.streams(plan, component),
-            execute: Latency::of(&lock(&latencies.execute)),
-            process: Latency::of(&lock(&latencies.process)),
-            queue: Latency::of(&lock(&latencies.queue)),
-            complete: Latency::of(&lock(&latencies.complete)),
+            execute: latencies.execute.latency(),
+            process: latencies.process.latency(),
+            queue: latencies.queue.latency(),
+            complete: latencies.complete.latency(),
             time: TimeSpent::default(),
             lag: None,
         }
@@ -304,16 +328,33 @@ impl Board {
             let emitted = next();
             let number = plan.stream(component, &stream.id);
             let edges = plan.edges_from(component).filter(|edge| Some(edge.stream) == number);
-            let readers = edges.map(|edge| {
-                let to = plan.component(edge.to).id.clone();
-                let tasks = self.tasks[range(plan, edge.to)].iter();
-                let queued = tasks.flat_map(|task| &task.queued).filter(|(from, _)| *from == component);
-                let queued_bytes = queued.map(|(_, bytes)| read(bytes)).sum();
-                EdgeStats { to, transferred: next(), queued_bytes }
-            });
+            let readers = edges.map(|edge| EdgeStats { transferred: next(), ..self.edge(plan, edge) });
             StreamStats { id: stream.id.clone(), emitted, readers: readers.collect() }
         });
         streams.collect()
+    }
+
+    /// What the reader of an edge has done with its tuples.
+    fn edge(&self, plan: &Plan, edge: &Edge) -> EdgeStats {
+        let tasks = self.tasks[range(plan, edge.to)].iter();
+        let queued = tasks.flat_map(|task| &task.queued).filter(|(from, _)| *from == edge.from);
+        let streams = &self.inputs[usize::from(edge.to.0)];
+        let place = streams.binary_search(&edge.stream).expect("an edge is an input");
+        let sum = |of: fn(&InputBoard) -> &AtomicU64| {
+            self.boards(plan, edge.to).map(|task| read(of(&task.inputs[place]))).sum()
+        };
+        let latencies = &self.components[usize::from(edge.to.0)];
+        EdgeStats {
+            to: plan.component(edge.to).id.clone(),
+            transferred: 0,
+            queued_bytes: queued.map(|(_, bytes)| read(bytes)).sum(),
+            executed: sum(|input| &input.executed),
+            acked: sum(|input| &input.acked),
+            failed: sum(|input| &input.failed),
+            execute: latencies.execute.of_stream(place),
+            process: latencies.process.of_stream(place),
+            queue: latencies.queue.of_stream(place),
+        }
     }
 }
 
@@ -326,8 +367,18 @@ impl TaskBoard {
 
     /// What it has done, without what it has now.
     fn done(&self) -> impl Iterator<Item = &AtomicU64> {
-        let counters = [&self.executed, &self.acked, &self.failed, &self.faults, &self.restarts];
-        counters.into_iter().chain(&self.emitted)
+        let counters = [&self.acked, &self.failed, &self.faults, &self.restarts];
+        let inputs = self.inputs.iter().flat_map(|input| [&input.executed, &input.acked, &input.failed]);
+        counters.into_iter().chain(inputs).chain(&self.emitted)
+    }
+
+    /// Writes what a bolt has done, by the streams that it reads.
+    pub(crate) fn set_inputs(&self, inputs: &[InputCounts]) {
+        for (board, counts) in self.inputs.iter().zip(inputs) {
+            write(&board.executed, counts.executed);
+            write(&board.acked, counts.acked);
+            write(&board.failed, counts.failed);
+        }
     }
 
     /// Writes what waits in its queues, by who has sent it.
@@ -360,17 +411,6 @@ impl TaskBoard {
     }
 }
 
-impl Latencies {
-    fn new() -> Self {
-        let histogram = || {
-            Mutex::new(
-                Histogram::new_with_bounds(1, LONGEST_NS, 2).expect("the bounds are constants that fit"),
-            )
-        };
-        Self { execute: histogram(), process: histogram(), queue: histogram(), complete: histogram() }
-    }
-}
-
 impl ThreadBoard {
     fn new() -> Self {
         Self { task: AtomicU32::new(NO_TASK), since: AtomicU64::new(0) }
@@ -395,7 +435,7 @@ impl ThreadBoard {
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();
         }
@@ -418,12 +458,6 @@ fn buckets(histogram: &Histogram<u64>) -> [u64; BOUNDS.len() + 1] {
         buckets[at] += value.count_at_value();
     }
     buckets
-}
-
-/// Adds a latency `count` times.
-pub(crate) fn record(histogram: &Mutex<Histogram<u64>>, latency: Duration, count: u64) {
-    let nanos = u64::try_from(latency.as_nanos()).unwrap_or(LONGEST_NS);
-    lock(histogram).saturating_record_n(nanos, count);
 }
 
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
@@ -468,4 +502,4 @@ const NO_TASK: u32 = u32::MAX;
 /// A turn that takes longer is shown.
 const STALL: Duration = Duration::from_secs(1);
 /// Latencies beyond count as this one: an hour.
-const LONGEST_NS: u64 = 3_600_000_000_000;
+pub(crate) const LONGEST_NS: u64 = 3_600_000_000_000;

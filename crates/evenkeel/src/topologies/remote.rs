@@ -227,7 +227,19 @@ fn shown(one: &Value) -> String {
         cells.push(told(it, "last_error").lines().next().unwrap_or("").to_owned());
         rows.push(cells);
     }
-    format!("{text}\n{}", table(&rows))
+    let (components, edges) = (table(&rows), items(field(one, "edges")));
+    if edges.is_empty() {
+        return format!("{text}\n{components}");
+    }
+    let fields = ["from", "to", "stream", "transferred", "executed", "acked", "failed"];
+    let heads = fields.iter().chain(&["bytes queued", "process", "queue"]);
+    let mut rows = vec![heads.map(ToString::to_string).collect()];
+    for it in edges {
+        let mut cells: Vec<String> = fields.iter().map(|name| told(it, name)).collect();
+        cells.extend([told(it, "queued_bytes"), time(it, "process_us"), time(it, "queue_us")]);
+        rows.push(cells);
+    }
+    format!("{text}\n{components}\n{}", table(&rows))
 }
 
 /// How many dead letters the topology has, where its keys are streams.
@@ -256,6 +268,15 @@ fn lag(it: &Value) -> String {
     match ms {
         ms @ ..1_000 => format!("{ms}ms"),
         ms => format!("{}s", ms / 1_000),
+    }
+}
+
+fn time(it: &Value, name: &str) -> String {
+    let Value::Integer(us) = field(it, name) else { return String::new() };
+    match us {
+        us @ ..1_000 => format!("{us}us"),
+        us @ 1_000..10_000_000 => format!("{}.{}ms", us / 1_000, us % 1_000 / 100),
+        us => format!("{}s", us / 1_000_000),
     }
 }
 

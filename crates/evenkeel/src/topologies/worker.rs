@@ -16,12 +16,12 @@ use rustix::process::{
     Resource, Rlimit, Signal, set_parent_process_death_signal, setpriority_process, setrlimit,
 };
 use supervisor::{
-    Bounds, ComponentStatus, EdgeStatus, JOB_BYTES_MAX, Job, Latencies, Misplaced, Order, Place, Shares,
-    Status, TimeSpent, Times, Trial, Word,
+    Bounds, ComponentStatus, EDGE_LATENCIES_MAX, EdgeStatus, JOB_BYTES_MAX, Job, Latencies, Misplaced, Order,
+    Place, Shares, Status, TimeSpent, Times, Trial, Word,
 };
 use topology::definition::Kind;
 use topology::ids::{TaskId, WorkerId};
-use worker::{ComponentStats, Latency, Move, Options, Running, StreamStats};
+use worker::{ComponentStats, EdgeLatency, EdgeStats, Latency, Move, Options, Running};
 
 use super::builtin;
 use super::peers::Peers;
@@ -232,7 +232,10 @@ impl Recent {
         let each = components.iter().zip(&spent).enumerate();
         let components =
             each.map(|(at, (it, spent))| component(it, *spent, former.and_then(|former| former.get(at))));
-        let status = Status { is_idle, components: components.collect() };
+        let mut components: Vec<ComponentStatus> = components.collect();
+        let edges = components.iter_mut().flat_map(|it| &mut it.edges);
+        edges.skip(EDGE_LATENCIES_MAX).for_each(|edge| edge.latencies = Latencies::default());
+        let status = Status { is_idle, components };
         self.spent.push_back(spent);
         if self.spent.len() > SHARES_INTERVALS {
             self.spent.pop_front();
@@ -251,14 +254,18 @@ fn time_spent(it: &worker::TimeSpent) -> TimeSpent {
 }
 
 fn times(it: &Latency) -> Times {
+    times_of(it.samples, it.mean.as_nanos().saturating_mul(it.samples.into()), &it.buckets)
+}
+
+fn edge_times(it: &EdgeLatency) -> Times {
+    times_of(it.samples, it.sum.as_nanos(), &it.buckets)
+}
+
+fn times_of(count: u64, sum_ns: u128, buckets: &[u64]) -> Times {
     const { assert!(Times::BOUNDS_US.len() == worker::stats::BOUNDS.len()) };
-    let used = it.buckets.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
-    let sum_ns = it.mean.as_nanos().saturating_mul(it.samples.into());
-    Times {
-        count: it.samples,
-        sum_ns: u64::try_from(sum_ns).unwrap_or(u64::MAX),
-        buckets: it.buckets[..used].to_vec(),
-    }
+    let used = buckets.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+    let sum_ns = u64::try_from(sum_ns).unwrap_or(u64::MAX);
+    Times { count, sum_ns, buckets: buckets[..used].to_vec() }
 }
 
 fn micros(time: Duration) -> u64 {
@@ -291,17 +298,26 @@ fn component(it: &ComponentStats, spent: TimeSpent, former: Option<&TimeSpent>) 
             complete: times(&it.complete),
         },
         lag_ms: it.lag.map(|lag| u64::try_from(lag.as_millis()).unwrap_or(u64::MAX)),
-        edges: it.streams.iter().flat_map(edges).collect(),
+        edges: it.streams.iter().flat_map(|it| it.readers.iter().map(|to| edge(&it.id, to))).collect(),
     }
 }
 
-fn edges(stream: &StreamStats) -> impl Iterator<Item = EdgeStatus> {
-    stream.readers.iter().map(|edge| EdgeStatus {
-        stream: stream.id.clone(),
-        to: edge.to.clone(),
-        transferred: edge.transferred,
-        queued_bytes: edge.queued_bytes,
-    })
+fn edge(stream: &str, it: &EdgeStats) -> EdgeStatus {
+    EdgeStatus {
+        stream: stream.to_owned(),
+        to: it.to.clone(),
+        transferred: it.transferred,
+        queued_bytes: it.queued_bytes,
+        executed: it.executed,
+        acked: it.acked,
+        failed: it.failed,
+        latencies: Latencies {
+            execute: edge_times(&it.execute),
+            process: edge_times(&it.process),
+            queue: edge_times(&it.queue),
+            complete: Times::default(),
+        },
+    }
 }
 
 /// Whether the server can hear it.

@@ -9,7 +9,7 @@ use clock::Nanos;
 use flux::Difference;
 use resp::{ArgsView, Writer};
 use store::{Stop, StoreError};
-use supervisor::{ComponentStatus, Look, Report, State, TapError};
+use supervisor::{ComponentStatus, EdgeStatus, Look, Report, State, TapError};
 use ticket::Ticket;
 
 use super::args::{is, shown};
@@ -319,9 +319,12 @@ pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     let report = topologies.supervisor.report(name).ok_or_else(|| unknown(name))?;
     let components = &report.status.components;
     let bytes = components.iter().map(|it| COMPONENT_BYTES + it.last_error.as_ref().map_or(0, String::len));
-    control.server.tuned.admit_reply(bytes.sum::<usize>() + report.workers.len() * WORKER_BYTES)?;
+    let edges = || components.iter().flat_map(|it| it.edges.iter().map(move |edge| (&*it.id, edge)));
+    let of_edges = edges().map(|(from, it)| EDGE_BYTES + from.len() + it.stream.len() + it.to.len());
+    let bytes = bytes.sum::<usize>() + of_edges.sum::<usize>() + report.workers.len() * WORKER_BYTES;
+    control.server.tuned.admit_reply(bytes)?;
     let letters = topologies.letters(name);
-    out.map(6);
+    out.map(7);
     pair(out, "name", &report.name);
     pair(out, "status", status(&report));
     pair(out, "last_error", report.last_error.as_deref().unwrap_or_default());
@@ -341,6 +344,9 @@ pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     out.bulk(b"components");
     out.array(components.len());
     components.iter().for_each(|it| component(it, out));
+    out.bulk(b"edges");
+    out.array(edges().count());
+    edges().for_each(|(from, it)| edge(from, it, out));
     Ok(())
 }
 
@@ -425,6 +431,25 @@ fn component(it: &ComponentStatus, out: &mut Writer<'_>) {
         None => out.null(),
     }
     pair(out, "last_error", it.last_error.as_deref().unwrap_or_default());
+}
+
+/// A stream of `from` and one of its readers.
+fn edge(from: &str, it: &EdgeStatus, out: &mut Writer<'_>) {
+    out.map(13);
+    pair(out, "from", from);
+    pair(out, "stream", &it.stream);
+    pair(out, "to", &it.to);
+    number(out, "transferred", it.transferred);
+    number(out, "executed", it.executed);
+    number(out, "acked", it.acked);
+    number(out, "failed", it.failed);
+    number(out, "queued_bytes", it.queued_bytes);
+    let latencies = &it.latencies;
+    number(out, "execute_us", latencies.execute.mean_us());
+    number(out, "process_us", latencies.process.mean_us());
+    number(out, "process_p99_us", latencies.process.p99_us());
+    number(out, "queue_us", latencies.queue.mean_us());
+    number(out, "queue_p99_us", latencies.queue.p99_us());
 }
 
 pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -586,6 +611,8 @@ const WAIT_USUALLY: Duration = Duration::from_secs(30);
 const WAIT_MAX_S: u64 = 86_400;
 /// More than one component takes in a reply, its last error left out.
 const COMPONENT_BYTES: usize = 1_200;
+/// More than one edge takes, its names left out.
+const EDGE_BYTES: usize = 600;
 /// More than one worker takes.
 const WORKER_BYTES: usize = 200;
 /// More than a difference takes in a reply.

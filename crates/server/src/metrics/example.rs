@@ -119,12 +119,7 @@ fn topology() -> Report {
         },
         shares: Shares { busy_permille: 100, back_pressured_permille: 700, idle_permille: 150 },
         lag_ms: Some(2_500),
-        edges: vec![EdgeStatus {
-            stream: "default".to_owned(),
-            to: "split".to_owned(),
-            transferred: 202,
-            queued_bytes: 212,
-        }],
+        edges: vec![edge()],
         ..ComponentStatus::default()
     };
     let split = ComponentStatus {
@@ -160,6 +155,24 @@ fn topology() -> Report {
         status: Arc::new(Status { is_idle: false, components: vec![lines, split] }),
         is_drained: false,
         workers: vec![worker(0, Some(4_711)), worker(1, None)],
+    }
+}
+
+fn edge() -> EdgeStatus {
+    EdgeStatus {
+        stream: "default".to_owned(),
+        to: "split".to_owned(),
+        transferred: 202,
+        queued_bytes: 212,
+        executed: 221,
+        acked: 222,
+        failed: 223,
+        latencies: Latencies {
+            execute: times_of(7, 60),
+            process: times_of(8, 90),
+            queue: times_of(9, 8_000),
+            ..Latencies::default()
+        },
     }
 }
 

@@ -6,6 +6,8 @@
 //!  /api/v1/topology/NAME        {"id": ..., "spouts": [...], "bolts": [...]}
 //! ```
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 use supervisor::{ComponentStatus, EdgeStatus, Report};
 
@@ -34,14 +36,23 @@ fn details(it: &Report) -> Value {
     let mut all = summary(it);
     let of_kind =
         |is_spout| it.status.components.iter().filter(move |component| component.is_spout == is_spout);
+    let mut inputs: HashMap<&str, Vec<Value>> = HashMap::new();
+    for component in &it.status.components {
+        for edge in &component.edges {
+            inputs.entry(&edge.to).or_default().push(of_input(&component.id, edge));
+        }
+    }
+    let bolt = |component: &ComponentStatus| {
+        let mut bolt = of_component(component, "boltId");
+        bolt["inputStats"] = inputs.remove(&*component.id).unwrap_or_default().into();
+        bolt
+    };
     all["spouts"] = of_kind(true).map(|component| of_component(component, "spoutId")).collect();
-    all["bolts"] = of_kind(false).map(|component| of_component(component, "boltId")).collect();
+    all["bolts"] = of_kind(false).map(bolt).collect();
     all
 }
 
 fn of_component(it: &ComponentStatus, id: &str) -> Value {
-    // Latencies are text there.
-    let thousandths = |all: u64| format!("{}.{:03}", all / 1_000, all % 1_000);
     let (latencies, shares) = (&it.latencies, &it.shares);
     json!({
         id: it.id, "tasks": it.tasks, "emitted": it.emitted, "transferred": it.transferred, "executed": it.executed,
@@ -53,9 +64,27 @@ fn of_component(it: &ComponentStatus, id: &str) -> Value {
     })
 }
 
+/// What a bolt has done with the tuples of one edge, as Storm tells it of a component.
+fn of_input(from: &str, it: &EdgeStatus) -> Value {
+    json!({
+        "component": from, "stream": it.stream, "executed": it.executed, "acked": it.acked, "failed": it.failed,
+        "executeLatency": thousandths(it.latencies.execute.mean_us()), "processLatency": thousandths(it.latencies.process.mean_us()),
+    })
+}
+
 /// Not in Storm's answer, as `queuedBytes`, `queueLatency`, `backPressured`, `idle` and `lagMs`: the console draws it.
 fn of_edge(it: &EdgeStatus) -> Value {
-    json!({ "stream": it.stream, "to": it.to, "transferred": it.transferred, "queuedBytes": it.queued_bytes })
+    let latencies = &it.latencies;
+    json!({
+        "stream": it.stream, "to": it.to, "transferred": it.transferred, "queuedBytes": it.queued_bytes, "executed": it.executed,
+        "acked": it.acked, "failed": it.failed, "executeLatency": thousandths(latencies.execute.mean_us()),
+        "processLatency": thousandths(latencies.process.mean_us()), "queueLatency": thousandths(latencies.queue.mean_us()),
+    })
+}
+
+/// Latencies are text there, in milliseconds.
+fn thousandths(all: u64) -> String {
+    format!("{}.{:03}", all / 1_000, all % 1_000)
 }
 
 #[cfg(test)]
@@ -82,8 +111,16 @@ mod tests {
         );
         let spout = &details["spouts"][0];
         assert_eq!((&spout["backPressured"], &spout["lagMs"]), (&json!("0.700"), &json!(2_500)));
-        let edge = json!({ "stream": "default", "to": "split", "transferred": 202, "queuedBytes": 212 });
+        let edge = json!({
+            "stream": "default", "to": "split", "transferred": 202, "queuedBytes": 212, "executed": 221, "acked": 222, "failed": 223,
+            "executeLatency": "0.060", "processLatency": "0.090", "queueLatency": "8.000",
+        });
         assert_eq!(details["spouts"][0]["edges"], json!([edge]));
+        let input = json!({
+            "component": "lines", "stream": "default", "executed": 221, "acked": 222, "failed": 223, "executeLatency": "0.060",
+            "processLatency": "0.090",
+        });
+        assert_eq!(bolt["inputStats"], json!([input]));
         assert_eq!(answer("/api/v1/topology/no", &topologies), None);
         assert_eq!(answer("/api/v2", &topologies), None);
     }

@@ -1,6 +1,7 @@
 //! A parcel that a component has not finished: which tuples, and what to report for each root.
 
 use crate::anchor::{Anchor, Failure, RootId};
+use crate::ids::StreamId;
 use crate::parcel::Item;
 
 /// An open parcel.
@@ -9,8 +10,7 @@ pub(super) struct Open {
     anchors: Vec<Anchor>,
     /// New tokens, for each anchor: their XOR. Empty until the parcel splits.
     new_tokens: Vec<u64>,
-    /// For each tuple: its place in the root's batch, and whether it is not finished.
-    tuples: Vec<(u32, bool)>,
+    tuples: Vec<Given>,
     live: usize,
     /// Parcels that are being made of this one.
     pub(super) drafts: usize,
@@ -20,12 +20,22 @@ pub(super) struct Open {
     has_passed: bool,
 }
 
+/// A tuple of the parcel.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    /// Its place in the root's batch.
+    origin: u32,
+    stream: StreamId,
+    /// It is not finished.
+    is_live: bool,
+}
+
 impl Open {
     pub(super) fn new(anchors: Vec<Anchor>, items: &[Item]) -> Self {
         Self {
             anchors,
             new_tokens: Vec::new(),
-            tuples: items.iter().map(|item| (item.origin, true)).collect(),
+            tuples: items.iter().map(Given::new).collect(),
             live: items.len(),
             drafts: 0,
             failed: Vec::new(),
@@ -44,25 +54,29 @@ impl Open {
     }
 
     pub(super) fn is_live(&self, item: u32) -> bool {
-        self.tuples.get(item as usize).is_some_and(|(_, is_live)| *is_live)
+        self.tuples.get(item as usize).is_some_and(|tuple| tuple.is_live)
     }
 
     pub(super) fn live_items(&self) -> impl Iterator<Item = u32> {
-        (0..).zip(&self.tuples).filter(|(_, (_, is_live))| *is_live).map(|(item, _)| item)
+        (0..).zip(&self.tuples).filter(|(_, tuple)| tuple.is_live).map(|(item, _)| item)
     }
 
     pub(super) fn origin(&self, item: u32) -> u32 {
-        self.tuples[item as usize].0
+        self.tuples[item as usize].origin
     }
 
-    pub(super) fn finish(&mut self, item: u32) {
-        assert!(std::mem::take(&mut self.tuples[item as usize].1), "finished before");
+    /// A tuple is finished; its stream.
+    pub(super) fn finish(&mut self, item: u32) -> StreamId {
+        let tuple = &mut self.tuples[item as usize];
+        assert!(std::mem::take(&mut tuple.is_live), "finished before");
         self.live -= 1;
+        tuple.stream
     }
 
-    pub(super) fn fail(&mut self, item: u32, failure: Failure) {
-        self.finish(item);
+    /// A tuple has failed; its stream.
+    pub(super) fn fail(&mut self, item: u32, failure: Failure) -> StreamId {
         self.failed.push((item, failure));
+        self.finish(item)
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -92,7 +106,7 @@ impl Open {
         self.has_split = true;
         self.new_tokens.resize(self.anchors.len(), 0);
         let origin_of = |anchor: &Anchor| match item {
-            Some(item) if self.anchors.len() == 1 => self.tuples[item as usize].0,
+            Some(item) if self.anchors.len() == 1 => self.tuples[item as usize].origin,
             _ => anchor.origin,
         };
         for (anchor, new_tokens) in self.anchors.iter().zip(&mut self.new_tokens) {
@@ -109,11 +123,17 @@ impl Open {
         let is_of_one = anchors.len() == 1;
         let new_tokens = new_tokens.into_iter().chain(std::iter::repeat(0));
         anchors.into_iter().zip(new_tokens).map(move |(anchor, new)| {
-            let origin = |item: &u32| if is_of_one { tuples[*item as usize].0 } else { anchor.origin };
+            let origin = |item: &u32| if is_of_one { tuples[*item as usize].origin } else { anchor.origin };
             let failures = failed.iter();
             let failures =
                 failures.map(|(item, failure)| Failure { origin: origin(item), ..failure.clone() });
             (anchor.root, anchor.token ^ new, failures.collect())
         })
+    }
+}
+
+impl Given {
+    fn new(item: &Item) -> Self {
+        Self { origin: item.origin, stream: item.stream, is_live: true }
     }
 }

@@ -212,7 +212,7 @@ fn wait_of_what_is_watched_ends_when_its_tuple_is_given() {
     bolt.watch(Nanos(15), TaskId(1));
     let mut taken = Vec::new();
     while let Some(Input::Tuple { from, .. }) = bolt.next_input(Nanos(20 + taken.len() as u64)) {
-        taken.push((from.0, bolt.poll_waited().map(|waited| waited.as_nanos())));
+        taken.push((from.0, bolt.poll_waited().map(|waited| waited.1.as_nanos())));
     }
     let watched = taken.iter().rposition(|(from, _)| *from == 0).unwrap();
     let waits: Vec<_> = taken.iter().map(|(_, waited)| *waited).collect();
@@ -319,7 +319,7 @@ fn component_that_is_gone_fails_what_it_was_given_and_not_what_it_never_saw() {
     let (bolt, now) = (bench.bolts.get_mut(&TaskId(1)).unwrap(), bench.now);
     assert!(bolt.next_input(now).is_some() && bolt.next_input(now).is_some());
     bolt.fail_all("it panicked", Nack::FAIL);
-    assert_eq!(bolt.failed(), 2);
+    assert_eq!(bolt.inputs(), [InputCounts { stream: StreamId(0), executed: 2, acked: 0, failed: 2 }]);
     let Some(Input::Tuple { id, .. }) = bolt.next_input(now) else { panic!("one is left") };
     bolt.ack(id).unwrap();
     bench.flush(1);
@@ -327,4 +327,24 @@ fn component_that_is_gone_fails_what_it_was_given_and_not_what_it_never_saw() {
     let failed: Vec<u32> = bench.reports[0].failed.iter().map(|failure| failure.origin).collect();
     assert_eq!(failed, [0, 1]);
     assert_eq!(bench.settled(0), acked(3..=3));
+}
+
+#[test]
+fn what_was_done_is_counted_by_the_streams_that_are_read() {
+    let mut bench = diamond();
+    bench.emit(0, &[&["x"], &["y"]]);
+    bench.deliver();
+    bench.relay(1);
+    bench.run(3, |bolt, id, values| {
+        if *values == Values::new(&["x"]) {
+            bolt.fail(id, "not x", Nack::FAIL).unwrap();
+        } else {
+            bolt.ack(id).unwrap();
+        }
+    });
+    bench.relay(2);
+    bench.sink(3);
+    let of =
+        |stream, executed, acked, failed| InputCounts { stream: StreamId(stream), executed, acked, failed };
+    assert_eq!(bench.bolts[&TaskId(3)].inputs(), [of(1, 2, 1, 1), of(2, 2, 2, 0)]);
 }

@@ -18,7 +18,7 @@ use super::exact::Exact;
 use super::pace::Pace;
 use super::seat::{Panicked, Seat};
 use super::state::{Sink, State};
-use crate::stats::{add, record, write};
+use crate::stats::{add, write};
 use crate::times::Standing;
 
 /// A task of a bolt with its bolt.
@@ -30,9 +30,8 @@ pub(crate) struct BoltCell {
     pace: Pace,
     /// With exactly-once.
     exact: Option<(Exact, State)>,
-    executed: u64,
-    /// A tuple that the bolt has kept, and since when it has it: how long that takes is measured of one at a time.
-    kept: Option<(TupleId, Nanos)>,
+    /// A tuple that the bolt has kept, its stream, and since when it has it: how long that takes is measured of one at a time.
+    kept: Option<(TupleId, StreamId, Nanos)>,
 }
 
 impl BoltCell {
@@ -42,7 +41,7 @@ impl BoltCell {
             let state = State::new(&exact.target, common.id(), common.waker.clone());
             (exact, state)
         });
-        Self { common, task, seat, factory, pace, exact, executed: 0, kept: None }
+        Self { common, task, seat, factory, pace, exact, kept: None }
     }
 
     pub(crate) fn turn(&mut self, now: Nanos, outbox: &mut Vec<Envelope>) -> bool {
@@ -111,19 +110,18 @@ impl BoltCell {
     /// Records how long what was watched has taken, at the end of a turn.
     pub(super) fn measure(&mut self, now: Nanos) {
         let latencies = self.common.latencies();
-        if let Some(waited) = self.task.poll_waited() {
-            record(&latencies.queue, waited, 1);
+        if let Some((stream, waited)) = self.task.poll_waited() {
+            latencies.queue.record_of(stream, waited);
         }
-        if let Some((_, since)) = self.kept.take_if(|(tuple, _)| !self.task.is_unfinished(*tuple)) {
-            record(&latencies.process, now.since(since), 1);
+        let is_done = |(tuple, ..): &mut (TupleId, StreamId, Nanos)| !self.task.is_unfinished(*tuple);
+        if let Some((_, stream, since)) = self.kept.take_if(is_done) {
+            latencies.process.record_of(stream, now.since(since));
         }
     }
 
     pub(crate) fn publish(&self) {
         let counters = self.common.counters();
-        write(&counters.executed, self.executed);
-        write(&counters.acked, self.task.acked());
-        write(&counters.failed, self.task.failed());
+        counters.set_inputs(self.task.inputs());
         write(&counters.pending, self.task.unfinished() as u64);
         counters.set_queued(
             self.task.queued_bytes().map(|(from, bytes)| (self.common.plan.component_of(from), bytes)),
@@ -236,16 +234,16 @@ impl BoltCell {
         if matches!(&result, Some(Ok(Err(fault))) if fault.is_pending()) {
             return (is_long, true);
         }
-        self.executed += 1;
-        time.into_iter().for_each(|time| record(&self.common.latencies().execute, time, 1));
+        let latencies = self.common.latencies();
+        time.into_iter().for_each(|time| latencies.execute.record_of(stream, time));
         match result {
             None => {}
             Some(Ok(Ok(Outcome::Keep))) => {
-                self.kept = self.kept.or(call.began().map(|began| (id, began)));
+                self.kept = self.kept.or(call.began().map(|began| (id, stream, began)));
             }
             // An error of the task says that the bolt has finished the tuple itself.
             Some(Ok(Ok(Outcome::Ack))) => {
-                time.into_iter().for_each(|time| record(&self.common.latencies().process, time, 1));
+                time.into_iter().for_each(|time| latencies.process.record_of(stream, time));
                 self.task.ack(id).unwrap_or(());
             }
             Some(Ok(Err(fault))) => {

@@ -17,7 +17,7 @@ use super::Common;
 use super::exact::Exact;
 use super::pace::Pace;
 use super::seat::{Losses, Panicked, Seat};
-use crate::stats::{add, record, write};
+use crate::stats::{add, write};
 use crate::times::Standing;
 
 /// A task of a spout with its spout.
@@ -197,7 +197,7 @@ impl SpoutCell {
                 *answer = Err(fault);
             }
             let (time, is_over) = pace.end_call(&*common.clock, &call);
-            time.into_iter().for_each(|time| record(&common.latencies().execute, time, 1));
+            time.into_iter().for_each(|time| common.latencies().execute.record(time, 1));
             is_long = is_over;
             self.on_answer(now, result);
         }
@@ -225,7 +225,7 @@ impl SpoutCell {
     /// Tells the spout what became of its tuples.
     fn settle(&mut self, now: Nanos) {
         while let Some(completed) = self.task.poll_completed() {
-            record(&self.common.latencies().complete, completed.latency, completed.acked.into());
+            self.common.latencies().complete.record(completed.latency, completed.acked.into());
             if self.exact.is_some() {
                 self.acked += u64::from(completed.acked);
             }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Tuple};
-use topology::definition::Guarantee;
+use topology::definition::{Grouping, Guarantee, Stream, Subscription};
 use topology::random::Random;
 use topology::values;
 
@@ -61,7 +61,45 @@ fn tuple_that_makes_a_bolt_panic_is_given_up_and_the_bolt_is_named_and_goes_on()
     let fragile = ended.stats.component("fragile").unwrap();
     assert_eq!((fragile.restarts, fragile.acked, fragile.failed), (2, 99, 2));
     assert_eq!(fragile.last_error.as_deref(), Some("panicked: thirteen"));
-    assert_eq!(ended.stats.component("numbers").unwrap().failed, 1);
+    let numbers = ended.stats.component("numbers").unwrap();
+    assert_eq!(numbers.failed, 1);
+    let edge = &numbers.streams[0].readers[0];
+    assert_eq!((edge.executed, edge.acked, edge.failed), (101, 99, 2));
+}
+
+#[test]
+fn failures_are_those_of_the_edge_on_which_the_tuple_came() {
+    let mut test = Test::new(100);
+    test.builder.settings().attempts_max = 1;
+    test.bolt("halves", |tuple, out| {
+        let n = tuple.int("n")?;
+        out.emit_to(if n % 2 == 0 { "even" } else { "odd" }, &values![n])?;
+        Ok(Outcome::Ack)
+    })
+    .shuffle("numbers")
+    .stream(Stream::default_with(&["n"]).named("even"))
+    .stream(Stream::default_with(&["n"]).named("odd"));
+    let on = |stream: &str| Subscription {
+        stream: stream.to_owned(),
+        ..Subscription::to("halves", Grouping::Shuffle)
+    };
+    test.bolt("picky", |tuple, _| {
+        if tuple.int("n")? % 2 == 0 { Ok(Outcome::Ack) } else { Err(Fault::new("it is odd")) }
+    })
+    .tasks(2)
+    .subscribe(on("odd"))
+    .subscribe(on("even"));
+    let (running, told) = test.start(2);
+    (0..100).for_each(|_| _ = next(&told));
+    let ended = running.kill(GRACE);
+    let of = |stream: usize| {
+        let edge = &ended.stats.component("halves").unwrap().streams[stream].readers[0];
+        assert!(edge.execute.samples > 0 && edge.queue.samples <= 50, "{edge:?}");
+        (edge.to.as_str(), edge.transferred, edge.executed, edge.acked, edge.failed)
+    };
+    assert_eq!((of(0), of(1)), (("picky", 50, 50, 50, 0), ("picky", 50, 50, 0, 50)));
+    let picky = ended.stats.component("picky").unwrap();
+    assert_eq!((picky.executed, picky.acked, picky.failed), (100, 50, 50));
 }
 
 #[test]

@@ -58,6 +58,9 @@ fn count_equals_a_plain_count(threads: usize) {
         ("count", 3 * SENTENCES)
     );
     assert_eq!((count.executed, count.failed, count.faults, count.queued_bytes), (3 * SENTENCES, 0, 0, 0));
+    let edge = &split.streams[0].readers[0];
+    assert_eq!((edge.executed, edge.acked, edge.failed), (3 * SENTENCES, 3 * SENTENCES, 0));
+    assert_eq!((edge.execute.samples, edge.process.samples), (count.execute.samples, count.process.samples));
     assert_eq!(numbers.complete.samples, SENTENCES);
     assert!(split.execute.samples > 0 && split.execute.max >= split.execute.p50);
 }

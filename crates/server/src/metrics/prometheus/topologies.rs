@@ -1,8 +1,8 @@
 //! Topologies that the server runs. Names of components come from clients: only the first [`COMPONENTS_MAX`] are shown, and latencies of the first
-//! [`LATENCIES_MAX`].
+//! [`LATENCIES_MAX`]; so of their edges.
 
 use prometheus::proto::{Bucket, Histogram, Metric};
-use supervisor::{ComponentStatus, Latencies, Report, Times};
+use supervisor::{ComponentStatus, EdgeStatus, Latencies, Report, Times};
 
 use super::{Labels, Page, label};
 
@@ -39,6 +39,31 @@ pub(super) fn write(topologies: &[Report], page: &mut Page) {
     }
     time(&components, page);
     latencies(&components[..components.len().min(LATENCIES_MAX)], page);
+    edges(&components, page);
+}
+
+/// Streams of components and their readers.
+fn edges(components: &[(&Report, &ComponentStatus)], page: &mut Page) {
+    let all = components.iter().flat_map(|it| it.1.edges.iter().map(move |edge| (it, edge)));
+    let labelled = all.take(COMPONENTS_MAX).map(|(component, edge)| {
+        let more = [label("stream", &edge.stream), label("to", &edge.to)];
+        ([labels(component), more.to_vec()].concat(), edge)
+    });
+    let edges: Vec<(Labels, &EdgeStatus)> = labelled.collect();
+    for (name, help, figure) in EDGE_COUNTERS {
+        page.counters(name, help, edges.iter().map(|(labels, edge)| (labels.clone(), figure(edge) as f64)));
+    }
+    page.gauges(
+        "topology_edge_queue_bytes",
+        "Bytes in the queues of a reader that came from a component, of all its streams.",
+        edges.iter().map(|(labels, edge)| (labels.clone(), edge.queued_bytes as f64)),
+    );
+    for (name, help, of) in EDGE_LATENCIES {
+        let first = edges.iter().take(LATENCIES_MAX);
+        let measured = first.filter(|(_, edge)| of(&edge.latencies).count > 0);
+        let metrics = measured.map(|(labels, edge)| metric(of(&edge.latencies), labels.clone()));
+        page.histograms(name, help, metrics.collect());
+    }
 }
 
 /// What the time of tasks went to. The shares of a component are of the sum of its four states.
@@ -113,6 +138,15 @@ const LATENCIES: [Distribution; 4] = [
         |it| &it.complete,
     ),
 ];
+/// They are sampled.
+const EDGE_LATENCIES: [Distribution; 2] = [
+    (
+        "topology_edge_process_seconds",
+        "Time from the execution of a tuple to its acknowledgement by the reader, by the stream on which it came.",
+        |it| &it.process,
+    ),
+    ("topology_edge_queue_seconds", "Time in the queues of the reader, by the stream.", |it| &it.queue),
+];
 /// Places of the bounds that are shown: 10 us, 100 us and so on to 10 s.
 const BOUNDS: [usize; 7] = [3, 6, 9, 12, 15, 18, 21];
 
@@ -129,10 +163,22 @@ const COUNTERS: [Figure; 7] = [
     ("topology_faults_total", "Calls of a component that failed.", |it| it.faults),
     ("topology_component_restarts_total", "Times that a component was made anew.", |it| it.restarts),
 ];
+/// Name, help, value.
+type EdgeFigure = (&'static str, &'static str, fn(&EdgeStatus) -> u64);
+
+const EDGE_COUNTERS: [EdgeFigure; 4] = [
+    ("topology_edge_transferred_total", "Tuples of a stream that went to tasks of a reader.", |it| {
+        it.transferred
+    }),
+    ("topology_edge_executed_total", "Tuples of a stream that a reader executed.", |it| it.executed),
+    ("topology_edge_acked_total", "Tuples of a stream that a reader acknowledged.", |it| it.acked),
+    ("topology_edge_failed_total", "Tuples of a stream that failed at a reader.", |it| it.failed),
+];
 const GAUGES: [Figure; 2] = [
     ("topology_pending", "Tuples that are not finished.", |it| it.pending),
     ("topology_queue_bytes", "Bytes in the queues of a component.", |it| it.queued_bytes),
 ];
+/// Of edges, too.
 const COMPONENTS_MAX: usize = 500;
 /// A histogram is ten series.
 const LATENCIES_MAX: usize = 100;
