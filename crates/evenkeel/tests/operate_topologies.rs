@@ -301,7 +301,7 @@ fn server_that_is_killed_during_a_switch_has_the_old_state_or_the_new_one() {
     let mut place = tried("at-least-once");
     let (mut requests, mut had_old) = (1, 0);
     loop {
-        place = place.crash_while_it_switches(requests);
+        place = place.crash_while("SWITCH", requests);
         let shadow = place.values("shadow:mark:*");
         if shadow.is_empty() {
             break;
@@ -361,11 +361,11 @@ impl Place {
         }
     }
 
-    /// Has the trial take the place of `marks`, waits for so many other requests, and kills the server. Nobody waits for the answer.
-    fn crash_while_it_switches(self, requests: usize) -> Self {
+    /// Has the trial of `marks` end by SWITCH or UNTRY, waits for so many other requests, and kills the server. Nobody waits for the answer.
+    fn crash_while(self, word: &str, requests: usize) -> Self {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.server.port)).expect("it connects");
         let mut command = Vec::new();
-        resp::encode_command(&mut command, &["TOPOLOGY", "SWITCH", "marks", "WAIT", "5"]);
+        resp::encode_command(&mut command, &["TOPOLOGY", word, "marks", "WAIT", "5"]);
         std::io::Write::write_all(&mut stream, &command).expect("it is sent");
         for _ in 0..requests {
             self.server.call(&["PING"]);
@@ -396,7 +396,7 @@ fn exactly_once_keeps_keys_and_positions_together_when_the_server_is_killed_duri
         // Some of them are under way.
         place.add_entries(entries + 1..=entries + 30);
         entries += 30;
-        place = place.crash_while_it_switches(requests);
+        place = place.crash_while("SWITCH", requests);
         let is_switched = place.names() == ["marks"];
         let kept = || {
             let kept = place.kept(&old, &new);
@@ -431,6 +431,93 @@ fn exactly_once_keeps_keys_and_positions_together_when_the_server_is_killed_duri
 }
 
 #[test]
+fn topology_that_is_bound_to_keys_is_tried_and_switched_within_them() {
+    for guarantee in ["at-least-once", "exactly-once"] {
+        let bound = |mark: &str| {
+            let keys = format!("evenkeel.keys: [orders, dead, \"mark:*\", \"{mark}:count\"]");
+            marks(guarantee, mark).replace("config: {", &format!("config: {{{keys}, "))
+        };
+        let place = Place::new();
+        place.add_entries(1..=ENTRIES);
+        assert_eq!(place.topology(&bound("old"), &["run", "x.yaml"]).0, 0);
+        eventually("all are old", || place.values("mark:*").get("old") == Some(&ENTRIES));
+        let (status, said) = place.topology(&bound("new"), &["try", "x.yaml", "--from", "101-1"]);
+        assert_eq!(status, 0, "{said}");
+        eventually("the others are new under the prefix", || {
+            place.values("shadow:mark:*").get("new") == Some(&(ENTRIES - 100))
+        });
+        // Somebody else's, which the topology must not reach without its prefix.
+        place.server.call(&["SET", "secret", "safe"]);
+        place.server.call(&["SET", "shadow:secret", "stolen"]);
+        let (status, said) = place.topology("", &["switch", "marks"]);
+        assert!(status != 0 && said.contains("`shadow:secret` would become `secret`"), "{said}");
+        assert!(said.contains("evenkeel.keys"), "{said}");
+        assert_eq!(place.server.call(&["GET", "secret"]), common::bulk("safe"));
+        assert_eq!(place.names(), ["marks", "marks-try"]);
+        place.server.call(&["DEL", "shadow:secret"]);
+        let (status, said) = place.topology("", &["switch", "marks"]);
+        assert_eq!(status, 0, "{said}");
+        assert_switched(&place);
+    }
+}
+
+#[test]
+fn group_that_nobody_reads_after_a_switch_is_removed_unless_it_has_consumers_of_others() {
+    for (other, left) in [(None, 0), (Some("theirs"), 1)] {
+        let place = Place::new();
+        place.add_entries(1..=ENTRIES);
+        assert_eq!(place.topology(&marks("at-least-once", "old"), &["run", "x.yaml"]).0, 0);
+        eventually("all are old", || place.values("mark:*").get("old") == Some(&ENTRIES));
+        if let Some(name) = other {
+            place.server.call(&["XGROUP", "CREATECONSUMER", "orders", "marks", name]);
+        }
+        let (status, said) =
+            place.topology(&marks("exactly-once", "new"), &["try", "x.yaml", "--from", "101-1"]);
+        assert_eq!(status, 0, "{said}");
+        eventually("the others are new under the prefix", || {
+            place.values("shadow:mark:*").get("new") == Some(&(ENTRIES - 100))
+        });
+        let (status, said) = place.topology("", &["switch", "marks"]);
+        assert_eq!(status, 0, "{said}");
+        assert_switched(&place);
+        let groups = place.server.call(&["XINFO", "GROUPS", "orders"]);
+        assert!(matches!(&groups, Value::Array(groups) if groups.len() == left), "{groups:?}");
+    }
+}
+
+#[test]
+fn removal_of_a_trial_that_is_cut_by_a_crash_goes_on_at_the_next_start() {
+    let mut place = tried("at-least-once");
+    // More than are removed at a time.
+    let of_trial = |number: usize| format!("shadow:of-trial:{number}");
+    let words: Vec<String> = (0..20_000).flat_map(|number| [of_trial(number), "x".to_owned()]).collect();
+    let words: Vec<&str> = std::iter::once("MSET").chain(words.iter().map(String::as_str)).collect();
+    place.server.call(&words);
+    let names: Vec<String> = (0..20_000).map(of_trial).collect();
+    let exist: Vec<&str> = std::iter::once("EXISTS").chain(names.iter().map(String::as_str)).collect();
+    let left = |place: &Place| place.server.call(&exist);
+    let (mut requests, mut had_trial) = (1, 0);
+    loop {
+        place = place.crash_while("UNTRY", requests);
+        if place.names() == ["marks"] {
+            break;
+        }
+        assert_eq!(left(&place), Value::Integer(20_000), "a trial that runs has all its keys");
+        (requests, had_trial) = (requests * 5 / 4 + 1, had_trial + 1);
+        assert!(requests < 1_000_000, "it never ends");
+    }
+    assert!(had_trial > 0, "it was killed before, too");
+    eventually("all is removed", || left(&place) == Value::Integer(0));
+    eventually("the rest is removed, too", || {
+        let groups = place.server.call(&["XINFO", "GROUPS", "orders"]);
+        matches!(&groups, Value::Array(groups) if groups.len() == 1)
+    });
+    eventually("another one can be tried", || {
+        place.topology(&marks("at-least-once", "new"), &["try", "x.yaml"]).0 == 0
+    });
+}
+
+#[test]
 fn switch_that_is_larger_than_a_transaction_is_refused_and_both_run_on() {
     let place = tried("at-least-once").crash(&["--transaction-max", "4KiB", "--value-max", "4KiB"]);
     let refused = place.server.call(&["TOPOLOGY", "SWITCH", "marks"]);
@@ -455,10 +542,22 @@ fn trial_is_refused_where_it_could_touch_what_is_live() {
     place.server.call(&["SET", "shadow:other", "1"]);
     let (status, said) = place.topology(&live, &["try", "x.yaml"]);
     assert!(status != 0 && said.contains("`shadow:other` begins with `shadow:`"), "{said}");
+    let raw = place.server.call(&["TOPOLOGY", "TRY", "marks", &live, "PREFIX", "shadow:"]);
+    let Value::Error(text) = &raw else { panic!("{raw:?}") };
+    assert!(String::from_utf8_lossy(text).contains("`shadow:other` begins with `shadow:`"), "{raw:?}");
+    assert_eq!(place.names(), ["marks"]);
     let program =
         live.replace("[evenkeel, component, count, --by, word, --prefix, \"old:\"]", "[sh, bin/true]");
     let (status, said) = place.topology(&program, &["try", "x.yaml", "--prefix", "t:"]);
     assert!(status != 0 && said.contains("component `count` is a program"), "{said}");
     let (status, said) = place.topology(&live, &["try", "x.yaml", "--prefix", "{t}"]);
     assert!(status != 0 && said.contains("PREFIX {t}: 1 to 64 letters"), "{said}");
+    let others = live.replace("name: marks", "name: others");
+    assert_eq!(place.topology(&others, &["run", "x.yaml"]).0, 0);
+    assert_eq!(place.topology(&live, &["try", "x.yaml", "--prefix", "t:"]).0, 0);
+    for prefix in ["t", "t:", "t:u"] {
+        let (status, said) = place.topology(&others, &["try", "x.yaml", "--prefix", prefix]);
+        assert!(status != 0 && said.contains("'marks' is tried under the prefix `t:`"), "{said}");
+    }
+    assert_eq!(place.topology(&others, &["try", "x.yaml", "--prefix", "u:"]).0, 0);
 }

@@ -26,11 +26,6 @@ pub(super) fn run(stream: &mut TcpStream, what: &Try) -> Result<String, Failure>
     let submission = submitted.source.read()?;
     let (name, mut words) = request("TRY", &submitted, &submission);
     let Try { from, prefix, programs, .. } = what;
-    if let Some(key) = first_under(stream, prefix)? {
-        return Err(Failure::Refused(format!(
-            "`{key}` begins with `{prefix}`, and would be taken for the trial's: remove it, or choose another --prefix"
-        )));
-    }
     words.extend(["PREFIX", prefix, "FROM", from].map(str::to_owned));
     words.extend(programs.then(|| "PROGRAMS".to_owned()));
     call(stream, &words)?;
@@ -54,22 +49,6 @@ pub(super) fn switch(stream: &mut TcpStream, name: &str, wait: u32) -> Result<St
 fn keys_of(reply: &Value) -> String {
     let Value::Integer(count) = reply else { return "no keys".to_owned() };
     counted(*count as u64, "key")
-}
-
-/// A key that begins with `prefix`.
-fn first_under(stream: &mut TcpStream, prefix: &str) -> Result<Option<String>, Failure> {
-    let mut cursor = "0".to_owned();
-    loop {
-        let part = call(stream, &["SCAN", &cursor, "MATCH", &format!("{prefix}*"), "COUNT", "10000"])?;
-        let [next, keys] = items(&part) else { return Ok(None) };
-        if let Some(Value::Bulk(key)) = items(keys).first() {
-            return Ok(Some(String::from_utf8_lossy(key).into_owned()));
-        }
-        match next {
-            Value::Bulk(next) if next != b"0" => cursor = String::from_utf8_lossy(next).into_owned(),
-            _ => return Ok(None),
-        }
-    }
 }
 
 /// Waits until the trial has read what the topology has read by now.

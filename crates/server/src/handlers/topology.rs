@@ -19,15 +19,22 @@ use crate::errors;
 use crate::message::Message;
 use crate::server::Server;
 use crate::topologies::record::Definition;
+use crate::topologies::trial::{Running, refuse_taken};
 use crate::topologies::{Checked, Former, Refused, Topologies, count_kept};
 
 /// Reads the topologies that the store keeps.
 ///
 /// # Errors
 /// [`StoreError`] when they cannot be read.
-pub(crate) fn recover(server: &Server) -> Result<(), StoreError> {
+pub(crate) fn recover(server: &Arc<Server>) -> Result<(), StoreError> {
     match &server.topologies {
-        Some(topologies) => topologies.recover(&server.store),
+        Some(topologies) => {
+            let ending = topologies.recover(&server.store)?;
+            if !ending.is_empty() {
+                go_on_removing(server, ending);
+            }
+            Ok(())
+        }
         None => {
             let count = count_kept(&server.store)?;
             if count > 0 {
@@ -35,6 +42,19 @@ pub(crate) fn recover(server: &Server) -> Result<(), StoreError> {
             }
             Ok(())
         }
+    }
+}
+
+/// Removes, on a thread, what trials have written whose removal was cut by a crash.
+fn go_on_removing(server: &Arc<Server>, ending: Vec<Running>) {
+    let server = Arc::clone(server);
+    let work = move || {
+        if let Some(topologies) = &server.topologies {
+            topologies.go_on_removing(&server.store, &ending);
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("trial".to_owned()).spawn(work) {
+        tracing::error!(%error, "no thread to remove what trials have written: the next start tries again");
     }
 }
 
@@ -115,7 +135,8 @@ pub(super) fn admitted(kept: Result<Ticket, Refused>) -> Result<Result<Ticket, S
     }
 }
 
-/// Checks a definition, and compares it with `former`: small ones here, large ones on a thread, which wakes the connection.
+/// Checks a definition, and compares it with `former`: small ones here, large ones on a thread, which wakes the connection. So does one on trial, for which all
+/// keys are looked at.
 pub(super) fn checked(
     control: &mut Control<'_>,
     definition: &Definition,
@@ -125,7 +146,8 @@ pub(super) fn checked(
     let refused = |why: String| Failure::from(format!("ERR the definition is refused: {why}"));
     let topologies = topologies(control.server)?;
     let former_bytes = former.as_ref().map_or(0, |former| former.job.definition.len());
-    if definition.bytes() + former_bytes <= SMALL_BYTES {
+    let trial = definition.trial.clone();
+    if trial.is_none() && definition.bytes() + former_bytes <= SMALL_BYTES {
         return topologies.check(definition, workers, former.as_ref()).map_err(refused);
     }
     let again = control.now + PATIENCE;
@@ -136,14 +158,23 @@ pub(super) fn checked(
         None if pending.until.is_some() => return Err(Failure::Wait(again)),
         None => {}
     }
-    let Some(turn) = topologies.begin_check() else { return Err(Failure::Wait(control.now + LOOK_AGAIN)) };
+    let later = || Failure::Wait(control.now + LOOK_AGAIN);
+    let walk = trial.is_some().then(|| topologies.begin_walk().ok_or_else(later)).transpose()?;
+    let turn = topologies.begin_check().ok_or_else(later)?;
     let (server, id, definition) =
         (Arc::clone(control.server), control.session.client.id, definition.clone());
     let check = move || {
-        let topologies = server.topologies.as_ref();
-        let result = topologies.map(|topologies| topologies.check(&definition, workers, former.as_ref()));
+        let Some(topologies) = server.topologies.as_ref() else { return };
+        let result = topologies.check(&definition, workers, former.as_ref());
         drop(turn);
-        result.map(|result| server.peers.post(id, Message::Checked(result)));
+        let result = match trial {
+            Some(trial) => {
+                result.and_then(|checked| refuse_taken(&server.store, &trial.prefix).map(|()| checked))
+            }
+            None => result,
+        };
+        drop(walk);
+        server.peers.post(id, Message::Checked(result));
     };
     pending.until = Some(again);
     match std::thread::Builder::new().name("check".to_owned()).spawn(check) {

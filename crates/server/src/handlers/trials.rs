@@ -16,7 +16,7 @@ use crate::call::{Failure, Outcome};
 use crate::control::Control;
 use crate::message::Message;
 use crate::server::Server;
-use crate::topologies::trial::{TrialEnd, name_of_trial};
+use crate::topologies::trial::{TrialEnd, Tried, name_of_trial};
 
 /// `TOPOLOGY TRY name definition PREFIX prefix [FROM position] [PROGRAMS] [PROPERTY name value]... [FOLDER folder] [WORKERS workers]`
 pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -25,6 +25,9 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     unless_ending(topologies, of)?;
     if !topologies.has(of) {
         return Err(unknown(of));
+    }
+    if topologies.has(&trial_name) {
+        return Err(format!("ERR there is a topology '{trial_name}': SWITCH, UNTRY or KILL it before").into());
     }
     let Submitted { mut definition, workers, prefix, from, allows_programs, .. } = submitted(args, true)?;
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte);
@@ -36,7 +39,9 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
         .into());
     }
     let from = if from.is_empty() { "start".to_owned() } else { from };
-    definition.trial = Some(Trial { of: of.to_owned(), prefix, from });
+    let trial = Trial { of: of.to_owned(), prefix, from };
+    topologies.refuse_shared_prefix(&trial).map_err(|why| format!("ERR {why}"))?;
+    definition.trial = Some(trial);
     let checked = checked(control, &definition, workers, None)?;
     if let Some(id) = checked.program.as_ref().filter(|_| !allows_programs) {
         return Err(format!(
@@ -54,14 +59,13 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 /// `TOPOLOGY TRIAL name`
 pub(crate) fn tell(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (topologies, of) = (topologies(control.server)?, name(args.get(2))?);
-    let (trial_name, job) = topologies.trial(of).ok_or_else(|| none(of))?;
-    let trial = job.trial.as_ref().ok_or_else(|| none(of))?;
-    let (groups, is_exactly_once) = topologies.reads_of(&job).map_err(|error| format!("ERR {error}"))?;
+    let tried = topologies.tried(of).ok_or_else(|| none(of))?;
+    let Tried { trial, groups, is_exactly_once } = &*tried;
     out.map(5);
-    pair(out, "name", &trial_name);
+    pair(out, "name", &name_of_trial(of));
     pair(out, "prefix", &trial.prefix);
     pair(out, "from", &trial.from);
-    number(out, "exactly_once", is_exactly_once.into());
+    number(out, "exactly_once", (*is_exactly_once).into());
     out.bulk(b"groups");
     out.array(groups.len());
     for group in groups {

@@ -65,11 +65,11 @@ const TOPOLOGY: &[Row] = rows! {
         "Tells which tuples a component of a topology has emitted since the last time (not in Redis)",
         args "name:string component:string [stream:string=STREAM] [n:integer=SAMPLE] [count:integer=COUNT] [cursor:integer=CURSOR]";
     "topology|trial", 3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(trials::tell),
-        "admin slow", "", "topologies", "7.2.0", "O(N) where N is the size of the definition",
+        "admin slow", "", "topologies", "7.2.0", "O(N) where N is the number of streams that it reads",
         "Tells where a definition that is tried reads and writes (not in Redis)",
         args "name:string";
     "topology|try", -6, [ADMIN DENYOOM NOSCRIPT NO_MULTI], [], Handler::Control(trials::begin),
-        "admin slow dangerous", "", "topologies", "7.2.0", "O(N) where N is the size of the definition",
+        "admin slow dangerous", "", "topologies", "7.2.0", "O(N) where N is the number of keys of the database",
         "Runs a definition beside a topology, with its keys under a prefix (not in Redis)",
         args "name:string definition:string prefix:string=PREFIX [position:string=FROM] [programs=PROGRAMS] [property{name:string value:string}=PROPERTY++] [folder:string=FOLDER] [workers:integer=WORKERS]";
     "topology|untry", -3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(trials::give_up),

@@ -32,6 +32,7 @@ use topology::definition::{Guarantee, Transport};
 pub(crate) use diff::{Diff, Former};
 use record::{Definition, Listed, decode_list, encode_list};
 use rights::Rights;
+use trial::{Running, Tried};
 
 /// All topologies of a server.
 #[derive(Debug)]
@@ -39,15 +40,16 @@ pub(crate) struct Topologies {
     pub(crate) supervisor: Arc<Supervisor>,
     /// What the store keeps of them, without their texts.
     kept: Mutex<BTreeMap<String, Kept>>,
-    /// A thread checks a definition.
+    /// A thread checks a definition; one looks at all keys.
     is_checking: Arc<AtomicBool>,
+    is_walking: Arc<AtomicBool>,
     /// Topologies whose trials end just now.
     ending: Mutex<BTreeSet<String>>,
 }
 
-/// The right to check a definition on a thread; it goes back when this is dropped.
+/// The right to do something on a thread; it goes back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct CheckTurn(Arc<AtomicBool>);
+pub(crate) struct Turn(Arc<AtomicBool>);
 
 /// What is kept of one.
 #[derive(Clone, Debug)]
@@ -55,6 +57,8 @@ struct Kept {
     listed: Listed,
     bytes: usize,
     letters: Letters,
+    /// How it is tried, if it is, and can be read.
+    tried: Option<Arc<Tried>>,
 }
 
 /// The keys of dead letters that a definition names; `None` with exactly-once, which has a key by the topology's name.
@@ -69,6 +73,8 @@ pub struct Checked {
     /// Its first component that is a program.
     pub(crate) program: Option<String>,
     letters: Letters,
+    /// What it reads on trial.
+    tried: Option<Arc<Tried>>,
     /// What it would change, if it was compared.
     pub(crate) diff: Option<Arc<Diff>>,
 }
@@ -91,43 +97,51 @@ impl From<String> for Refused {
 impl Topologies {
     /// None so far.
     pub(crate) fn new(supervisor: Arc<Supervisor>) -> Self {
-        Self { supervisor, kept: Mutex::default(), is_checking: Arc::default(), ending: Mutex::default() }
+        let (is_checking, is_walking) = Default::default();
+        Self { supervisor, kept: Mutex::default(), is_checking, is_walking, ending: Mutex::default() }
     }
 
     /// The right to check a definition on a thread, if nobody else has it: clients share one thread.
-    pub(crate) fn begin_check(&self) -> Option<CheckTurn> {
-        let was_checking = self.is_checking.swap(true, Ordering::Acquire);
-        (!was_checking).then(|| CheckTurn(Arc::clone(&self.is_checking)))
+    pub(crate) fn begin_check(&self) -> Option<Turn> {
+        Turn::take(&self.is_checking)
     }
 
-    /// Reads what the store keeps, and hands it to the supervisor.
+    /// The same for a walk over all keys.
+    pub(crate) fn begin_walk(&self) -> Option<Turn> {
+        Turn::take(&self.is_walking)
+    }
+
+    /// Reads what the store keeps, and hands it to the supervisor. Gives the trials whose removal was cut by a crash.
     ///
     /// # Errors
     /// [`StoreError`] when it cannot be read.
-    pub(crate) fn recover(&self, store: &Store) -> Result<(), StoreError> {
+    pub(crate) fn recover(&self, store: &Store) -> Result<Vec<Running>, StoreError> {
+        let mut ending = Vec::new();
         for (name, listed) in list(store)? {
-            let (definition, letters) = self.run_kept(store, &name, listed)?;
-            self.kept().insert(name, Kept { listed, bytes: definition.bytes(), letters });
+            if listed.is_ending {
+                let definition = definition(store, &name)?;
+                self.kept().insert(name.clone(), Kept { bytes: definition.bytes(), ..Kept::unread(listed) });
+                ending.extend(self.begin_removal(name, definition));
+                continue;
+            }
+            let kept = self.run_kept(store, &name, listed)?;
+            self.kept().insert(name, kept);
         }
-        Ok(())
+        Ok(ending)
     }
 
     /// Runs the topology `name` as the store keeps it.
-    fn run_kept(
-        &self,
-        store: &Store,
-        name: &str,
-        listed: Listed,
-    ) -> Result<(Definition, Letters), StoreError> {
-        let damaged = || StoreError::Open(format!("the record of the topology {name} is damaged"));
-        let record = store.kept(&key(name))?.ok_or_else(damaged)?;
-        let definition = Definition::decode(&record).ok_or_else(damaged)?;
+    fn run_kept(&self, store: &Store, name: &str, listed: Listed) -> Result<Kept, StoreError> {
+        let definition = definition(store, name)?;
+        let mut kept = Kept { bytes: definition.bytes(), ..Kept::unread(listed) };
+        let mut plan = None;
         // One that is refused by now is refused by its worker, too, which says why.
-        let read = read(&definition).ok();
-        let letters = read.as_ref().map_or_else(|| Some(Arc::default()), letters);
-        let plan = read.map(|read| Arc::new(read.plan));
-        self.run(name, definition.clone(), plan, listed, Duration::ZERO);
-        Ok((definition, letters))
+        if let Ok((read, tried)) = read_tried(&definition) {
+            (kept.letters, kept.tried) = (letters(&read), tried);
+            plan = Some(Arc::new(read.plan));
+        }
+        self.run(name, definition, plan, listed, Duration::ZERO);
+        Ok(kept)
     }
 
     /// Runs what is checked. One of this name is replaced if it `replaces`: it finishes what is under way before, for at most `wait`.
@@ -144,9 +158,9 @@ impl Topologies {
         }
         self.admit(&kept, name, &definition)?;
         let mut new = kept.clone();
-        let Checked { plan, workers, letters, .. } = checked;
-        let listed = Listed { is_active: true, workers };
-        new.insert(name.to_owned(), Kept { listed, bytes: definition.bytes(), letters });
+        let Checked { plan, workers, letters, tried, .. } = checked;
+        let listed = Listed { is_active: true, is_ending: false, workers };
+        new.insert(name.to_owned(), Kept { listed, bytes: definition.bytes(), letters, tried });
         let changes: [(&[u8], Option<&[u8]>); 2] =
             [(&key(name), Some(&definition.encode())), (LIST, Some(&encoded(&new)))];
         let ticket = store.keep_all(&changes).map_err(Refused::Store)?;
@@ -176,7 +190,7 @@ impl Topologies {
             )
             .into());
         }
-        Ok(())
+        Ok(definition.trial.as_ref().map_or(Ok(()), |trial| trial::refuse_shared(kept, trial))?)
     }
 
     /// Ends a topology and forgets it; `None` if there is none.
@@ -316,14 +330,14 @@ impl Topologies {
         workers: Option<u32>,
         former: Option<&Former>,
     ) -> Result<Checked, String> {
-        let read = self.read_checked(definition, workers)?;
+        let (read, tried) = self.read_checked(definition, workers)?;
         let compare = |former| diff::compare(former, (definition, &read), workers).map(Arc::new);
         let diff = former.map(compare).transpose()?;
         let program = read.plan.components().zip(&read.programs).find_map(|((_, component), program)| {
             components::is_program(&program.command).then(|| component.id.clone())
         });
         let letters = letters(&read);
-        Ok(Checked { plan: Arc::new(read.plan), workers, program, letters, diff })
+        Ok(Checked { plan: Arc::new(read.plan), workers, program, letters, tried, diff })
     }
 
     /// Reads what a client wants to run, if it may run.
@@ -331,8 +345,8 @@ impl Topologies {
         &self,
         definition: &Definition,
         workers: Option<u32>,
-    ) -> Result<flux::Definition, String> {
-        let read = read(definition)?;
+    ) -> Result<(flux::Definition, Option<Arc<Tried>>), String> {
+        let (read, tried) = read_tried(definition)?;
         let (plan, options) = (&read.plan, self.supervisor.options());
         let settings = plan.settings();
         self.allow(workers.unwrap_or(settings.workers))?;
@@ -367,7 +381,7 @@ impl Topologies {
                 format!("{}: error: component `{}`: {error}", program.place, component.id)
             })?;
         }
-        Ok(read)
+        Ok((read, tried))
     }
 
     fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
@@ -375,7 +389,20 @@ impl Topologies {
     }
 }
 
-impl Drop for CheckTurn {
+impl Kept {
+    /// One whose definition was not read.
+    fn unread(listed: Listed) -> Self {
+        Self { listed, bytes: 0, letters: Some(Arc::default()), tried: None }
+    }
+}
+
+impl Turn {
+    fn take(flag: &Arc<AtomicBool>) -> Option<Self> {
+        (!flag.swap(true, Ordering::Acquire)).then(|| Self(Arc::clone(flag)))
+    }
+}
+
+impl Drop for Turn {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
@@ -388,6 +415,11 @@ pub(crate) fn count_kept(store: &Store) -> Result<usize, StoreError> {
 
 /// Reads a definition.
 fn read(definition: &Definition) -> Result<flux::Definition, String> {
+    Ok(read_tried(definition)?.0)
+}
+
+/// Reads a definition, and what it reads if it is tried.
+fn read_tried(definition: &Definition) -> Result<(flux::Definition, Option<Arc<Tried>>), String> {
     let environment = |name: &str| definition.properties.get(&format!("ENV-{name}")).cloned();
     let variables = Variables { properties: &definition.properties, environment: &environment };
     let (mut read, _) = flux::read(&definition.text, &variables).map_err(|faults| {
@@ -397,6 +429,7 @@ fn read(definition: &Definition) -> Result<flux::Definition, String> {
             count => format!("{first} (and {} more)", count - 1),
         }
     })?;
+    let tried = definition.trial.as_ref().map(|trial| Arc::new(Tried::new(&read, trial)));
     if let Some(trial) = &definition.trial {
         let trial = components::Trial { of: &trial.of, prefix: &trial.prefix, from: &trial.from };
         for program in &mut read.programs {
@@ -404,7 +437,14 @@ fn read(definition: &Definition) -> Result<flux::Definition, String> {
                 .map_err(|error| format!("{}: error: {error}", program.place))?;
         }
     }
-    Ok(read)
+    Ok((read, tried))
+}
+
+/// The definition that the store keeps as `name`.
+fn definition(store: &Store, name: &str) -> Result<Definition, StoreError> {
+    let damaged = || StoreError::Open(format!("the record of the topology {name} is damaged"));
+    let record = store.kept(&key(name))?.ok_or_else(damaged)?;
+    Definition::decode(&record).ok_or_else(damaged)
 }
 
 fn letters(definition: &flux::Definition) -> Letters {

@@ -1,13 +1,13 @@
 //! What the store keeps of topologies: one record for each definition, and one that lists them, with what they are to be.
 //!
 //! ```text
-//!  list:        | "EVKT" | version u8 = 2 | entry, entry, ... |    entry: name | is active u8 | workers u32
+//!  list:        | "EVKT" | version u8 = 2 | entry, entry, ... |    entry: name | flags u8 | workers u32
 //!  definition:  | "EVKD" | version u8 = 1 | text | has folder u8 | folder | property, property, ... |    property: name | value
 //!  on trial:    | "EVKD" | version u8 = 2 | of | prefix | from | text, and so on |
 //!  name, text, folder, value: parts; each record is sealed (`sealed`)
 //! ```
 //!
-//! A definition and the list that has it change in one group. `workers` is 0 where the definition says how many. Version 1 of the list had no such field, and
+//! A definition and the list that has it change in one group. Of the flags 1 is set if it is active, 2 if what it has written is being removed. `workers` is 0 where the definition says how many. Version 1 of the list had no such field, and
 //! is read as if it were 0.
 
 use std::collections::BTreeMap;
@@ -81,6 +81,8 @@ impl Definition {
 pub(crate) struct Listed {
     /// Whether spouts are to emit.
     pub(crate) is_active: bool,
+    /// What it has written is being removed: it does not run any more.
+    pub(crate) is_ending: bool,
     /// How many workers it is to have; `None`: as many as its definition says.
     pub(crate) workers: Option<u32>,
 }
@@ -88,9 +90,9 @@ pub(crate) struct Listed {
 /// The record of the list.
 pub(crate) fn encode_list<'a>(list: impl Iterator<Item = (&'a str, Listed)>) -> Vec<u8> {
     let mut record = LIST_HEAD.to_vec();
-    for (name, Listed { is_active, workers }) in list {
+    for (name, Listed { is_active, is_ending, workers }) in list {
         push_bytes(name.as_bytes(), &mut record);
-        record.push(u8::from(is_active));
+        record.push((u8::from(is_active) * ACTIVE) | (u8::from(is_ending) * ENDING));
         record.extend_from_slice(&workers.unwrap_or(0).to_le_bytes());
     }
     seal(record)
@@ -104,9 +106,10 @@ pub(crate) fn decode_list(record: &[u8]) -> Option<Vec<(String, Listed)>> {
     let mut list = Vec::new();
     while !rest.is_empty() {
         let name = take_text(&mut rest)?;
-        let [is_active] = *take::<1>(&mut rest)?;
+        let [flags] = *take::<1>(&mut rest)?;
         let workers = if is_first { 0 } else { u32::from_le_bytes(*take(&mut rest)?) };
-        list.push((name, Listed { is_active: is_active != 0, workers: Some(workers).filter(|it| *it > 0) }));
+        let (is_active, is_ending) = (flags & ACTIVE != 0, flags & ENDING != 0);
+        list.push((name, Listed { is_active, is_ending, workers: Some(workers).filter(|it| *it > 0) }));
     }
     Some(list)
 }
@@ -115,6 +118,8 @@ fn take_text(rest: &mut &[u8]) -> Option<String> {
     String::from_utf8(take_bytes(rest)?.to_vec()).ok()
 }
 
+const ACTIVE: u8 = 1;
+const ENDING: u8 = 2;
 const LIST_HEAD: [u8; 5] = *b"EVKT\x02";
 const FIRST_LIST_HEAD: [u8; 5] = *b"EVKT\x01";
 const TRIAL_HEAD: [u8; 5] = *b"EVKD\x02";
@@ -139,8 +144,9 @@ mod tests {
         for definition in [definition(), on_trial(), Definition::default()] {
             assert_eq!(Definition::decode(&definition.encode()), Some(definition));
         }
-        let listed = |is_active, workers| Listed { is_active, workers };
-        let list = vec![("a".to_owned(), listed(true, None)), ("b".to_owned(), listed(false, Some(3)))];
+        let listed = |is_active, is_ending, workers| Listed { is_active, is_ending, workers };
+        let kept = [listed(true, false, None), listed(false, false, Some(3)), listed(true, true, None)];
+        let list: Vec<_> = ["a", "b", "c"].map(str::to_owned).into_iter().zip(kept).collect();
         let record = encode_list(list.iter().map(|(name, it)| (name.as_str(), *it)));
         assert_eq!(decode_list(&record), Some(list));
     }
@@ -158,7 +164,7 @@ mod tests {
 
     #[test]
     fn records_have_these_bytes() {
-        let listed = Listed { is_active: true, workers: Some(3) };
+        let listed = Listed { is_active: true, is_ending: false, workers: Some(3) };
         let bytes = b"EVKT\x02\x02\0\0\0ab\x01\x03\0\0\0".to_vec();
         assert_eq!(encode_list([("ab", listed)].into_iter()), seal(bytes));
         let definition = Definition { text: "x".to_owned(), ..Definition::default() };
@@ -168,7 +174,7 @@ mod tests {
     #[test]
     fn list_of_version_1_leaves_the_number_of_workers_to_the_definition() {
         let record = seal(b"EVKT\x01\x02\0\0\0ab\x01".to_vec());
-        let listed = Listed { is_active: true, workers: None };
+        let listed = Listed { is_active: true, is_ending: false, workers: None };
         assert_eq!(decode_list(&record), Some(vec![("ab".to_owned(), listed)]));
     }
 }

@@ -78,7 +78,8 @@ impl Rights {
         Err(Failure::Error(format!("NOPERM topology '{topology}' may not use {what}: {why}").into()))
     }
 
-    fn fits(&self, key: &[u8]) -> bool {
+    /// Whether the topology may use this key.
+    pub(crate) fn fits(&self, key: &[u8]) -> bool {
         let own = key.strip_prefix(b"topology:").and_then(|rest| rest.strip_prefix(self.topology.as_bytes()));
         own.is_some_and(|rest| rest.starts_with(b":"))
             || self.patterns.iter().any(|pattern| pattern.matches(key, &mut 0))

@@ -3,11 +3,13 @@
 //! ```text
 //!  stop both -> walk: keys under the prefix -> one transaction: keys renamed, groups renamed, definitions kept -> run the new one
 //!                                              (killed before: both run as they did; after: the new one runs)
+//!  stop it -> listed as ending -> keys removed, some at a time -> one transaction: groups, positions and the definition removed
+//!             (killed from here on: the next start goes on)
 //! ```
 //!
 //! Each step may wait: for a thread of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use supervisor::{Job, Trial};
 use ticket::Ticket;
 
 use super::record::Definition;
+use super::rights::Rights;
 use super::{Kept, LIST, Letters, Listed, Topologies, encoded, key, list};
 use crate::relocate::rename;
 use crate::stream::{Changes, Stream};
@@ -33,11 +36,21 @@ pub struct TrialEnd {
     pub(crate) keys: usize,
 }
 
-/// A trial that runs.
-struct Running {
+/// How a definition is tried.
+#[derive(Debug)]
+pub(crate) struct Tried {
+    pub(crate) trial: Trial,
+    /// What it reads by a group; with exactly-once nothing.
+    pub(crate) groups: Vec<Group>,
+    pub(crate) is_exactly_once: bool,
+}
+
+/// A trial that is to end.
+pub(crate) struct Running {
     name: String,
     of: String,
-    job: Arc<Job>,
+    /// As if it was none.
+    definition: Definition,
     trial: Trial,
 }
 
@@ -47,7 +60,17 @@ struct Switch {
     renames: Vec<Rename>,
     removals: Vec<Vec<u8>>,
     groups: Vec<Group>,
+    /// Groups that nobody is to read any more.
+    left: Vec<LeftGroup>,
     bytes: u64,
+}
+
+/// A group of the live one's.
+struct LeftGroup {
+    stream: String,
+    name: String,
+    /// What the names of its own consumers begin with; a number follows.
+    consumers: String,
 }
 
 struct Rename {
@@ -63,6 +86,17 @@ impl Topologies {
         let name = name_of_trial(of);
         let job = self.supervisor.job(&name)?;
         job.trial.as_ref().is_some_and(|trial| trial.of == of).then_some((name, job))
+    }
+
+    /// How the trial of `of` is tried, if there is one.
+    pub(crate) fn tried(&self, of: &str) -> Option<Arc<Tried>> {
+        self.kept().get(&name_of_trial(of)).and_then(|kept| kept.tried.clone()).filter(|it| it.trial.of == of)
+    }
+
+    /// # Errors
+    /// Another trial writes under the prefix of this one, or the other way round.
+    pub(crate) fn refuse_shared_prefix(&self, trial: &Trial) -> Result<(), String> {
+        refuse_shared(&self.kept(), trial)
     }
 
     /// Whether a trial of `name`, or `name` as a trial, ends just now.
@@ -82,7 +116,10 @@ impl Topologies {
         wait: Duration,
         bytes_max: u64,
     ) -> Result<TrialEnd, String> {
-        self.end_trial(store, of, wait, true, |running| self.exchange(store, running, bytes_max))
+        let live = self.supervisor.job(of).map(|job| definition_of(&job));
+        self.end_trial(store, of, wait, true, |running| {
+            self.exchange(store, running, live.as_ref(), bytes_max)
+        })
     }
 
     /// Ends the trial of `of`, and removes what it has written.
@@ -90,7 +127,62 @@ impl Topologies {
     /// # Errors
     /// One line; then the trial runs on.
     pub(crate) fn give_up(&self, store: &Store, of: &str, wait: Duration) -> Result<TrialEnd, String> {
-        self.end_trial(store, of, wait, false, |running| self.clear(store, running))
+        self.end_trial(store, of, wait, false, |running| {
+            self.mark_ending(store, &running.name, true)?;
+            self.clear(store, running).inspect_err(|_| {
+                let _ = self.mark_ending(store, &running.name, false);
+            })
+        })
+    }
+
+    /// The trial `name`, whose removal was cut by a crash; until it is removed nothing of its topology's trials is done.
+    pub(super) fn begin_removal(&self, name: String, definition: Definition) -> Option<Running> {
+        let trial = definition.trial.clone()?;
+        super::lock(&self.ending).insert(trial.of.clone());
+        Some(Running {
+            name,
+            of: trial.of.clone(),
+            definition: Definition { trial: None, ..definition },
+            trial,
+        })
+    }
+
+    /// Removes what trials have written whose removal was cut by a crash. Gives up what cannot be removed: the next start tries again.
+    pub(crate) fn go_on_removing(&self, store: &Store, all: &[Running]) {
+        for running in all {
+            let is_removed = (0..REMOVALS_TRIED).any(|_| {
+                let removed = self.clear(store, running);
+                if let Err(error) = &removed {
+                    tracing::error!(
+                        topology = running.of,
+                        error,
+                        "the trial cannot be removed: it is tried again"
+                    );
+                    std::thread::park_timeout(REMOVE_AGAIN);
+                }
+                removed.is_ok()
+            });
+            tracing::info!(
+                topology = running.of,
+                is_removed,
+                "the removal of a trial has gone on after a crash"
+            );
+            super::lock(&self.ending).remove(&running.of);
+        }
+    }
+
+    /// Writes down whether a trial is being removed.
+    fn mark_ending(&self, store: &Store, name: &str, is_ending: bool) -> Result<(), String> {
+        patiently(|| {
+            let mut kept = self.kept();
+            let mut new = kept.clone();
+            if let Some(it) = new.get_mut(name) {
+                it.listed.is_ending = is_ending;
+            }
+            store.keep(LIST, &encoded(&new))?;
+            *kept = new;
+            Ok(())
+        })
     }
 
     fn end_trial(
@@ -107,7 +199,7 @@ impl Topologies {
         if !super::lock(&self.ending).insert(of.to_owned()) {
             return Err(format!("the trial of '{of}' ends already"));
         }
-        let running = Running { name, of: of.to_owned(), job, trial };
+        let running = Running { name, of: of.to_owned(), definition: definition_of(&job), trial };
         let mut names = vec![running.name.as_str()];
         names.extend(ends_both.then_some(of));
         let ended = self.stop(&names, wait).and_then(|()| end(&running));
@@ -141,11 +233,18 @@ impl Topologies {
     }
 
     /// Renames keys and groups, and puts the definition in the live one's place, all at once.
-    fn exchange(&self, store: &Store, running: &Running, bytes_max: u64) -> Result<TrialEnd, String> {
-        let Running { name, of, job, .. } = running;
-        let definition = definition_of(job);
-        let read = super::read(&definition)?;
-        let switch = Switch::new(store, running, &read)?;
+    fn exchange(
+        &self,
+        store: &Store,
+        running: &Running,
+        live: Option<&Definition>,
+        bytes_max: u64,
+    ) -> Result<TrialEnd, String> {
+        let Running { name, of, definition, .. } = running;
+        let read = super::read(definition)?;
+        let mut switch = Switch::new(store, running, &read)?;
+        switch.refuse_foreign(of, &read.plan)?;
+        switch.leave_groups(live.map(super::read).transpose()?.as_ref(), running);
         let (keys, bytes) = (switch.renames.len(), switch.bytes);
         if bytes > bytes_max {
             return Err(format!(
@@ -162,7 +261,7 @@ impl Topologies {
         // Others get the list between two tries.
         let ticket = patiently(|| {
             let mut kept = self.kept();
-            let Some((new, listed)) = self.switched(&kept, running, (&definition, &letters)) else {
+            let Some((new, listed)) = self.switched(&kept, running, &letters) else {
                 return Ok(None);
             };
             let (record, list) = (definition.encode(), encoded(&new));
@@ -183,8 +282,8 @@ impl Topologies {
     fn switched(
         &self,
         kept: &BTreeMap<String, Kept>,
-        Running { name, of, .. }: &Running,
-        (definition, letters): (&Definition, &Letters),
+        Running { name, of, definition, .. }: &Running,
+        letters: &Letters,
     ) -> Option<(BTreeMap<String, Kept>, Listed)> {
         if [name, of].iter().any(|it| self.supervisor.job(it).is_some()) {
             return None;
@@ -192,27 +291,14 @@ impl Topologies {
         let mut new = kept.clone();
         let trial = new.remove(name)?;
         let live = new.get_mut(of)?;
-        let listed = Listed { is_active: live.listed.is_active, workers: trial.listed.workers };
-        *live = Kept { listed, bytes: definition.bytes(), letters: letters.clone() };
+        let listed = Listed { workers: trial.listed.workers, ..live.listed };
+        *live = Kept { listed, bytes: definition.bytes(), letters: letters.clone(), tried: None };
         Some((new, listed))
-    }
-
-    /// The groups of what a trial reads, and whether it is exactly-once.
-    ///
-    /// # Errors
-    /// Its definition cannot be read.
-    pub(crate) fn reads_of(&self, job: &Job) -> Result<(Vec<Group>, bool), String> {
-        let definition = definition_of(job);
-        let read = super::read(&definition)?;
-        let is_exactly_once = is_exactly_once(&read.plan);
-        let groups = job.trial.as_ref().filter(|_| !is_exactly_once).map(|trial| groups(&read, trial));
-        Ok((groups.unwrap_or_default(), is_exactly_once))
     }
 
     /// Removes what a trial has written, and forgets it.
     fn clear(&self, store: &Store, running: &Running) -> Result<TrialEnd, String> {
-        let definition = super::read(&definition_of(&running.job))?;
-        let switch = Switch::new(store, running, &definition)?;
+        let switch = Switch::new(store, running, &super::read(&running.definition)?)?;
         let keys: Vec<&[u8]> = switch.renames.iter().map(|it| &it.from[..]).collect();
         for part in keys.chunks(CLEAR_KEYS) {
             let refs: Vec<KeyRef<'_>> = part.iter().map(|key| KeyRef { db: 0, key }).collect();
@@ -273,10 +359,40 @@ impl Switch {
         Ok(switch)
     }
 
+    /// # Errors
+    /// The topology names its keys, and a key under the prefix would become one that it may not use.
+    fn refuse_foreign(&self, of: &str, plan: &Plan) -> Result<(), String> {
+        let Some(rights) = Rights::of(of, plan, None) else { return Ok(()) };
+        let Some(Rename { from, to, .. }) = self.renames.iter().find(|it| !rights.fits(&it.to)) else {
+            return Ok(());
+        };
+        let [from, to] = [from, to].map(|key| shown(key));
+        Err(format!(
+            "`{from}` would become `{to}`, and evenkeel.keys of the definition has no pattern for it: remove the key, or add a pattern"
+        ))
+    }
+
+    /// Finds the groups that the live one reads by, and the new one does not.
+    fn leave_groups(&mut self, live: Option<&flux::Definition>, Running { trial, .. }: &Running) {
+        let Some(live) = live.filter(|live| !is_exactly_once(&live.plan)) else { return };
+        let of_trial = components::Trial { of: &trial.of, prefix: &trial.prefix, from: &trial.from };
+        let kept: BTreeSet<(&str, &str)> = self.groups.iter().map(|it| (&*it.stream, &*it.live)).collect();
+        for ((_, component), program) in live.plan.components().zip(&live.programs) {
+            let group = components::group(&program.command, &of_trial);
+            if let Some(Group { stream, live: name, .. }) = group
+                && !kept.contains(&(&*stream, &*name))
+            {
+                self.left.push(LeftGroup { stream, name, consumers: format!("{}-", component.id) });
+            }
+        }
+    }
+
     /// All keys that it touches.
     fn keys(&self) -> Vec<Vec<u8>> {
         let renames = self.renames.iter().flat_map(|it| [it.from.clone(), it.to.clone()]);
-        let streams = self.groups.iter().map(|group| group.stream.clone().into_bytes());
+        let left = self.left.iter().map(|group| &group.stream);
+        let streams = self.groups.iter().map(|group| &group.stream).chain(left);
+        let streams = streams.map(|stream| stream.clone().into_bytes());
         renames.chain(self.removals.iter().cloned()).chain(streams).collect()
     }
 
@@ -289,8 +405,54 @@ impl Switch {
         for key in &self.removals {
             access.remove(0, key)?;
         }
-        self.groups.iter().try_for_each(|group| move_group(access, group, true))
+        self.groups.iter().try_for_each(|group| move_group(access, group, true))?;
+        self.left.iter().try_for_each(|group| remove_group(access, group))
     }
+}
+
+impl Tried {
+    /// How `definition` is tried, which is not redirected.
+    pub(super) fn new(definition: &flux::Definition, trial: &Trial) -> Self {
+        let is_exactly_once = is_exactly_once(&definition.plan);
+        let groups = if is_exactly_once { Vec::new() } else { groups(definition, trial) };
+        Self { trial: trial.clone(), groups, is_exactly_once }
+    }
+}
+
+/// # Errors
+/// A trial that is kept writes under the prefix of this one, or the other way round.
+pub(super) fn refuse_shared(kept: &BTreeMap<String, Kept>, trial: &Trial) -> Result<(), String> {
+    let others = kept.values().filter_map(|kept| kept.tried.as_ref()).map(|it| &it.trial);
+    let shares = |it: &&Trial| it.prefix.starts_with(&trial.prefix) || trial.prefix.starts_with(&it.prefix);
+    match others.filter(|it| it.of != trial.of).find(shares) {
+        None => Ok(()),
+        Some(Trial { of, prefix, .. }) => Err(format!(
+            "'{of}' is tried under the prefix `{prefix}`, and one of both would take the keys of the other: choose another prefix"
+        )),
+    }
+}
+
+/// # Errors
+/// A key begins with `prefix`; waits for reads from the disk.
+pub(crate) fn refuse_taken(store: &Store, prefix: &str) -> Result<(), String> {
+    let mut taken = None;
+    let walked = store.walk(0, &mut |key, _| {
+        if taken.is_none() && key.starts_with(prefix.as_bytes()) {
+            taken = Some(shown(key));
+        }
+    });
+    walked.map_err(said)?;
+    match taken {
+        None => Ok(()),
+        Some(key) => Err(format!(
+            "`{key}` begins with `{prefix}`, and would be taken for the trial's: remove it, or choose another prefix"
+        )),
+    }
+}
+
+/// The beginning of a key, for an error.
+fn shown(key: &[u8]) -> String {
+    String::from_utf8_lossy(&key[..key.len().min(SHOWN_BYTES_MAX)]).into_owned()
 }
 
 /// The definition of a trial, as if it was none.
@@ -335,6 +497,26 @@ fn move_group(access: &mut Access<'_>, group: &Group, takes_place: bool) -> Resu
     Ok(())
 }
 
+/// Removes a group, unless it has consumers of somebody else.
+fn remove_group(access: &mut Access<'_>, group: &LeftGroup) -> Result<(), Stop> {
+    let (key, name) = (group.stream.as_bytes(), group.name.as_bytes());
+    let mut changes = Changes::default();
+    {
+        let Ok(sequence) = access.sequence(0, key, ValueKind::Stream)? else { return Ok(()) };
+        let stream = Stream::new(sequence);
+        let own = |consumer: &[u8]| {
+            let place = consumer.strip_prefix(group.consumers.as_bytes());
+            place.is_some_and(|place| place.iter().all(u8::is_ascii_digit))
+        };
+        if stream.group(name)?.is_none() || !stream.consumers(name)?.iter().all(|(name, _)| own(name)) {
+            return Ok(());
+        }
+        changes.delete_group(stream, name)?;
+    }
+    let _ = access.change_stream(0, key, &changes.iter().collect::<Vec<_>>())?;
+    Ok(())
+}
+
 /// Tries again what finds no room now, for a while.
 fn patiently<T>(mut change: impl FnMut() -> Result<T, Stop>) -> Result<T, String> {
     for _ in 0..TRIES {
@@ -365,5 +547,10 @@ const END_GRACE: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// So often a change that finds no room is tried again: 10 s.
 const TRIES: usize = 500;
+/// So often a trial whose removal was cut is to be removed, this long after each other.
+const REMOVALS_TRIED: usize = 60;
+const REMOVE_AGAIN: Duration = Duration::from_secs(5);
+/// Bytes of a key that an error shows.
+const SHOWN_BYTES_MAX: usize = 128;
 /// Keys that are removed at a time.
 const CLEAR_KEYS: usize = 500;
