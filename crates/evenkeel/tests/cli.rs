@@ -39,6 +39,13 @@ fn started_by(starter: &[&str], dir: &Path) -> Server {
 }
 
 #[test]
+fn output_that_is_longer_than_a_pipe_does_not_hold_up_its_writer() {
+    let mut command = std::process::Command::new("head");
+    let (status, text) = finished(command.args(["-c", "300000", "/dev/zero"]));
+    assert_eq!((status, text.len()), (0, 300_000));
+}
+
+#[test]
 fn a_wrong_value_is_refused_with_its_bounds() {
     assert_eq!(
         refused(&["--connections-max", "0"]),

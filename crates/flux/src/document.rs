@@ -7,12 +7,15 @@ use topology::definition::{Grouping, Kind, Topology};
 
 use crate::components::{self, Vertex};
 use crate::definition::{Definition, Variables};
-use crate::fault::{Faults, Place, hint, shown};
+use crate::fault::{FAULTS_MAX, Faults, Place, shown};
 use crate::form::Form;
 use crate::locate::Places;
 use crate::node::{Node, Value};
 use crate::streams::{self, Link, Objects};
 use crate::{config, substitute};
+
+/// The place of each component among all.
+type ById = HashMap<String, usize>;
 
 /// Reads the document; `None` if there are faults.
 pub(crate) fn read(root: &Node, variables: &Variables<'_>, faults: &mut Faults) -> Option<Definition> {
@@ -38,9 +41,11 @@ pub(crate) fn read(root: &Node, variables: &Variables<'_>, faults: &mut Faults) 
     if faults.has_errors() {
         return None;
     }
-    declare_direct(&mut vertices, &links, faults);
-    fill_partial_keys(&vertices, &mut links);
-    connect(&mut vertices, &links, faults);
+    let ids = vertices.iter().enumerate().map(|(at, vertex)| (vertex.component.id.clone(), at));
+    let by_id: ById = ids.collect();
+    declare_direct((&mut vertices, &by_id), &links, faults);
+    fill_partial_keys((&vertices, &by_id), &mut links);
+    connect((&mut vertices, &by_id), &links, faults);
     if faults.has_errors() {
         return None;
     }
@@ -54,7 +59,10 @@ pub(crate) fn read(root: &Node, variables: &Variables<'_>, faults: &mut Faults) 
             Some(Definition { plan, programs, config })
         }
         Err(problems) => {
-            problems.iter().for_each(|problem| faults.error(places.of(problem), problem.to_string()));
+            problems
+                .iter()
+                .take(FAULTS_MAX)
+                .for_each(|problem| faults.error(places.of(problem), problem.to_string()));
             None
         }
     }
@@ -65,28 +73,31 @@ fn refuse_open_names(node: &Node, variables: &Variables<'_>, faults: &mut Faults
     match &node.value {
         Value::Scalar { text, .. } => {
             for name in substitute::open_names(text) {
-                faults.error(node.place, open_name(name, variables));
+                let text = open_name(name, variables, faults);
+                faults.error(node.place, text);
             }
         }
         Value::List(nodes) => nodes.iter().for_each(|node| refuse_open_names(node, variables, faults)),
         Value::Map(entries) => {
             for entry in entries {
-                let names = substitute::open_names(&entry.key);
-                names.for_each(|name| faults.error(entry.place, open_name(name, variables)));
+                for name in substitute::open_names(&entry.key) {
+                    let text = open_name(name, variables, faults);
+                    faults.error(entry.place, text);
+                }
                 refuse_open_names(&entry.node, variables, faults);
             }
         }
     }
 }
 
-fn open_name(name: &str, variables: &Variables<'_>) -> String {
+fn open_name(name: &str, variables: &Variables<'_>, faults: &Faults) -> String {
     if let Some(variable) = name.strip_prefix(substitute::ENVIRONMENT) {
         return format!("`${{{}}}`: the environment has no variable `{}`", shown(name), shown(variable));
     }
     if variables.properties.contains_key(name) {
         return format!("`${{{}}}`: its value has more than one line", shown(name));
     }
-    let nearest = hint(name, variables.properties.keys().map(String::as_str));
+    let nearest = faults.hint(name, variables.properties.keys().map(String::as_str));
     format!("`${{{}}}`: no property has this name{nearest}", shown(name))
 }
 
@@ -104,10 +115,10 @@ fn refuse_equal_ids(vertices: &[Vertex], faults: &mut Faults) {
 }
 
 /// A stream is direct if somebody reads it so: Flux's shell components have no way to declare it.
-fn declare_direct(vertices: &mut [Vertex], links: &[Link], faults: &mut Faults) {
+fn declare_direct((vertices, by_id): (&mut [Vertex], &ById), links: &[Link], faults: &mut Faults) {
     for link in links.iter().filter(|link| link.subscription.grouping == Grouping::Direct) {
         let (from, id) = (&link.subscription.from, &link.subscription.stream);
-        let emitter = vertices.iter_mut().find(|vertex| vertex.component.id == *from);
+        let emitter = by_id.get(from).map(|at| &mut vertices[*at]);
         let stream = emitter.and_then(|it| it.component.streams.iter_mut().find(|stream| stream.id == *id));
         if let Some(stream) = stream {
             stream.is_direct = true;
@@ -119,11 +130,11 @@ fn declare_direct(vertices: &mut [Vertex], links: &[Link], faults: &mut Faults) 
 }
 
 /// Partial key without fields is by all of them.
-fn fill_partial_keys(vertices: &[Vertex], links: &mut [Link]) {
+fn fill_partial_keys((vertices, by_id): (&[Vertex], &ById), links: &mut [Link]) {
     for link in links {
         let (from, id) = (&link.subscription.from, &link.subscription.stream);
         let Grouping::PartialKey(fields) = &mut link.subscription.grouping else { continue };
-        let emitter = vertices.iter().find(|vertex| vertex.component.id == *from);
+        let emitter = by_id.get(from).map(|at| &vertices[*at]);
         let stream = emitter.and_then(|it| it.component.streams.iter().find(|stream| stream.id == *id));
         if let (true, Some(stream)) = (fields.is_empty(), stream) {
             fields.clone_from(&stream.fields);
@@ -132,12 +143,13 @@ fn fill_partial_keys(vertices: &[Vertex], links: &mut [Link]) {
 }
 
 /// Gives each subscription to its component.
-fn connect(vertices: &mut [Vertex], links: &[Link], faults: &mut Faults) {
+fn connect((vertices, by_id): (&mut [Vertex], &ById), links: &[Link], faults: &mut Faults) {
     for link in links {
-        match vertices.iter_mut().find(|vertex| vertex.component.id == link.to) {
-            Some(vertex) => vertex.component.inputs.push(link.subscription.clone()),
+        match by_id.get(&link.to) {
+            Some(at) => vertices[*at].component.inputs.push(link.subscription.clone()),
             None => {
-                let nearest = hint(&link.to, vertices.iter().map(|vertex| vertex.component.id.as_str()));
+                let nearest =
+                    faults.hint(&link.to, vertices.iter().map(|vertex| vertex.component.id.as_str()));
                 let text = format!(
                     "the stream leads to `{}`, and there is no such component{nearest}",
                     shown(&link.to)

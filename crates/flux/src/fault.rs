@@ -54,6 +54,11 @@ impl Faults {
         self.push(Fault { place, severity: Severity::Warning, text: text.into() });
     }
 
+    /// As [`hint`], and nothing where there are so many faults that this one is not shown.
+    pub(crate) fn hint<'a>(&self, name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+        if self.0.len() < FAULTS_MAX { hint(name, known) } else { String::new() }
+    }
+
     pub(crate) fn has_errors(&self) -> bool {
         self.0.iter().any(|fault| fault.severity == Severity::Error)
     }
@@ -97,5 +102,5 @@ pub(crate) fn shown(text: &str) -> &str {
 }
 
 /// More mistakes than anybody repairs at a time.
-const FAULTS_MAX: usize = 100;
+pub(crate) const FAULTS_MAX: usize = 100;
 const SHOWN_BYTES_MAX: usize = 200;

@@ -7,6 +7,8 @@
 //! | CUSTOM with `PartialKeyGrouping` | partial key: by the `Fields` that its argument refers to, or else by all fields |
 //! | CUSTOM with another class | custom code of that name |
 
+use std::collections::BTreeMap;
+
 use topology::definition::{DEFAULT_STREAM, Grouping, Subscription};
 
 use crate::fault::{Faults, Place, hint, shown};
@@ -26,7 +28,7 @@ pub(crate) struct Link {
 
 /// `Fields` that groupings may refer to.
 #[derive(Debug, Default)]
-pub(crate) struct Objects(Vec<(String, Vec<String>)>);
+pub(crate) struct Objects(BTreeMap<String, Vec<String>>);
 
 impl Objects {
     /// Reads `components`: Java objects, of which only fields mean something here.
@@ -57,22 +59,22 @@ impl Objects {
             }
         };
         let (Some(id), Some(fields)) = (id, fields) else { return };
-        if self.0.iter().any(|(known, _)| known == id) {
+        if self.0.contains_key(id) {
             return faults.error(form.place_of("id"), format!("two components have the id `{}`", shown(id)));
         }
-        self.0.push((id.to_owned(), fields));
+        self.0.insert(id.to_owned(), fields);
     }
 
     fn find(&self, id: &str, place: Place, faults: &mut Faults) -> Option<Vec<String>> {
-        let found = self.0.iter().find(|(known, _)| known == id);
+        let found = self.0.get(id);
         if found.is_none() {
-            let nearest = hint(id, self.0.iter().map(|(known, _)| known.as_str()));
+            let nearest = faults.hint(id, self.0.keys().map(String::as_str));
             faults.error(
                 place,
                 format!("`ref` names `{}`, which `components` does not have{nearest}", shown(id)),
             );
         }
-        found.map(|(_, fields)| fields.clone())
+        found.cloned()
     }
 }
 

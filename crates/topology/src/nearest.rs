@@ -1,10 +1,13 @@
 //! The known name that is nearest to an unknown one, for messages that ask "did you mean …".
 
-/// The candidate with the fewest edits from `name`, if they are few for its length.
+/// The candidate with the fewest edits from `name`, if they are few for its length. A name that is far too long for one that was misspelt has none.
 #[must_use]
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let edits_max = name.chars().count().div_ceil(3).max(1);
-    let rated = candidates.into_iter().map(|candidate| (edits(name, candidate), candidate));
+    let length = name.chars().count();
+    let edits_max = length.div_ceil(3).max(1);
+    // Edits are counted in the product of both lengths.
+    let may_be = |candidate: &&str| length <= CHARS_MAX && candidate.len() <= 4 * (length + edits_max);
+    let rated = candidates.into_iter().filter(may_be).map(|candidate| (edits(name, candidate), candidate));
     let (_, best) = rated.filter(|(edits, _)| *edits <= edits_max).min()?;
     Some(best.to_owned())
 }
@@ -13,6 +16,9 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 fn edits(from: &str, to: &str) -> usize {
     strsim::levenshtein(&from.to_lowercase(), &to.to_lowercase())
 }
+
+/// Of a name that somebody may have misspelt.
+const CHARS_MAX: usize = 200;
 
 #[cfg(test)]
 mod tests {
@@ -25,6 +31,9 @@ mod tests {
         assert_eq!(nearest("Sumss", known).as_deref(), Some("sums"));
         assert_eq!(nearest("customers", known), None);
         assert_eq!(nearest("", known), None);
+        let long = "x".repeat(500_000);
+        assert_eq!(nearest(&long, [&long[1..]]), None, "this would take minutes");
+        assert_eq!(nearest("x", [&*long]), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod check;
 mod cycle;
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ use crate::problem::{Problem, Warning};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     topology: Topology,
+    /// The component of each id.
+    by_id: HashMap<String, ComponentId>,
     /// The first task of each component, and the end.
     first_task: Vec<u32>,
     /// The first executor of each component, and the end.
@@ -60,7 +63,9 @@ impl Plan {
         let first_executor = starts(components, |component| component.parallelism.executors);
         let streams = |component: &Component| component.streams.len() as u32;
         let first_stream = starts(components, streams).into_iter().map(|start| start as u16).collect();
-        let mut plan = Self { topology, first_task, first_executor, first_stream, edges: Vec::new() };
+        let ids = (0..).map(ComponentId).zip(components).map(|(id, component)| (component.id.clone(), id));
+        let (by_id, edges) = (ids.collect(), Vec::new());
+        let mut plan = Self { topology, by_id, first_task, first_executor, first_stream, edges };
         plan.edges = plan.number_edges();
         Ok((plan, warnings))
     }
@@ -91,8 +96,7 @@ impl Plan {
     /// The component of this id.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<ComponentId> {
-        let place = self.topology.components.iter().position(|component| component.id == id)?;
-        Some(ComponentId(place as u16))
+        self.by_id.get(id).copied()
     }
 
     /// The stream that `component` declares under the name `stream`.

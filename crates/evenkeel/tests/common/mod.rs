@@ -139,11 +139,21 @@ pub fn evenkeel() -> Command {
 /// Runs `command` to its end; returns the status code and what it printed, errors last.
 pub fn finished(command: &mut Command) -> (i32, String) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    // A pipe that nobody reads holds 64 KiB, and then its writer.
+    let out = read(child.stdout.take().expect("piped"));
+    let errors = read(child.stderr.take().expect("piped"));
     let status = wait(&mut child);
-    let mut text = String::new();
-    child.stdout.take().expect("piped").read_to_string(&mut text).expect("text");
-    child.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
-    (status.code().unwrap_or(-1), text)
+    let text = [out, errors].map(|reader| reader.join().expect("it ends"));
+    (status.code().unwrap_or(-1), text.concat())
+}
+
+/// Reads a pipe to its end.
+fn read(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).expect("text");
+        text
+    })
 }
 
 /// Sends one command on a new connection.

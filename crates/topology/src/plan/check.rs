@@ -2,7 +2,7 @@
 //!
 //! All problems are reported at once: a user repairs a file in one go.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::cycle;
 use crate::definition::{Component, Grouping, Guarantee, Kind, Stream, Subscription, Topology};
@@ -14,13 +14,19 @@ pub(super) fn check(topology: &Topology) -> Result<Vec<Warning>, Vec<Problem>> {
     let mut problems = Vec::new();
     check_settings(topology, &mut problems);
     check_whole(topology, &mut problems);
+    // What follows is as deep as the longest path.
+    if topology.components.len() as u64 > COMPONENTS_MAX {
+        return Err(problems);
+    }
+    let by_id: HashMap<&str, usize> =
+        topology.components.iter().enumerate().rev().map(|(at, it)| (it.id.as_str(), at)).collect();
     for component in &topology.components {
         check_component(component, &mut problems);
         for input in &component.inputs {
-            check_input(topology, component, input, &mut problems);
+            check_input((topology, &by_id), component, input, &mut problems);
         }
     }
-    let cycle = cycle::find(topology);
+    let cycle = cycle::find(topology, &by_id);
     if topology.settings.guarantee == Guarantee::ExactlyOnce {
         problems.extend(cycle.clone().map(Problem::CycleWithBarriers));
     }
@@ -104,15 +110,18 @@ fn check_component(component: &Component, problems: &mut Vec<Problem>) {
 }
 
 fn check_input(
-    topology: &Topology,
+    (topology, by_id): (&Topology, &HashMap<&str, usize>),
     component: &Component,
     input: &Subscription,
     problems: &mut Vec<Problem>,
 ) {
     let (name, from) = (component.id.clone(), input.from.clone());
     let components = &topology.components;
-    let Some(emitter) = components.iter().find(|other| other.id == input.from) else {
-        let nearest = nearest(&from, components.iter().map(|other| other.id.as_str()));
+    let Some(emitter) = by_id.get(from.as_str()).map(|at| &components[*at]) else {
+        // Nobody reads so many, and each looks at all names.
+        let is_told = problems.len() < HINTS_MAX;
+        let names = || components.iter().map(|other| other.id.as_str());
+        let nearest = is_told.then(|| nearest(&from, names())).flatten();
         return problems.push(Problem::UnknownComponent { component: name, from, nearest });
     };
     let Some(stream) = emitter.streams.iter().find(|stream| stream.id == input.stream) else {
@@ -155,6 +164,8 @@ fn duplicates<T: Copy + Eq + std::hash::Hash>(items: impl IntoIterator<Item = T>
 pub const COMPONENTS_MAX: u64 = 1_000;
 /// Tasks of a topology: each pair that an edge connects has a channel.
 pub const TASKS_MAX: u64 = 10_000;
+/// Problems for which the nearest component is looked for.
+const HINTS_MAX: usize = 100;
 /// Streams of a topology; their numbers have 16 bits.
 const STREAMS_MAX: u64 = 10_000;
 
@@ -231,6 +242,18 @@ mod tests {
     fn topology_that_is_too_large_is_reported() {
         let found = problems(|it| it.components[1].parallelism.tasks = u32::MAX);
         assert_eq!(found, ["4294967298 tasks are more than the 10000 that a topology can have"]);
+    }
+
+    #[test]
+    fn chain_of_far_too_many_components_is_refused_before_it_is_followed() {
+        let spout = Component::spout("0", vec![Stream::default_with(&["x"])]);
+        let bolt = |number: usize| {
+            let input = Subscription::to(&(number - 1).to_string(), Grouping::Shuffle);
+            Component::bolt(&number.to_string(), vec![input], vec![Stream::default_with(&["x"])])
+        };
+        let definition = topology(std::iter::once(spout).chain((1..200_000).map(bolt)).collect());
+        let first = check(&definition).expect_err("too many")[0].to_string();
+        assert_eq!(first, "200000 components are more than the 1000 that a topology can have");
     }
 
     #[test]

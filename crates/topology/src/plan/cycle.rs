@@ -1,22 +1,25 @@
 //! Finds a way from a component back to itself.
 
+use std::collections::HashMap;
+
 use crate::definition::Topology;
 
 /// One cycle of subscriptions, from a component to itself; `None` if there is none. Subscriptions to what does not exist lead nowhere.
-pub(super) fn find(topology: &Topology) -> Option<Vec<String>> {
+pub(super) fn find(topology: &Topology, by_id: &HashMap<&str, usize>) -> Option<Vec<String>> {
     let count = topology.components.len();
-    let mut search = Search { next: readers(topology), state: vec![State::New; count], path: Vec::new() };
+    let mut search =
+        Search { next: readers(topology, by_id), state: vec![State::New; count], path: Vec::new() };
     let cycle = (0..count).find_map(|start| search.visit(start))?;
     Some(cycle.into_iter().map(|at| topology.components[at].id.clone()).collect())
 }
 
 /// Who reads what each component emits.
-fn readers(topology: &Topology) -> Vec<Vec<usize>> {
+fn readers(topology: &Topology, by_id: &HashMap<&str, usize>) -> Vec<Vec<usize>> {
     let mut next = vec![Vec::new(); topology.components.len()];
     for (at, component) in topology.components.iter().enumerate() {
         for input in &component.inputs {
-            if let Some(from) = topology.components.iter().position(|other| other.id == input.from) {
-                next[from].push(at);
+            if let Some(from) = by_id.get(input.from.as_str()) {
+                next[*from].push(at);
             }
         }
     }
