@@ -290,9 +290,9 @@ impl Epochs {
         self.on_lost(now);
     }
 
-    /// A worker, a link or a message was lost: all tasks begin anew.
+    /// A worker, a link or a message was lost: all tasks begin anew, unless they are about to.
     pub fn on_lost(&mut self, now: Nanos) {
-        if matches!(self.state, State::Fenced) {
+        if matches!(self.state, State::Fenced | State::Resting) {
             return;
         }
         let pause = if self.fruitless == 0 { Duration::ZERO } else { self.pause() };
@@ -318,10 +318,15 @@ impl Epochs {
         }
     }
 
-    /// The tasks are to be spread anew over `workers`: all begin anew, after the next epoch if one has begun.
+    /// The tasks are to be spread anew over `workers`: all begin anew, after the epoch that is under way if tasks work. A generation that is about to begin is
+    /// begun anew: what it was told has other places than a worker that is told again.
     pub fn rebalance(&mut self, now: Nanos, workers: &[WorkerId]) {
         self.workers = workers.iter().copied().collect();
-        let is_under_way = matches!(self.state, State::Gathering(_)) || self.durable < self.appended;
+        let is_under_way = match self.state {
+            State::Gathering(_) => true,
+            State::Running => self.durable < self.appended,
+            State::Preparing(_) | State::Resting | State::Fenced => false,
+        };
         match self.state {
             State::Fenced => {}
             _ if is_under_way => self.moves = true,

@@ -297,6 +297,18 @@ fn step_that_takes_too_long_begins_anew() {
     assert_eq!(bench.epochs.generation(), 2);
 }
 
+/// It waited for the epoch, and a worker that was told again before heard of other places than the others.
+#[test]
+fn rebalance_begins_anew_a_generation_that_is_about_to_begin() {
+    let mut bench = Bench::running();
+    bench.work();
+    bench.capture_all(1);
+    bench.epochs.on_lost(bench.now);
+    bench.actions();
+    bench.epochs.rebalance(bench.now, &[WorkerId(3)]);
+    assert_eq!(bench.actions(), [Action::Prepare { generation: 3 }]);
+}
+
 #[test]
 fn rebalance_waits_for_the_epoch_under_way() {
     let mut bench = Bench::running();

@@ -62,6 +62,10 @@ impl World {
                 }
                 self.workers[worker.0 as usize].places = places;
                 for task in self.tasks_of(worker) {
+                    // Another worker has heard of a later generation, which has the task there.
+                    if self.nodes.get(&task).is_some_and(|node| node.start > generation) {
+                        continue;
+                    }
                     let last = positions.get(&task).map_or(0, |position| position.0);
                     let poison = poison.remove(&task).unwrap_or_default();
                     self.make_node((task, worker), generation, (last, poison), false);
@@ -106,6 +110,10 @@ impl World {
         let Some(mut epochs) = self.epochs.take() else { return };
         call(&mut epochs, now, &mut self.server);
         epochs.check();
+        if self.server.state().positions != self.reached {
+            self.reached = self.server.state().positions.clone();
+            self.begun_since = 0;
+        }
         let actions: Vec<Action> = std::iter::from_fn(|| epochs.poll_action()).collect();
         let due = epochs.next_due();
         self.epochs = Some(epochs);
@@ -130,11 +138,28 @@ impl World {
                 return self.break_with("the only coordinator was refused by the store".to_owned());
             }
             Action::Prepare { .. } => self.beginning(),
+            Action::Go { generation } => {
+                self.judge_go(*generation);
+                action.order()
+            }
             _ => action.order(),
         };
         let Some(talk) = order.map(Talk::Order) else { return };
         for worker in self.up_workers() {
             self.post(worker, &talk);
+        }
+    }
+
+    /// Tasks work only when all of their generation are there, where they belong; a worker that has died since ends the generation later.
+    fn judge_go(&mut self, generation: u32) {
+        let is_missing = |task: &TaskId| {
+            let worker = self.assignment.worker(*task);
+            let is_made =
+                self.nodes.get(task).is_some_and(|node| (node.start, node.worker) == (generation, worker));
+            !is_made && self.workers[worker.0 as usize].is_up
+        };
+        if let Some(task) = (0..self.plan.tasks_count()).map(TaskId).find(is_missing) {
+            self.break_with(format!("generation {generation} works, and {task} was not made anew"));
         }
     }
 
@@ -147,10 +172,13 @@ impl World {
         Some(Order::Prepare(Beginning::new(&self.plan, epochs, &places, positions)))
     }
 
-    /// A worker was started anew: it is told what begins, if the others were told already.
+    /// A worker was started anew: it is told what begins, if the others were told already. No generation goes on without its tasks.
     pub(crate) fn tell_again(&mut self, worker: WorkerId) {
-        let mut is_awaited = false;
+        let (mut is_awaited, begun) = (false, self.begun);
         self.with_epochs(|epochs, now, _| is_awaited = epochs.on_new_worker(now, worker));
+        if !is_awaited && self.epochs.as_ref().is_some_and(|epochs| epochs.generation() == begun) {
+            self.break_with(format!("generation {begun} goes on, and {worker} has lost its tasks"));
+        }
         if let Some(order) = self.beginning().filter(|_| is_awaited) {
             self.met.told_again += 1;
             self.post(worker, &Talk::Order(order));
@@ -161,6 +189,14 @@ impl World {
     pub(crate) fn on_disconnected(&mut self, worker: WorkerId) {
         self.workers[worker.0 as usize].connection += 1;
         self.with_epochs(|epochs, now, _| epochs.on_lost(now));
+    }
+
+    /// A worker is dead, of which the coordinator may hear only when it is started anew.
+    pub(crate) fn on_dead(&mut self, worker: WorkerId) {
+        self.workers[worker.0 as usize].connection += 1;
+        if self.random.chance(1, 2) {
+            self.with_epochs(|epochs, now, _| epochs.on_lost(now));
+        }
     }
 
     pub(crate) fn disconnect(&mut self, worker: WorkerId) {

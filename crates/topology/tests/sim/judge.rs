@@ -20,7 +20,13 @@ impl World {
             && self.nodes.len() == self.plan.tasks_count() as usize
             && self.nodes.values().all(|node| node.is_idle())
             && self.is_exact() == self.epochs.is_some()
+            && (!self.is_exact() || self.is_as_assigned())
             && self.epochs.as_ref().is_none_or(|epochs| epochs.is_at_rest())
+    }
+
+    /// Whether all tasks are where the last rebalance has put them.
+    fn is_as_assigned(&self) -> bool {
+        self.nodes.iter().all(|(task, node)| node.worker == self.assignment.worker(*task))
     }
 
     pub(crate) fn left_over(&self) -> String {

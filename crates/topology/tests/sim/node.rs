@@ -286,7 +286,7 @@ impl World {
         dead.iter().for_each(|task| drop(self.nodes.remove(task)));
         self.lose_to(worker);
         self.abort_move(&dead);
-        self.on_disconnected(worker);
+        self.on_dead(worker);
         if worker == COORDINATOR {
             self.epochs = None;
         }

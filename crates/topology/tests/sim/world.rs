@@ -18,6 +18,7 @@ use topology::ids::{ComponentId, TaskId, WorkerId};
 use topology::parcel::Epoch;
 use topology::random::Random;
 use topology::ranges::Ranges;
+use topology::tracker::Position;
 
 use crate::control::Word as ControlWord;
 use crate::network::Network;
@@ -135,6 +136,10 @@ pub struct World {
     pub control: BTreeMap<u64, ControlWord>,
     pub control_last_us: BTreeMap<(WorkerId, bool), u64>,
     pub syncing: Epoch,
+    /// The last generation that was begun, the positions that epochs have reached, and how many generations were begun since.
+    pub begun: u32,
+    pub reached: BTreeMap<TaskId, Position>,
+    pub begun_since: u32,
     pub violation: Option<String>,
     trace: DefaultHasher,
 }
@@ -177,6 +182,9 @@ impl World {
             control: BTreeMap::new(),
             control_last_us: BTreeMap::new(),
             syncing: Epoch(0),
+            begun: 0,
+            reached: BTreeMap::new(),
+            begun_since: 0,
             violation: None,
             trace: DefaultHasher::new(),
             plan,
@@ -280,7 +288,7 @@ impl World {
         }
         if self.plan.settings().guarantee == Guarantee::ExactlyOnce {
             (0..random.below(2)).for_each(|_| faults.push(Event::Crash));
-            (0..random.below(2)).for_each(|_| faults.push(Event::Rebalance));
+            (0..random.below(4)).for_each(|_| faults.push(Event::Rebalance));
             (0..random.below(3)).for_each(|_| faults.push(Event::Disconnect(one(random))));
         } else {
             (0..random.below(6)).for_each(|_| faults.push(Event::Move));
@@ -335,9 +343,21 @@ impl World {
     /// Counts what the coordinator wants of the workers.
     pub(crate) fn count_action(&mut self, action: &Action) {
         match action {
-            Action::Prepare { .. } => self.met.generations += 1,
+            Action::Prepare { generation } => {
+                self.met.generations += 1;
+                self.begun = *generation;
+                self.begun_since += 1;
+            }
             Action::Durable { .. } => self.met.epochs += 1,
-            Action::Rest { .. } => self.met.rests += 1,
+            Action::Rest { fruitless, .. } => {
+                self.met.rests += 1;
+                if *fruitless > self.begun_since + 1 {
+                    let begun = self.begun_since;
+                    self.break_with(format!(
+                        "a rest as after {fruitless} generations, of {begun} since positions have moved"
+                    ));
+                }
+            }
             _ => {}
         }
     }
@@ -370,4 +390,4 @@ const INPUTS: u32 = 40;
 /// How long faults strike.
 pub const FAULTS_US: u64 = 300_000;
 /// All must be at rest by then: generations that come to nothing rest for seconds between them.
-const END_US: u64 = FAULTS_US + 200_000_000;
+const END_US: u64 = FAULTS_US + 600_000_000;
