@@ -204,3 +204,73 @@ fn counts_equal_with_exactly_once_when_server_and_runner_are_killed() {
         assert_eq!((&counts[&word], &latest[&word]), (&due, &due), "{word}");
     }
 }
+
+const DEADLY: &str = "\
+name: deadly
+config: {evenkeel.guarantee: exactly-once, topology.max.spout.pending: 50, evenkeel.attempts_max: 2}
+spouts:
+- id: source
+  className: org.apache.storm.flux.wrappers.spouts.FluxShellSpout
+  constructorArgs: [[evenkeel, component, stream-spout, orders], [id, word]]
+bolts:
+- id: frail
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[python3, frail.py], [word]]
+- id: seen
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, stream-sink, seen], [nothing]]
+streams:
+- {from: source, to: frail, grouping: {type: SHUFFLE}}
+- {from: frail, to: seen, grouping: {type: SHUFFLE}}
+";
+
+/// Takes a while for each tuple, so that it has others, and dies of one.
+const FRAIL: &str = "\
+import json, os, sys, time
+
+def read():
+    lines = []
+    while (line := sys.stdin.readline()) != 'end\\n':
+        if not line:
+            sys.exit(0)
+        lines.append(line)
+    return json.loads(''.join(lines))
+
+def say(what):
+    print(json.dumps(what) + '\\nend', flush=True)
+
+open(os.path.join(read()['pidDir'], str(os.getpid())), 'w').close()
+say({'pid': os.getpid()})
+while True:
+    message = read()
+    if isinstance(message, list):
+        continue
+    if message['stream'] == '__heartbeat':
+        say({'command': 'sync'})
+        continue
+    time.sleep(0.002)
+    if message['tuple'][1] == 'word7':
+        os._exit(1)
+    say({'command': 'emit', 'anchors': [message['id']], 'tuple': [message['tuple'][1]], 'need_task_ids': False})
+    say({'command': 'ack', 'id': message['id']})
+";
+
+/// Any tuple that the program had was given up for the one of which it died.
+#[test]
+fn tuple_of_which_a_program_dies_is_given_up_and_no_other_that_it_has() {
+    let place = Place::new(DEADLY);
+    std::fs::write(place.dir.path().join("frail.py"), FRAIL).expect("it is written");
+    for number in 1..=20 {
+        let words = ["XADD", "orders", &format!("{number}-1"), "word", &word(number)];
+        assert!(matches!(call(place.port, &words), Ok(Value::Bulk(_))));
+    }
+    let mut run = place.run();
+    place.wait_for_number(&["XLEN", "seen"], 19);
+    run.kill().expect("it runs");
+    run.wait().expect("it ends");
+    assert_eq!(place.number(&["XLEN", "seen"]), 19, "each of the others once");
+    let letters = call(place.port, &["XRANGE", "topology:deadly:dead-letters", "-", "+"]).expect("a letter");
+    let Value::Array(all) = &letters else { panic!("{letters:?}") };
+    let poison = format!("{:?}", common::bulk("word7"));
+    assert!(all.len() == 1 && format!("{letters:?}").contains(&poison), "{letters:?}");
+}

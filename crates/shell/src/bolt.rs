@@ -91,11 +91,14 @@ impl ShellBolt {
         Ok(())
     }
 
-    /// All that the child had fails.
+    /// All that the child had fails, in the order in which it was given: with exactly-once the first one is blamed, and programs die of the first that they have not
+    /// finished, unless they put tuples off.
     fn on_end(&mut self, why: &str, out: &mut BoltOut<'_>) -> Fault {
         self.error = None;
         let fault = Fault::new(format!("its child has ended: {why}"));
-        for (_, tuple) in self.open.drain() {
+        let mut open: Vec<TupleId> = self.open.drain().map(|(_, tuple)| tuple).collect();
+        open.sort_unstable();
+        for tuple in open {
             // Its tuple may be gone: the runner fails all when a component panics.
             let _ = out.fail(tuple, &fault);
         }
