@@ -71,7 +71,7 @@ cargo xtask test [STAGE...]     all stages, or the named ones, in the order belo
     unit          unit tests, and integration tests that belong to no stage below
     fuzz          every decoder's corpus, then mutations for a fixed time
     crash         kill -9 and power-loss cycles (tests named crash*, kill*, power*)
-    clients       redis-cli, redis-py, redis-rs, Go, job queues, databases, Prometheus, memcached (tests named client*)
+    clients       redis-cli, redis-py, redis-rs, Go, job queues, databases, Prometheus, memcached, Chromium (tests named client*)
     differential  random commands beside redis-server (tests named differential*)
     docs          rustdoc without warnings, examples in the docs
 

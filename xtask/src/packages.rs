@@ -31,6 +31,7 @@ pub(crate) const LIBAIO: Need = Need { program: "../lib/x86_64-linux-gnu/libaio.
 /// A library with its headers: in half a minute less than `zmq-sys` builds its own.
 pub(crate) const LIBZMQ: Need = Need { program: "../include/zmq.h", package: "libzmq3-dev" };
 pub(crate) const PROMETHEUS: Need = Need { program: "promtool", package: "prometheus" };
+pub(crate) const CHROMIUM: Need = Need { program: "chromium", package: "chromium" };
 pub(crate) const PYTHON: Need = Need { program: "python3", package: "python3" };
 pub(crate) const MKFS: Need = Need { program: "mkfs.ext4", package: "e2fsprogs" };
 pub(crate) const LOSETUP: Need = Need { program: "losetup", package: "mount" };

@@ -193,6 +193,7 @@ fn clients(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
         packages::MARIADB,
         packages::GDB,
         packages::GO,
+        packages::CHROMIUM,
     ];
     packages::ensure(root, &programs)?;
     let python = packages::python_with_clients(root)?;
