@@ -212,6 +212,7 @@ spouts:
 - id: source
   className: org.apache.storm.flux.wrappers.spouts.FluxShellSpout
   constructorArgs: [[evenkeel, component, stream-spout, orders], [id, word]]
+  parallelism: 2
 bolts:
 - id: frail
   className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt

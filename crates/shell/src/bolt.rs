@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use topology::bolt::TupleId;
 use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
+use topology::definition::Guarantee;
 use topology::message::Misuse;
 
 use crate::kept::Kept;
@@ -21,6 +22,8 @@ use crate::supervisor::{Event, Spec};
 pub struct ShellBolt {
     child: Kept,
     tick_s: u64,
+    /// The guarantee is exactly-once.
+    is_exact: bool,
     /// What the child has, by the numbers that it was told.
     open: HashMap<u64, TupleId>,
     last: u64,
@@ -32,7 +35,8 @@ impl ShellBolt {
     /// A bolt that runs `spec`, once it is prepared.
     #[must_use]
     pub fn new(spec: Spec) -> Self {
-        Self { child: Kept::new(spec), tick_s: 0, open: HashMap::new(), last: speak::NOBODYS, error: None }
+        let (child, open) = (Kept::new(spec), HashMap::new());
+        Self { child, tick_s: 0, is_exact: false, open, last: speak::NOBODYS, error: None }
     }
 
     /// Handles what has happened; an error is for the log alone.
@@ -91,16 +95,20 @@ impl ShellBolt {
         Ok(())
     }
 
-    /// All that the child had fails, in the order in which it was given: with exactly-once the first one is blamed, and programs die of the first that they have not
-    /// finished, unless they put tuples off.
+    /// All that the child had fails, in the order in which it was given. With exactly-once the first one alone is blamed: programs end by the first that they have
+    /// not finished, unless they put tuples off.
     fn on_end(&mut self, why: &str, out: &mut BoltOut<'_>) -> Fault {
         self.error = None;
-        let fault = Fault::new(format!("its child has ended: {why}"));
+        let error = format!("its child has ended: {why}");
+        let mut fault = Fault::new(error.clone());
         let mut open: Vec<TupleId> = self.open.drain().map(|(_, tuple)| tuple).collect();
         open.sort_unstable();
         for tuple in open {
             // Its tuple may be gone: the runner fails all when a component panics.
             let _ = out.fail(tuple, &fault);
+            if self.is_exact {
+                fault = Fault::silent(error.clone());
+            }
         }
         fault
     }
@@ -109,6 +117,7 @@ impl ShellBolt {
 impl Bolt for ShellBolt {
     fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
         let interval = context.plan().tick_interval(context.component());
+        self.is_exact = context.plan().settings().guarantee == Guarantee::ExactlyOnce;
         self.tick_s = interval.map_or(0, |interval| interval.as_secs());
         self.child.start(context)?;
         Ok(())

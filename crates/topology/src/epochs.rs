@@ -75,6 +75,8 @@ pub struct Epochs {
     fruitless: u32,
     /// Tuples that were tried too often since a position has moved.
     given_up: u32,
+    /// A generation that has ended by a failure that was nobody's fault: whose it is may still be told.
+    unblamed: Option<u32>,
     /// The last position of each spout task that was appended, as far as this coordinator has done it.
     positions: BTreeMap<TaskId, Position>,
     attempts: BTreeMap<(TaskId, Position), u32>,
@@ -188,6 +190,7 @@ impl Epochs {
             moves: false,
             fruitless: 0,
             given_up: 0,
+            unblamed: None,
             positions: BTreeMap::new(),
             attempts: BTreeMap::new(),
             poison: BTreeMap::new(),
@@ -267,15 +270,17 @@ impl Epochs {
         self.begin_epoch(now);
     }
 
-    /// A tuple of `task` of a spout has failed in `generation`: all tasks begin anew, and skip it if it has failed too often. What else fails in this
-    /// generation does not count: the tuple may have failed in several places.
+    /// A tuple of `task` of a spout has failed in `generation`: all tasks begin anew, and skip it if it has failed too often. Of what fails in a
+    /// generation one counts: the tuple may have failed in several places, and others with it without their fault, of which may be heard before.
     pub fn on_failed(&mut self, now: Nanos, generation: u32, task: TaskId, failed: (Original, Failure)) {
         let (mut original, failure) = failed;
-        if generation != self.generation {
+        let (is_late, is_silent) = (generation != self.generation, failure.nack.blame == Blame::Silent);
+        if is_late && (is_silent || self.unblamed != Some(generation)) {
             return;
         }
+        self.unblamed = is_silent.then_some(generation);
         let attempts = self.attempts.entry((task, original.position)).or_default();
-        *attempts += u32::from(failure.nack.blame != Blame::Silent);
+        *attempts += u32::from(!is_silent);
         if *attempts >= self.attempts_max || failure.nack.blame == Blame::Fatal {
             original.attempts = *attempts;
             let (component, position) = (Some(failure.component), original.position);
@@ -286,8 +291,14 @@ impl Epochs {
             }
             self.fruitless = self.fruitless.min(self.given_up);
             self.given_up += 1;
+            // Those that have begun since do not skip it.
+            if is_late && !matches!(self.state, State::Resting | State::Fenced) {
+                return self.prepare(now);
+            }
         }
-        self.on_lost(now);
+        if !is_late {
+            self.on_lost(now);
+        }
     }
 
     /// A worker, a link or a message was lost: all tasks begin anew, unless they are about to.

@@ -14,7 +14,7 @@
 //!
 //! Invariants
 //!   1. A generation is known to the store before a task of it is made: none has the number of an earlier one, of whatever process.
-//!   2. What tasks of another generation tell is not heard.
+//!   2. What tasks of another generation tell is not heard, but for whose fault it was that the last one ended.
 //!   3. A generation has one place for each task: the beginning that goes to all workers says where.
 //!
 //! Source: docs/adr/0045-exactly-once-in-a-worker.md, docs/adr/0046-exactly-once-in-several-workers.md.

@@ -224,6 +224,40 @@ fn tuple_that_fails_too_often_is_skipped_and_forgotten_when_it_is_past() {
 }
 
 #[test]
+fn tuple_whose_fault_it_was_counts_also_if_others_were_told_before() {
+    let mut bench = Bench::running();
+    let fail = |bench: &mut Bench, generation, position, blame| {
+        let original = Original {
+            position: Position(position),
+            stream: StreamId(0),
+            direct: None,
+            values: Values::new(&["x"]),
+            attempts: 1,
+        };
+        let failure = Failure::new(0, ComponentId(2), "bad", Nack { blame, delay: None });
+        bench.epochs.on_failed(bench.now, generation, TaskId(0), (original, failure));
+    };
+    let poison = |bench: &Bench| bench.epochs.poison(TaskId(0)).into_keys().collect::<Vec<_>>();
+    fail(&mut bench, 1, 8, Blame::Silent);
+    for position in [7, 8] {
+        fail(&mut bench, 1, position, Blame::Fail);
+    }
+    assert_eq!(bench.actions(), [Action::Prepare { generation: 2 }]);
+    bench.ready();
+    fail(&mut bench, 2, 8, Blame::Silent);
+    bench.rest();
+    bench.ready();
+    let generation = bench.epochs.generation();
+    bench.actions();
+    fail(&mut bench, 2, 7, Blame::Fail);
+    assert_eq!(poison(&bench), [Position(7)], "it has failed twice, and the other one never");
+    assert_eq!(bench.actions(), [Action::Prepare { generation: generation + 1 }], "to skip it");
+    fail(&mut bench, 2, 8, Blame::Fail);
+    fail(&mut bench, 2, 8, Blame::Fail);
+    assert_eq!(poison(&bench), [Position(7)], "one of a generation counts");
+}
+
+#[test]
 fn generations_that_come_to_nothing_rest_longer_and_longer_until_a_position_moves() {
     let mut bench = Bench::running();
     let silent = Nack { blame: Blame::Silent, delay: None };
