@@ -62,8 +62,10 @@ impl BoltCell {
             }
         }
         self.task.send(outbox);
-        if let Some((exact, _)) = &mut self.exact {
-            if let Some(capture) = self.task.poll_barrier() {
+        if let Some((exact, state)) = &mut self.exact {
+            if state.is_at_rest()
+                && let Some(capture) = self.task.poll_barrier()
+            {
                 self.task.send(outbox);
                 exact.on_barrier(capture);
             }

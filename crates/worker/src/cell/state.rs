@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //!   1. A value is asked for once at a time; tuples that wait for it are executed in the order in which they came.
-//!   2. An answer does not replace what the task has set meanwhile. No barrier passes while a tuple waits, so what it has set is staged then.
+//!   2. An answer does not replace what the task has set meanwhile. No barrier passes while something is being read, so what it has set is staged then.
 //!
 //! **Bounds.** The cache: [`CACHE_BYTES`], and as much again. Tuples that wait: [`WAITING_MAX`], then no further one is taken.
 
@@ -81,6 +81,11 @@ impl State {
     /// Whether a further input may be taken.
     pub(super) fn has_room(&self) -> bool {
         self.waiting_count < WAITING_MAX
+    }
+
+    /// Whether nothing is being read, and no input waits: also no tick, which the task does not count as unfinished.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.asked.is_empty() && self.waiting_count == 0
     }
 
     /// An input whose wait is over.
@@ -298,6 +303,17 @@ mod tests {
 
     fn key(n: usize) -> StateKey {
         StateKey::of_field("counts", n.to_string())
+    }
+
+    #[test]
+    fn task_is_not_at_rest_while_something_is_read_whoever_waits_for_it() {
+        let target: Target = "redis://127.0.0.1:1".parse().expect("a target");
+        let mut state = State::new(&target, "count", Waker::new(|| {}));
+        assert!(state.is_at_rest());
+        state.ask(&key(1)).expect("a thread");
+        assert!(!state.is_at_rest() && state.park(Input::Tick), "a tick waits");
+        state.forget_inputs();
+        assert!(!state.is_at_rest(), "the answer comes all the same");
     }
 
     #[test]
