@@ -82,8 +82,9 @@ pub(super) fn topology(context: &Context) -> Result<Vec<Figure>, Failure> {
         let ids = (&*format!("topology/threads-{workers}"), &*title);
         figures.extend(beside(&test, 0, ids, ("1 thread", &format!("{processors} threads")), |_| None));
     }
-    let large = ["--spouts", "100", "--bolts", "100", "--levels", "5", "--workers", "4"];
-    let sizes = if context.quick { "100" } else { "100,1024,4096" };
+    // It takes three seconds until all that may be under way is.
+    let large = ["--spouts", "100", "--bolts", "100", "--levels", "5", "--workers", "4", "--warm-up", "4s"];
+    let sizes = if context.quick { "100" } else { "100,4096" };
     let test = measured(&[&large[..], &["--sizes", sizes, "--transport", "tcp,zeromq"]].concat())?;
     let ids = (
         "topology/large",
