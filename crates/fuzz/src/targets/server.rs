@@ -142,8 +142,17 @@ pub(super) fn script_seeds() -> Vec<Vec<u8>> {
 }
 
 /// Bytes that mean something in records of topologies.
-pub(super) const TOPOLOGY_WORDS: &[&[u8]] =
-    &[b"EVKT\x01", b"EVKD\x01", b"\x01\0\0\0a", b"\0\0\0\0", b"\x01", b"\0", b"\xFF\xFF\xFF\xFF"];
+pub(super) const TOPOLOGY_WORDS: &[&[u8]] = &[
+    b"EVKT\x01",
+    b"EVKT\x02",
+    b"EVKD\x01",
+    b"EVKD\x02",
+    b"\x01\0\0\0a",
+    b"\0\0\0\0",
+    b"\x01",
+    b"\0",
+    b"\xFF\xFF\xFF\xFF",
+];
 
 /// A record of topologies is taken or refused.
 pub(super) fn topology(input: &[u8]) {
@@ -153,5 +162,19 @@ pub(super) fn topology(input: &[u8]) {
 pub(super) fn topology_seeds() -> Vec<Vec<u8>> {
     let list = b"EVKT\x01\x01\0\0\0a\x01\x01\0\0\0b\0";
     let definition = b"EVKD\x01\x07\0\0\0name: x\x01\x01\0\0\0f\x01\0\0\0k\x01\0\0\0v";
-    [&b""[..], list, definition].map(<[u8]>::to_vec).into()
+    let flags_and_workers = b"EVKT\x02\x01\0\0\0a\x03\0\0\0\0\x01\0\0\0b\x01\x03\0\0\0";
+    let on_trial = b"EVKD\x02\x01\0\0\0x\x02\0\0\0s:\x04\0\0\x0017-0\x07\0\0\0name: x\0\0\0\0\0";
+    [&b""[..], list, definition, flags_and_workers, on_trial].map(<[u8]>::to_vec).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_versions_of_topology_records_are_among_the_seeds() {
+        for seed in topology_seeds().iter().filter(|seed| !seed.is_empty()) {
+            assert!(topologies(seed), "{}", seed.escape_ascii());
+        }
+    }
 }
