@@ -9,6 +9,7 @@ use topology::nearest::nearest;
 
 use crate::arguments::{Arguments, hint};
 use crate::row::{Emits, Exact, Keeps, LATE, Made, Reach, Row, UNMATCHED, URL};
+use crate::stream_spout::Wanted;
 use crate::{
     asking, closing, counting, dedupe, distinct, enrich, file_sink, file_spout, generator, http_sink, join,
     key_sink, rate_limit, stream_sink, stream_spout, top, window,
@@ -149,10 +150,14 @@ impl Builtin {
         if !self.row.keeps.contains(&Keeps::Position) {
             return None;
         }
-        let fields = self.arguments.text("--fields").map(|_| self.arguments.names("--fields"));
-        let fields = fields.unwrap_or_else(|| emitted.fields.clone());
-        let fields = fields.into_iter().map(|name| Some(name).filter(|name| name != stream_spout::ID));
-        Some(Origin { stream: self.arguments.words().first()?.clone(), fields: fields.collect() })
+        let chosen = self.arguments.text("--fields").map(|_| self.arguments.names("--fields"));
+        let of_entry = |wanted| match wanted {
+            Wanted::Id => None,
+            Wanted::Field(name) => Some(name),
+        };
+        let wanted = stream_spout::wanted(chosen.as_deref(), &emitted.fields);
+        let fields = wanted.into_iter().map(of_entry).collect();
+        Some(Origin { stream: self.arguments.words().first()?.clone(), fields })
     }
 
     /// What does not fit between it and its place in a definition.

@@ -61,4 +61,5 @@ mod window;
 pub use catalog::{Builtin, Shape, default_target, misfit_of_program};
 pub use row::Row;
 pub use state::{Fate, Held, Outcome, compare};
+pub use stream_spout::entry_number;
 pub use trial::{Group, Trial, group, is_program, letters, redirect};

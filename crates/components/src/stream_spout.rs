@@ -36,8 +36,9 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, URL_OPTION};
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 use by_position::PositionSpout;
-pub(crate) use entries::ID;
-use entries::{Entry, Wanted};
+use entries::Entry;
+pub use entries::number as entry_number;
+pub(crate) use entries::{Wanted, wanted};
 use reading::{Found, Reading};
 use settling::{Letters, Settling};
 
@@ -82,12 +83,7 @@ impl Settings {
     fn wanted(&self, context: &Context<'_>) -> Vec<Wanted> {
         let streams = &context.plan().component(context.component()).streams;
         let declared: &[String] = streams.first().map_or(&[], |stream| &stream.fields);
-        let chosen = |place| self.fields.as_ref().and_then(|fields| fields.get(place));
-        declared
-            .iter()
-            .enumerate()
-            .map(|(place, name)| Wanted::named(chosen(place).unwrap_or(name)))
-            .collect()
+        wanted(self.fields.as_deref(), declared)
     }
 }
 

@@ -23,21 +23,24 @@ pub(super) struct Entry {
 
 /// What of an entry is a field of the tuple.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     /// Its id.
     Id,
     /// The field of this name; null if it has none.
     Field(String),
 }
 
-/// The name of the entry's id, as if it was a field.
-pub(crate) const ID: &str = "id";
-
 impl Wanted {
     /// The field of this name; `id` is the entry's.
     pub(super) fn named(name: &str) -> Self {
-        if name == ID { Self::Id } else { Self::Field(name.to_owned()) }
+        if name == "id" { Self::Id } else { Self::Field(name.to_owned()) }
     }
+}
+
+/// What of an entry becomes the fields that are `declared`: those that are `chosen`, in their order, or else those of the same names.
+pub(crate) fn wanted(chosen: Option<&[String]>, declared: &[String]) -> Vec<Wanted> {
+    let chosen = |place| chosen.and_then(|fields| fields.get(place));
+    declared.iter().enumerate().map(|(place, name)| Wanted::named(chosen(place).unwrap_or(name))).collect()
 }
 
 impl Entry {
@@ -82,8 +85,9 @@ pub(super) fn backlog(life: Option<u64>, waiting: &VecDeque<Entry>) -> Backlog {
     }
 }
 
-/// An id as a number that has its order.
-pub(super) fn number(id: &[u8]) -> Option<u128> {
+/// The id of an entry as a number that has its order.
+#[must_use]
+pub fn number(id: &[u8]) -> Option<u128> {
     let (milliseconds, sequence) = std::str::from_utf8(id).ok()?.split_once('-')?;
     let milliseconds: u64 = milliseconds.parse().ok()?;
     Some(u128::from(milliseconds) << 64 | u128::from(sequence.parse::<u64>().ok()?))

@@ -97,7 +97,8 @@ fn positions(stream: &mut TcpStream, name: &str, trial: &Value) -> Result<(Posit
         for (which, into) in [("live", &mut live), ("trial", &mut tried)] {
             let of = told(group, which);
             let found = items(&groups).iter().find(|it| told(it, "name") == of);
-            if let Some(at) = found.and_then(|it| number(&told(it, "last-delivered-id"))) {
+            let at = found.map(|it| told(it, "last-delivered-id"));
+            if let Some(at) = at.and_then(|id| components::entry_number(id.as_bytes())) {
                 into.insert(format!("entries of `{key}`"), at);
             }
         }
@@ -110,12 +111,6 @@ fn position(pair: &[Value]) -> Option<(String, u128)> {
     let [Value::Bulk(field), Value::Bulk(at)] = pair else { return None };
     let (spout, _) = std::str::from_utf8(field.strip_prefix(b"position:")?).ok()?.rsplit_once(':')?;
     Some((spout.to_owned(), std::str::from_utf8(at).ok()?.parse().ok()?))
-}
-
-/// The number of an entry's id.
-fn number(id: &str) -> Option<u128> {
-    let (ms, seq) = id.split_once('-')?;
-    Some(u128::from(ms.parse::<u64>().ok()?) << 64 | u128::from(seq.parse::<u64>().ok()?))
 }
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -27,7 +27,7 @@ use store::{Stop, Store, StoreError};
 use supervisor::{Bounds, Job, Share, Submission, Supervisor};
 use ticket::Ticket;
 use topology::Plan;
-use topology::definition::{Guarantee, Transport};
+use topology::definition::Transport;
 
 pub(crate) use diff::{Diff, Former};
 use record::{Definition, Listed, decode_list, encode_list};
@@ -270,7 +270,7 @@ impl Topologies {
     /// The keys of the dead letters of topology `name`.
     pub(crate) fn letters(&self, name: &str) -> Arc<[String]> {
         match self.kept().get(name) {
-            Some(Kept { letters: None, .. }) => [format!("topology:{name}:dead-letters")].into(),
+            Some(Kept { letters: None, .. }) => [own_key(name, "dead-letters")].into(),
             Some(Kept { letters: Some(named), .. }) => Arc::clone(named),
             None => Arc::default(),
         }
@@ -431,7 +431,7 @@ fn read_tried(definition: &Definition) -> Result<(flux::Definition, Option<Arc<T
     })?;
     let tried = definition.trial.as_ref().map(|trial| Arc::new(Tried::new(&read, trial)));
     if let Some(trial) = &definition.trial {
-        let trial = components::Trial { of: &trial.of, prefix: &trial.prefix, from: &trial.from };
+        let trial = trial::of_components(trial);
         for program in &mut read.programs {
             components::redirect(&mut program.command, &trial)
                 .map_err(|error| format!("{}: error: {error}", program.place))?;
@@ -448,12 +448,17 @@ fn definition(store: &Store, name: &str) -> Result<Definition, StoreError> {
 }
 
 fn letters(definition: &flux::Definition) -> Letters {
-    if definition.plan.settings().guarantee == Guarantee::ExactlyOnce {
-        return None;
-    }
-    let keys: BTreeSet<String> =
-        definition.programs.iter().filter_map(|it| components::letters(&it.command)).collect();
-    Some(keys.into_iter().collect())
+    (!trial::is_exactly_once(&definition.plan)).then(|| named_letters(definition).into_iter().collect())
+}
+
+/// The keys that components name for their dead letters.
+fn named_letters(definition: &flux::Definition) -> BTreeSet<String> {
+    definition.programs.iter().filter_map(|it| components::letters(&it.command)).collect()
+}
+
+/// A key that a topology has for itself with exactly-once.
+fn own_key(name: &str, what: &str) -> String {
+    format!("topology:{name}:{what}")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

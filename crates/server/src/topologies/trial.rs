@@ -333,19 +333,18 @@ impl Switch {
         let Running { name, of, trial, .. } = running;
         let mut switch = Self::default();
         let prefix = trial.prefix.as_bytes();
-        let letters: Vec<String> =
-            definition.programs.iter().filter_map(|it| components::letters(&it.command)).collect();
+        let letters = super::named_letters(definition);
         let walked = store.walk(0, &mut |key, meta| {
             if let Some(to) = key.strip_prefix(prefix).filter(|to| !to.is_empty()) {
                 switch.bytes += (2 * key.len()) as u64 + meta.value_len;
-                let is_kept_back = letters.iter().any(|it| it.as_bytes() == to);
+                let is_kept_back = std::str::from_utf8(to).is_ok_and(|to| letters.contains(to));
                 switch.renames.push(Rename { from: key.to_vec(), to: to.to_vec(), is_kept_back });
             }
         });
         walked.map_err(said)?;
         // With the prefix `a`, `aa` goes before `aaa` takes its place.
         switch.renames.sort_unstable_by_key(|it| it.from.len());
-        let of_topology = |name: &str, what: &str| format!("topology:{name}:{what}").into_bytes();
+        let of_topology = |name: &str, what: &str| super::own_key(name, what).into_bytes();
         let epochs = of_topology(of, "epochs");
         if is_exactly_once(&definition.plan) {
             let from = of_topology(name, "epochs");
@@ -375,7 +374,7 @@ impl Switch {
     /// Finds the groups that the live one reads by, and the new one does not.
     fn leave_groups(&mut self, live: Option<&flux::Definition>, Running { trial, .. }: &Running) {
         let Some(live) = live.filter(|live| !is_exactly_once(&live.plan)) else { return };
-        let of_trial = components::Trial { of: &trial.of, prefix: &trial.prefix, from: &trial.from };
+        let of_trial = of_components(trial);
         let kept: BTreeSet<(&str, &str)> = self.groups.iter().map(|it| (&*it.stream, &*it.live)).collect();
         for ((_, component), program) in live.plan.components().zip(&live.programs) {
             let group = components::group(&program.command, &of_trial);
@@ -461,12 +460,17 @@ pub(super) fn definition_of(job: &Job) -> Definition {
     Definition { text: definition, properties, folder, trial: None }
 }
 
+/// A trial as components are told of it.
+pub(super) fn of_components(trial: &Trial) -> components::Trial<'_> {
+    components::Trial { of: &trial.of, prefix: &trial.prefix, from: &trial.from }
+}
+
 fn groups(definition: &flux::Definition, trial: &Trial) -> Vec<Group> {
-    let trial = components::Trial { of: &trial.of, prefix: &trial.prefix, from: &trial.from };
+    let trial = of_components(trial);
     definition.programs.iter().filter_map(|it| components::group(&it.command, &trial)).collect()
 }
 
-fn is_exactly_once(plan: &Plan) -> bool {
+pub(super) fn is_exactly_once(plan: &Plan) -> bool {
     plan.settings().guarantee == Guarantee::ExactlyOnce
 }
 
