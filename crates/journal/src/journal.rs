@@ -253,13 +253,13 @@ impl Journal {
         self.shared.admission.charged()
     }
 
-    /// Whether anything that was appended is still in memory only; then the `on_credits` hook tells when less is. Takes
-    /// the journal's lock: for those who cannot go on, not for each append.
+    /// [`Journal::buffered_bytes`] for one who cannot go on as long as they are so many: the `on_credits` hook tells when they are less. 0
+    /// when the journal has ended: then they stay.
     #[must_use]
-    pub fn awaits_disk(&self) -> bool {
+    pub fn waiting_bytes(&self) -> u64 {
         // noted first: the end of a cycle that is seen here then finds the note
         self.shared.admission.note_starved();
-        self.shared.progress.phase() == Phase::Running && !self.shared.core().is_drained()
+        if self.shared.progress.phase() == Phase::Running { self.buffered_bytes() } else { 0 }
     }
 
     /// The newest seq that was appended.

@@ -6,13 +6,13 @@
 //! ```
 //!
 //! A megabyte takes a tenth of a millisecond to copy and to check: whoever needs a key of the same stripe would wait. A command
-//! that parks keeps its copies. Whoever loses the race for the base too often makes its value while the key is locked: so
+//! that parks keeps its copies, unless there is no room for what else it needs. Whoever loses the race for the base too often makes its value while the key is locked: so
 //! somebody always gets on.
 
 use std::sync::Arc;
 
 use resp::ArgsView;
-use store::{Found, Large, Store, Value, ValueKind};
+use store::{Found, Large, Reserved, Store, Value, ValueKind};
 
 use crate::payload;
 
@@ -60,6 +60,8 @@ pub(crate) struct Copies {
     list: Vec<Copy>,
     /// Values that were made of others.
     made: u32,
+    /// While the command is parked, what says that they are on their way.
+    parked: Option<Reserved>,
 }
 
 /// The copies that belong to one command.
@@ -114,7 +116,7 @@ impl Base {
 impl Copies {
     /// None, and none will be made: what is large is copied, or made, while its key is locked.
     pub(crate) fn closed() -> Self {
-        Self { list: Vec::new(), made: MADE_MAX }
+        Self { list: Vec::new(), made: MADE_MAX, parked: None }
     }
 
     /// Copies what command number `command` will store.
@@ -149,6 +151,22 @@ impl Copies {
             Ok(at) => self.list[at] = copy,
             Err(at) => self.list.insert(at, copy),
         }
+    }
+
+    /// Keeps them for a command that parks, which had memory `reserved` for them.
+    pub(crate) fn park(&mut self, reserved: Option<Reserved>) {
+        self.parked = reserved.filter(|_| !self.list.is_empty());
+        self.parked.iter_mut().for_each(Reserved::parked);
+    }
+
+    /// The command goes on.
+    pub(crate) fn unpark(&mut self) {
+        self.parked = None;
+    }
+
+    /// Drops them all: there is no room for what else their command needs.
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
     }
 
     /// Those of command number `command`.

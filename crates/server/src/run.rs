@@ -151,7 +151,11 @@ impl Runner<'_> {
         let start = out.len();
         let mut reserved = match self.copy_stored(body, &plan, copies) {
             Ok(reserved) => reserved,
-            Err(stop) => return Err((stop, Wanted::default())),
+            // Two that keep theirs would wait for each other.
+            Err(stop) => {
+                copies.clear();
+                return Err((stop, Wanted::default()));
+            }
         };
         loop {
             let (command, splice) = match self.attempt(body, &mut plan, (copies, &mut reserved), out) {
@@ -159,6 +163,7 @@ impl Runner<'_> {
                 Err(Missing::Value(command, splice)) => (command, splice),
                 Err(Missing::Stopped(stop, wanted)) => {
                     out.truncate(start);
+                    copies.park(reserved);
                     return Err((stop, wanted));
                 }
             };
@@ -180,6 +185,7 @@ impl Runner<'_> {
         if plan.growth_bytes < Large::BYTES_MIN as u64 {
             return Ok(None);
         }
+        copies.unpark();
         let mut reserved = match plan.effects {
             Effects::Commit => Some(self.store.reserve_memory(plan.growth_bytes, !copies.is_empty())?),
             Effects::Keep(_) => None,

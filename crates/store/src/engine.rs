@@ -47,6 +47,11 @@ impl Credits {
         Self { bytes, records, inner: Some(inner) }
     }
 
+    /// Bytes that the journal holds for them.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.inner.as_ref().map_or(0, journal::Credits::bytes)
+    }
+
     /// Whether so many records of so many bytes together fit.
     pub(crate) fn cover(&self, bytes: u64, records: u64) -> bool {
         self.bytes >= bytes && self.records >= records
@@ -92,9 +97,10 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
         0
     }
 
-    /// Whether something waits for the disk; then whoever gets [`Stop::Busy`] is woken when less does.
-    fn awaits_disk(&self) -> bool {
-        false
+    /// Bytes that wait in memory for the disk or have credits to, as long as they will come there; whoever gets [`Stop::Busy`] for them is
+    /// woken when they are less.
+    fn waiting_bytes(&self) -> u64 {
+        0
     }
 
     /// Reads a record; blocks.

@@ -4,7 +4,8 @@
 //! in: connection buffers; and a part for what the process holds beside (`resident`). From 15/16 of `memory.limit` on, each command that stores something or has read from disk first moves a clock hand on
 //! by a bounded number of pages: it drops clean hot values (their slot turns back into an address) that were read least lately, as `policy`
 //! says. What was read from disk stays in memory as `policy` says, too. At the limit, effects that grow are refused by name, while reads, removals and expiry
-//! changes go on. Growth that only lacks what waits for the disk is held back until it has caught up.
+//! changes go on. Growth that only lacks what others are storing, what waits for the disk, or what the hand has not looked at since it came
+//! there, is held back.
 //!
 //! Invariants
 //!   1. A value whose effect is not released stays hot.
@@ -42,6 +43,8 @@ pub(crate) struct Memory {
     hand: Mutex<Hand>,
     /// A read has made a value hot since the hand last found nothing to drop.
     has_warmed: AtomicBool,
+    /// What was released when the hand last looked for something to drop.
+    looked_at: AtomicU64,
 }
 
 /// Where the clock stands.
@@ -94,35 +97,45 @@ impl MemoryReport {
 #[derive(Debug)]
 pub struct Reserved {
     held: Held,
-    /// What is held, and how much of it for the copy.
-    bytes: u64,
+    /// Of the value itself.
+    value_bytes: u64,
+    /// Held for the copy, and for its way to the disk.
     copy_bytes: u64,
+    disk_bytes: u64,
+    /// What others see as gone soon, and its sum.
+    passing_bytes: u64,
     all_bytes: Arc<AtomicU64>,
 }
 
 impl Reserved {
     /// The value was copied or made, and is counted by itself from now on.
     pub fn copied(&mut self) {
-        let copy_bytes = std::mem::take(&mut self.copy_bytes);
-        self.give_back(copy_bytes);
+        self.held.take(std::mem::take(&mut self.copy_bytes));
     }
 
     /// The journal has credits for it, and counts by itself from now on what will wait there. Counted twice, a value that fits
     /// would wait for itself.
     pub fn credited(&mut self) {
-        self.give_back(self.bytes - self.copy_bytes);
+        self.held.take(std::mem::take(&mut self.disk_bytes));
+        self.pass(0);
     }
 
-    fn give_back(&mut self, bytes: u64) {
-        self.held.take(bytes);
-        self.bytes -= bytes;
-        self.all_bytes.fetch_sub(bytes, Ordering::SeqCst);
+    /// The copy waits, to be stored later. Others for whom there is no room wait for it; as long as it was nothing to them, they were
+    /// refused.
+    pub fn parked(&mut self) {
+        self.credited();
+        self.pass(self.value_bytes);
+    }
+
+    fn pass(&mut self, bytes: u64) {
+        self.all_bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.all_bytes.fetch_sub(std::mem::replace(&mut self.passing_bytes, bytes), Ordering::SeqCst);
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.give_back(self.bytes);
+        self.pass(0);
     }
 }
 
@@ -139,6 +152,7 @@ impl Memory {
             reserving: Mutex::default(),
             hand: Mutex::default(),
             has_warmed: AtomicBool::new(false),
+            looked_at: AtomicU64::new(0),
         }
     }
 
@@ -191,6 +205,18 @@ impl Memory {
         }
         let Ok(mut hand) = self.hand.try_lock() else { return };
         let released = engine.released().min(engine.newest());
+        self.move_hand(&mut hand, (index, engine), released, pages, for_bytes);
+        self.looked_at.fetch_max(released.0, Ordering::SeqCst);
+    }
+
+    fn move_hand(
+        &self,
+        hand: &mut Hand,
+        (index, engine): (&Index, &dyn Engine),
+        released: Seq,
+        pages: usize,
+        for_bytes: u64,
+    ) {
         if !self.has_warmed.swap(false, Ordering::Relaxed) && hand.barren_at == Some(released) {
             return;
         }
@@ -240,32 +266,45 @@ impl Memory {
         self.has_warmed.store(true, Ordering::Relaxed);
     }
 
-    /// Refuses growth past the limit; holds it back where there will be room once the disk has caught up, or large values that are
-    /// being stored are.
-    pub(crate) fn admit(&self, index: &Index, engine: &dyn Engine) -> Result<(), Stop> {
+    /// Refuses growth past the limit, for one who has credits for `own_credit_bytes`; holds it back where there will be room once the
+    /// disk has caught up, or large values that are being stored are.
+    pub(crate) fn admit(
+        &self,
+        index: &Index,
+        engine: &dyn Engine,
+        own_credit_bytes: u64,
+    ) -> Result<(), Stop> {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let used_bytes = self.used(index, engine);
         if limit_bytes == 0 || used_bytes <= limit_bytes {
             return Ok(());
         }
-        Err(self.lacks(index, engine, 0, limit_bytes))
+        Err(self.lacks((index, engine), (0, own_credit_bytes), limit_bytes))
     }
 
-    /// What becomes of one for whom there is no room, who reserved `own_bytes` himself: others give back what they reserved, what
-    /// waits for the disk leaves, or it is refused.
-    fn lacks(&self, index: &Index, engine: &dyn Engine, own_bytes: u64, limit_bytes: u64) -> Stop {
+    /// What becomes of one for whom there is no room, who reserved `own_bytes` himself and has credits for `own_credit_bytes`: others
+    /// give back what they reserved, what waits for the disk leaves, what has come there can be dropped, or it is refused.
+    fn lacks(
+        &self,
+        (index, engine): (&Index, &dyn Engine),
+        (own_bytes, own_credit_bytes): (u64, u64),
+        limit_bytes: u64,
+    ) -> Stop {
         let (used_bytes, for_now_bytes) = loop {
             // First: what a group reserved for its way to the disk is given back when the journal counts it.
             let reserved_bytes = self.reserved_bytes.load(Ordering::SeqCst);
             // What waits is counted there, and until it is released as a value that cannot be dropped.
-            let waiting_bytes = if engine.awaits_disk() { 2 * engine.buffered_bytes() } else { 0 };
+            let waiting_bytes = 2 * engine.waiting_bytes().saturating_sub(own_credit_bytes);
             // After that look: what waited before may have left meanwhile.
             let used_bytes = self.used(index, engine);
             if self.reserved_bytes.load(Ordering::SeqCst) == reserved_bytes {
                 break (used_bytes, waiting_bytes + reserved_bytes - own_bytes);
             }
         };
-        if used_bytes.saturating_sub(for_now_bytes) <= limit_bytes {
+        // Looked at last: what waited above may have been released meanwhile.
+        let is_more_released = engine.has_addresses()
+            && engine.released().min(engine.newest()).0 > self.looked_at.load(Ordering::SeqCst);
+        if is_more_released || used_bytes.saturating_sub(for_now_bytes) <= limit_bytes {
             return Stop::Busy;
         }
         StoreError::MemoryLimit { used_bytes, limit_bytes }.into()
@@ -282,13 +321,21 @@ impl Memory {
         is_copied: bool,
     ) -> Result<Reserved, Stop> {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        let copy_bytes = if is_copied { 0 } else { bytes };
-        let bytes = copy_bytes + if engine.has_addresses() { bytes } else { 0 };
+        let (value_bytes, copy_bytes) = (bytes, if is_copied { 0 } else { bytes });
+        let disk_bytes = if engine.has_addresses() { bytes } else { 0 };
+        let bytes = copy_bytes + disk_bytes;
         let _reserving = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
         let others_bytes = self.reserved_bytes.fetch_add(bytes, Ordering::SeqCst);
         let mut held = Held::new(&self.ledger);
         held.add(bytes);
-        let reserved = Reserved { held, bytes, copy_bytes, all_bytes: Arc::clone(&self.reserved_bytes) };
+        let reserved = Reserved {
+            held,
+            value_bytes,
+            copy_bytes,
+            disk_bytes,
+            passing_bytes: bytes,
+            all_bytes: Arc::clone(&self.reserved_bytes),
+        };
         let to_come_bytes = self.reported_bytes_max.load(Ordering::Relaxed);
         let to_come_bytes = to_come_bytes.saturating_sub(self.reported_bytes.load(Ordering::Relaxed));
         let beside_bytes = if others_bytes == 0 { 0 } else { to_come_bytes };
@@ -297,7 +344,7 @@ impl Memory {
         if limit_bytes == 0 || used_bytes.saturating_add(beside_bytes) <= limit_bytes {
             return Ok(reserved);
         }
-        Err(self.lacks(index, engine, bytes, limit_bytes))
+        Err(self.lacks((index, engine), (bytes, 0), limit_bytes))
     }
 
     /// Memory by parts.
@@ -456,6 +503,54 @@ mod tests {
         );
     }
 
+    fn is_held_back<T>(result: Result<T, Stop>) -> bool {
+        match result {
+            Ok(_) => panic!("there is no room"),
+            Err(stop) => matches!(stop, Stop::Busy),
+        }
+    }
+
+    /// What was released just after the hand had passed, and could be dropped, was taken for what never can.
+    #[test]
+    fn what_was_released_since_the_hand_looked_is_looked_at_before_anybody_is_refused() {
+        let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(1_000));
+        memory.report_buffers(1_001, 1_001);
+        memory.make_room(&index, &engine, 1, 0);
+        assert!(!is_held_back(memory.admit(&index, &engine, 0)));
+        engine.append_mapping();
+        assert!(!is_held_back(memory.admit(&index, &engine, 0)), "it is not released");
+        engine.release(1);
+        assert!(is_held_back(memory.admit(&index, &engine, 0)));
+        memory.make_room(&index, &engine, 1, 0);
+        assert!(!is_held_back(memory.admit(&index, &engine, 0)));
+    }
+
+    /// A copy that its command kept while it waited for credits was taken for what stays: another large value was refused.
+    #[test]
+    fn large_value_waits_for_the_copies_of_those_who_are_parked() {
+        let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(1_000));
+        let mut parked = memory.reserve((&index, &engine), 100, false).expect("room");
+        parked.copied();
+        parked.parked();
+        assert_eq!(memory.ledger.bytes(), 0, "the copy counts by itself");
+        memory.report_buffers(750 + 100, 850);
+        assert!(is_held_back(memory.reserve((&index, &engine), 100, false)));
+        assert!(memory.reserve((&index, &engine), 100, true).is_ok(), "its own way to the disk has room");
+        drop(parked);
+        assert!(!is_held_back(memory.reserve((&index, &engine), 100, false)));
+        assert_eq!((memory.reserved_bytes.load(Ordering::SeqCst), memory.ledger.bytes()), (0, 0));
+    }
+
+    /// Between its credits and its record a large value was neither reserved nor waiting for the disk.
+    #[test]
+    fn others_credits_are_waited_for_and_the_own_ones_are_not() {
+        let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(1_000));
+        engine.set_waiting(100);
+        memory.report_buffers(1_150, 1_150);
+        assert!(is_held_back(memory.admit(&index, &engine, 0)));
+        assert!(!is_held_back(memory.admit(&index, &engine, 100)));
+    }
+
     /// `SET` of a large value beside small ones at the limit: who made room for the large one waited for a stripe, and who had the
     /// stripe for what the other had reserved. All writers stood still, for ever.
     #[test]
@@ -473,7 +568,7 @@ mod tests {
             let (sender, receiver) = mpsc::channel();
             let (index, engine, memory) = (&index, &engine, &memory);
             let small =
-                scope.spawn(move || sender.send(memory.admit(index, engine)).expect("it is received"));
+                scope.spawn(move || sender.send(memory.admit(index, engine, 0)).expect("it is received"));
             let admitted = receiver.recv_timeout(Duration::from_secs(10));
             drop(stripe);
             assert!(matches!(admitted, Ok(Err(_))), "{admitted:?}");

@@ -58,6 +58,7 @@ pub(crate) struct TestLog {
     is_full: AtomicBool,
     groups: AtomicU64,
     reads: AtomicU64,
+    waiting_bytes: AtomicU64,
 }
 
 #[derive(Clone, Debug)]
@@ -77,6 +78,19 @@ impl TestLog {
     /// Refuses everything from now on, or no longer.
     pub(crate) fn fill(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::Relaxed);
+    }
+
+    /// So much waits for the disk, it says.
+    pub(crate) fn set_waiting(&self, bytes: u64) {
+        self.waiting_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Appends a record of no key.
+    pub(crate) fn append_mapping(&self) {
+        let payload = record::encode_mapping(Keyspace(1), &[Keyspace(0)]);
+        let draft = Draft::mapping(&payload);
+        let credits = Credits::free(draft.record_bytes(), 1);
+        self.append(credits, &[draft], &mut [LogAddress::default()]);
     }
 
     /// Groups appended.
@@ -154,6 +168,10 @@ impl Engine for TestLog {
             *address = at(records.len() as u64);
         }
         Seq(records.len() as u64)
+    }
+
+    fn waiting_bytes(&self) -> u64 {
+        self.waiting_bytes.load(Ordering::Relaxed)
     }
 
     fn released(&self) -> Seq {

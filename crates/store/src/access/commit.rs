@@ -319,7 +319,8 @@ impl Access<'_> {
             return Ok(());
         }
         self.store.admit_to_disk()?;
-        self.store.memory.admit(&self.store.index, &*self.store.engine)
+        let own_credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
+        self.store.memory.admit(&self.store.index, &*self.store.engine, own_credit_bytes)
     }
 
     /// Returns by how much the number of keys changed.

@@ -7,6 +7,7 @@ use journal::{Keyspace, Seq};
 use ticket::Ticket;
 
 use crate::KeyRef;
+use crate::engine::Credits;
 use crate::error::{Locked, Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{Current, Seek, Space, Stripe};
@@ -145,7 +146,8 @@ impl<'s> Access<'s> {
             return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
         }
         if size_bytes > workspace.bytes() {
-            self.store.memory.admit(&self.store.index, &*self.store.engine)?;
+            let own_credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
+            self.store.memory.admit(&self.store.index, &*self.store.engine, own_credit_bytes)?;
         }
         Ok(())
     }

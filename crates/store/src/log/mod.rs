@@ -236,8 +236,8 @@ impl Engine for LogEngine {
         self.journal.buffered_bytes()
     }
 
-    fn awaits_disk(&self) -> bool {
-        self.journal.awaits_disk()
+    fn waiting_bytes(&self) -> u64 {
+        self.journal.waiting_bytes()
     }
 
     fn read(&self, sought: &Sought) -> Result<Fetched, StoreError> {

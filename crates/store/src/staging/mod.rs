@@ -340,7 +340,7 @@ impl Store {
         if size_bytes > limit_bytes {
             return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes });
         }
-        if let Err(Stop::Refused(error)) = self.memory.admit(&self.index, &*self.engine) {
+        if let Err(Stop::Refused(error)) = self.memory.admit(&self.index, &*self.engine, 0) {
             return Err(error);
         }
         for (hash, KeyRef { db, key }) in fresh {
