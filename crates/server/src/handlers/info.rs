@@ -116,7 +116,7 @@ fn topologies(server: &View<'_>, text: &mut String) {
             |figure: fn(&ComponentStatus) -> u64| it.status.components.iter().map(figure).max().unwrap_or(0);
         let figures = format!(
             "status={},pid={},uptime_ms={},restarts={},workers={},emitted={},executed={},acked={},failed={},pending={},busy_permille_max={},back_pressured_permille_max={},lag_ms={}",
-            super::topology::status(it),
+            super::topology_show::status(it),
             it.pid.unwrap_or(0),
             it.uptime.as_millis(),
             it.restarts,

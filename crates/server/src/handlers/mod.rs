@@ -51,6 +51,8 @@ pub(crate) mod stream_refs;
 pub(crate) mod streams;
 pub(crate) mod strings;
 pub(crate) mod topology;
+mod topology_args;
+pub(crate) mod topology_show;
 pub(crate) mod transactions;
 pub(crate) mod trials;
 pub(crate) mod tx;

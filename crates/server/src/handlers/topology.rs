@@ -1,7 +1,5 @@
 //! TOPOLOGY: topologies that this server runs as worker processes.
 
-use std::fmt::Display;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +7,10 @@ use clock::Nanos;
 use flux::Difference;
 use resp::{ArgsView, Writer};
 use store::{Stop, StoreError};
-use supervisor::{ComponentStatus, EdgeStatus, Look, Report, State, TapError};
 use ticket::Ticket;
 
-use super::args::{is, shown};
+use super::args::is;
+use super::topology_args::{Submitted, name, new_name, number_of_workers, submitted, unknown, wait};
 use crate::call::{Failure, Outcome};
 use crate::control::Control;
 use crate::errors;
@@ -183,79 +181,6 @@ pub(super) fn checked(
     }
 }
 
-/// What SUBMIT says.
-pub(super) struct Submitted {
-    pub(super) definition: Definition,
-    pub(super) workers: Option<u32>,
-    replaces: bool,
-    /// For a trial: what keys begin with, where spouts begin, whether programs may run.
-    pub(super) prefix: String,
-    pub(super) from: String,
-    pub(super) allows_programs: bool,
-}
-
-/// What the words behind the name say; some are of trials alone.
-pub(super) fn submitted(args: ArgsView<'_>, is_trial: bool) -> Result<Submitted, Failure> {
-    let mut definition = Definition { text: utf8(args.get(3), "the definition")?, ..Definition::default() };
-    let (mut workers, mut replaces, mut at) = (None, false, 4);
-    let (mut prefix, mut from, mut allows_programs) = (String::new(), String::new(), false);
-    while let Some(word) = args.try_get(at) {
-        let more = args.len() - at - 1;
-        at += match word {
-            _ if is(word, "property") && more >= 2 => {
-                let (name, value) =
-                    (utf8(args.get(at + 1), "a property")?, utf8(args.get(at + 2), "a property")?);
-                definition.properties.insert(name, value);
-                3
-            }
-            _ if is(word, "folder") && more >= 1 && definition.folder.is_none() => {
-                definition.folder = Some(utf8(args.get(at + 1), "the folder")?);
-                2
-            }
-            _ if is(word, "workers") && more >= 1 && workers.is_none() => {
-                workers = Some(number_of_workers(args.get(at + 1))?);
-                2
-            }
-            _ if is_trial && is(word, "prefix") && more >= 1 => {
-                prefix = text(args.get(at + 1), "the prefix")?;
-                2
-            }
-            _ if is_trial && is(word, "from") && more >= 1 => {
-                from = text(args.get(at + 1), "the position")?;
-                2
-            }
-            _ if is_trial && is(word, "programs") => {
-                allows_programs = true;
-                1
-            }
-            _ if !is_trial && is(word, "replace") => {
-                replaces = true;
-                1
-            }
-            _ => return Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
-        };
-    }
-    bounded("the definition", definition.text.len(), DEFINITION_BYTES_MAX)?;
-    let rest = definition.bytes() - definition.text.len();
-    bounded("all properties and the folder", rest, DEFINITION_BYTES_MAX)?;
-    Ok(Submitted { definition, workers, replaces, prefix, from, allows_programs })
-}
-
-/// How many workers are to be: the setting is the bound.
-fn number_of_workers(arg: &[u8]) -> Result<u32, Failure> {
-    let workers = resp::parse_i64(arg).and_then(|workers| u32::try_from(workers).ok());
-    workers
-        .filter(|workers| *workers > 0)
-        .ok_or_else(|| format!("ERR WORKERS {}: a whole number of at least 1", shown(arg)).into())
-}
-
-fn bounded(what: &str, bytes: usize, most: usize) -> Outcome {
-    if bytes <= most {
-        return Ok(());
-    }
-    Err(format!("ERR {what}: {bytes} B, more than the limit of {most} B").into())
-}
-
 /// `TOPOLOGY KILL name [WAIT seconds]`
 pub(crate) fn kill(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
@@ -330,209 +255,6 @@ pub(crate) fn drain(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     Err(Failure::Wait(until.min(now + LOOK_AGAIN)))
 }
 
-pub(crate) fn list(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let reports = topologies(control.server)?.supervisor.reports();
-    out.array(reports.len());
-    for report in reports {
-        out.map(6);
-        pair(out, "name", &report.name);
-        pair(out, "status", status(&report));
-        pid(out, report.pid);
-        number(out, "uptime_ms", report.uptime.as_millis() as u64);
-        number(out, "restarts", report.restarts);
-        number(out, "workers", report.workers.len() as u64);
-    }
-    Ok(())
-}
-
-pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
-    let report = topologies.supervisor.report(name).ok_or_else(|| unknown(name))?;
-    let components = &report.status.components;
-    let bytes = components.iter().map(|it| COMPONENT_BYTES + it.last_error.as_ref().map_or(0, String::len));
-    let edges = || components.iter().flat_map(|it| it.edges.iter().map(move |edge| (&*it.id, edge)));
-    let of_edges = edges().map(|(from, it)| EDGE_BYTES + from.len() + it.stream.len() + it.to.len());
-    let bytes = bytes.sum::<usize>() + of_edges.sum::<usize>() + report.workers.len() * WORKER_BYTES;
-    control.server.tuned.admit_reply(bytes)?;
-    let letters = topologies.letters(name);
-    out.map(7);
-    pair(out, "name", &report.name);
-    pair(out, "status", status(&report));
-    pair(out, "last_error", report.last_error.as_deref().unwrap_or_default());
-    out.bulk(b"workers");
-    out.array(report.workers.len());
-    for worker in &report.workers {
-        out.map(5);
-        number(out, "worker", worker.number.into());
-        pid(out, worker.pid);
-        number(out, "uptime_ms", worker.uptime.as_millis() as u64);
-        number(out, "tasks", worker.tasks as u64);
-        number(out, "restarts", worker.restarts);
-    }
-    out.bulk(b"dead_letters");
-    out.array(letters.len());
-    letters.iter().for_each(|key| out.bulk(key.as_bytes()));
-    out.bulk(b"components");
-    out.array(components.len());
-    components.iter().for_each(|it| component(it, out));
-    out.bulk(b"edges");
-    out.array(edges().count());
-    edges().for_each(|(from, it)| edge(from, it, out));
-    Ok(())
-}
-
-/// `TOPOLOGY TAP name component [STREAM stream] [SAMPLE n] [COUNT count] [CURSOR cursor]`
-pub(crate) fn tap(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
-    let component = text(args.get(3), "the component")?;
-    let mut look = Look { component, stream: None, every: 1 };
-    let (mut cursor, mut count, mut at) = (0, TAPPED_USUALLY, 4);
-    while let Some(word) = args.try_get(at) {
-        let Some(value) = args.try_get(at + 1) else {
-            return Err(errors::sub_syntax("TOPOLOGY", args.get(1)));
-        };
-        match word {
-            _ if is(word, "stream") => look.stream = Some(text(value, "the stream")?),
-            _ if is(word, "sample") => look.every = within("SAMPLE", value, 1..=SAMPLE_MAX)?,
-            _ if is(word, "count") => count = within("COUNT", value, 1..=TAPPED_MAX)?,
-            _ if is(word, "cursor") => cursor = within("CURSOR", value, 0..=i64::MAX as u64)?,
-            _ => return Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
-        }
-        at += 2;
-    }
-    let cursor = Some(cursor).filter(|cursor| *cursor > 0);
-    let tapped = match topologies.supervisor.tap(name, look, (cursor, count as usize)) {
-        Ok(tapped) => tapped,
-        Err(TapError::NoTopology) => return Err(unknown(name)),
-        Err(error) => return Err(format!("ERR {error}").into()),
-    };
-    out.map(3);
-    number(out, "cursor", tapped.cursor);
-    number(out, "skipped", tapped.skipped);
-    out.bulk(b"tuples");
-    out.array(tapped.tuples.len());
-    tapped.tuples.iter().for_each(|tuple| out.bulk(tuple.as_bytes()));
-    Ok(())
-}
-
-/// A whole number within bounds.
-fn within(word: &str, arg: &[u8], bounds: RangeInclusive<u64>) -> Result<u64, Failure> {
-    let number = resp::parse_i64(arg).and_then(|number| u64::try_from(number).ok());
-    number.filter(|number| bounds.contains(number)).ok_or_else(|| {
-        let (least, most) = bounds.into_inner();
-        format!("ERR {word} {}: a whole number from {least} to {most}", shown(arg)).into()
-    })
-}
-
-/// A name that a definition may have.
-pub(super) fn text(arg: &[u8], what: &str) -> Result<String, Failure> {
-    bounded(what, arg.len(), NAMED_BYTES_MAX)?;
-    utf8(arg, what)
-}
-
-fn component(it: &ComponentStatus, out: &mut Writer<'_>) {
-    out.map(25);
-    pair(out, "id", &it.id);
-    pair(out, "kind", if it.is_spout { "spout" } else { "bolt" });
-    number(out, "tasks", it.tasks);
-    number(out, "emitted", it.emitted);
-    number(out, "transferred", it.transferred);
-    number(out, "executed", it.executed);
-    number(out, "acked", it.acked);
-    number(out, "failed", it.failed);
-    number(out, "pending", it.pending);
-    number(out, "queued_bytes", it.queued_bytes);
-    number(out, "faults", it.faults);
-    number(out, "restarts", it.restarts);
-    let latencies = &it.latencies;
-    number(out, "execute_us", latencies.execute.mean_us());
-    number(out, "execute_p99_us", latencies.execute.p99_us());
-    number(out, "process_us", latencies.process.mean_us());
-    number(out, "process_p99_us", latencies.process.p99_us());
-    number(out, "queue_us", latencies.queue.mean_us());
-    number(out, "queue_p99_us", latencies.queue.p99_us());
-    number(out, "complete_us", latencies.complete.mean_us());
-    number(out, "complete_p99_us", latencies.complete.p99_us());
-    number(out, "busy_permille", it.shares.busy_permille);
-    number(out, "back_pressured_permille", it.shares.back_pressured_permille);
-    number(out, "idle_permille", it.shares.idle_permille);
-    out.bulk(b"lag_ms");
-    match it.lag_ms {
-        Some(lag) => out.integer(i64::try_from(lag).unwrap_or(i64::MAX)),
-        None => out.null(),
-    }
-    pair(out, "last_error", it.last_error.as_deref().unwrap_or_default());
-}
-
-/// A stream of `from` and one of its readers.
-fn edge(from: &str, it: &EdgeStatus, out: &mut Writer<'_>) {
-    out.map(13);
-    pair(out, "from", from);
-    pair(out, "stream", &it.stream);
-    pair(out, "to", &it.to);
-    number(out, "transferred", it.transferred);
-    number(out, "executed", it.executed);
-    number(out, "acked", it.acked);
-    number(out, "failed", it.failed);
-    number(out, "queued_bytes", it.queued_bytes);
-    let latencies = &it.latencies;
-    number(out, "execute_us", latencies.execute.mean_us());
-    number(out, "process_us", latencies.process.mean_us());
-    number(out, "process_p99_us", latencies.process.p99_us());
-    number(out, "queue_us", latencies.queue.mean_us());
-    number(out, "queue_p99_us", latencies.queue.p99_us());
-}
-
-pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let lines = [
-        "ACTIVATE <name>",
-        "    Let spouts emit.",
-        "DEACTIVATE <name>",
-        "    Let spouts emit nothing new.",
-        "DIFF <name> <definition> [PROPERTY <name> <value>]... [FOLDER <folder>] [WORKERS <workers>]",
-        "    Tell what would change if a definition took the place of a topology, and change nothing.",
-        "DRAIN <name> [WAIT <seconds>]",
-        "    Deactivate, and answer when nothing is under way any more.",
-        "KILL <name> [WAIT <seconds>]",
-        "    End a topology when what is under way is finished, and forget it.",
-        "LIST",
-        "    Tell of each topology its status and its workers.",
-        "REBALANCE <name> [WORKERS <workers>]",
-        "    Have so many workers share the tasks of a topology, which runs on meanwhile.",
-        "RESTART <name> [WAIT <seconds>]",
-        "    Start the workers of a topology anew, when what is under way is finished.",
-        "SHOW <name>",
-        "    Tell what a topology and its components have done.",
-        "SUBMIT <name> <definition> [PROPERTY <name> <value>]... [FOLDER <folder>] [WORKERS <workers>] [REPLACE]",
-        "    Run a definition in the YAML of Flux.",
-        "SWITCH <name> [WAIT <seconds>]",
-        "    Put the definition that is tried, with what it has written, in the place of a topology.",
-        "TAP <name> <component> [STREAM <stream>] [SAMPLE <n>] [COUNT <count>] [CURSOR <cursor>]",
-        "    Tell which tuples a component has emitted since the last time: the cursor of the answer names that.",
-        "TRIAL <name>",
-        "    Tell where the definition that is tried beside a topology reads and writes.",
-        "TRY <name> <definition> PREFIX <prefix> [FROM <position>] [PROGRAMS] [PROPERTY <name> <value>]... [FOLDER <folder>] [WORKERS <workers>]",
-        "    Run a definition beside a topology, from a position on, with its keys under a prefix.",
-        "UNTRY <name> [WAIT <seconds>]",
-        "    End the trial of a definition, and remove the keys that it has written.",
-    ];
-    super::help(out, "TOPOLOGY", &lines);
-    Ok(())
-}
-
-/// What Storm calls the status of a topology, and what else there is here.
-pub(crate) fn status(report: &Report) -> &'static str {
-    match report.state {
-        State::Waiting => "waiting",
-        State::Active => "active",
-        State::Inactive if report.is_drained => "drained",
-        State::Inactive => "inactive",
-        State::Restarting => "restarting",
-        State::Rebalancing => "rebalancing",
-        State::Killed | State::Gone => "killed",
-    }
-}
-
 pub(super) fn topologies(server: &Server) -> Result<&Topologies, Failure> {
     server.topologies.as_ref().ok_or_else(|| OFF.into())
 }
@@ -559,67 +281,9 @@ pub(super) fn unless_ending(topologies: &Topologies, name: &str) -> Outcome {
     Err(format!("TRYAGAIN the trial of '{name}' is ending").into())
 }
 
-pub(super) fn unknown(name: impl Display) -> Failure {
-    format!("ERR there is no topology '{name}': TOPOLOGY LIST shows which there are").into()
-}
-
-/// The name of a topology that there may be.
-pub(super) fn name(arg: &[u8]) -> Result<&str, Failure> {
-    std::str::from_utf8(arg).map_err(|_| unknown(shown(arg)))
-}
-
-/// A name that a topology may have: it is part of metrics, addresses and the log.
-pub(super) fn new_name(arg: &[u8]) -> Result<String, Failure> {
-    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
-    if arg.len() <= NAME_BYTES_MAX
-        && arg.iter().all(fits)
-        && arg.first().is_some_and(u8::is_ascii_alphanumeric)
-    {
-        return Ok(String::from_utf8_lossy(arg).into_owned());
-    }
-    Err(format!(
-        "ERR '{}' cannot be the name of a topology: 1 to {NAME_BYTES_MAX} letters, digits, and after the first `_`, `.` and `-`",
-        shown(arg)
-    )
-    .into())
-}
-
-fn utf8(arg: &[u8], what: &str) -> Result<String, Failure> {
-    bounded(what, arg.len(), DEFINITION_BYTES_MAX)?;
-    String::from_utf8(arg.to_vec()).map_err(|error| {
-        format!("ERR {what} is no UTF-8: byte {} is none", error.utf8_error().valid_up_to()).into()
-    })
-}
-
-/// The time of `[WAIT seconds]` behind the name.
-pub(super) fn wait(args: ArgsView<'_>) -> Result<Duration, Failure> {
-    match args.len() {
-        3 => Ok(WAIT_USUALLY),
-        5 if is(args.get(3), "wait") => {
-            let seconds = resp::parse_i64(args.get(4)).and_then(|seconds| u64::try_from(seconds).ok());
-            let seconds = seconds.filter(|seconds| *seconds <= WAIT_MAX_S);
-            seconds.map(Duration::from_secs).ok_or_else(|| {
-                format!("ERR WAIT {}: a whole number of seconds from 0 to {WAIT_MAX_S}", shown(args.get(4)))
-                    .into()
-            })
-        }
-        _ => Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
-    }
-}
-
 pub(super) fn pair(out: &mut Writer<'_>, name: &str, value: &str) {
     out.bulk(name.as_bytes());
     out.bulk(value.as_bytes());
-}
-
-fn pid(out: &mut Writer<'_>, pid: Option<u32>) {
-    match pid {
-        Some(pid) => number(out, "pid", pid.into()),
-        None => {
-            out.bulk(b"pid");
-            out.null();
-        }
-    }
 }
 
 pub(super) fn number(out: &mut Writer<'_>, name: &str, value: u64) {
@@ -629,23 +293,6 @@ pub(super) fn number(out: &mut Writer<'_>, name: &str, value: u64) {
 
 const OFF: &str =
     "ERR this server runs no topologies: topologies.dir is not set, the folder where their components are";
-const NAME_BYTES_MAX: usize = 128;
-/// Of a component or stream that is asked for.
-const NAMED_BYTES_MAX: usize = 4 << 10;
-/// Tuples of an answer to TAP, without COUNT and at most.
-const TAPPED_USUALLY: u64 = 100;
-const TAPPED_MAX: u64 = 1_000;
-const SAMPLE_MAX: u64 = 1_000_000_000;
-const DEFINITION_BYTES_MAX: usize = 1 << 20;
-/// As long as a tuple has by default.
-const WAIT_USUALLY: Duration = Duration::from_secs(30);
-const WAIT_MAX_S: u64 = 86_400;
-/// More than one component takes in a reply, its last error left out.
-const COMPONENT_BYTES: usize = 1_200;
-/// More than one edge takes, its names left out.
-const EDGE_BYTES: usize = 600;
-/// More than one worker takes.
-const WORKER_BYTES: usize = 200;
 /// More than a difference takes in a reply.
 const DIFFERENCE_BYTES: usize = 3 * TEXT_BYTES_MAX + 100;
 /// Of each text of a difference.

@@ -8,10 +8,8 @@ use resp::{ArgsView, Writer};
 use supervisor::Trial;
 
 use super::args::shown;
-use super::topology::{
-    Submitted, admitted, checked, done, name, new_name, number, pair, submitted, topologies, unknown,
-    unless_ending, wait,
-};
+use super::topology::{admitted, checked, done, number, pair, topologies, unless_ending};
+use super::topology_args::{Submitted, name, new_name, submitted, unknown, wait};
 use crate::call::{Failure, Outcome};
 use crate::control::Control;
 use crate::message::Message;

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 use supervisor::{ComponentStatus, EdgeStatus, Report};
 
-use crate::handlers::topology::status;
+use crate::handlers::topology_show::status;
 
 /// The answer to a request for `path`; `None` if there is no such thing.
 pub(crate) fn answer(path: &str, topologies: &[Report]) -> Option<String> {

@@ -3,7 +3,7 @@
 //! One row a command, as `row` describes. Redis has none of them.
 
 use super::row::{Handler, Row, rows};
-use crate::handlers::{topology, trials};
+use crate::handlers::{topology, topology_show, trials};
 
 /// The rows.
 pub(crate) const ROWS: &[Row] = rows! {
@@ -30,14 +30,14 @@ const TOPOLOGY: &[Row] = rows! {
         "admin slow dangerous blocking", "", "topologies", "7.2.0", "O(1)",
         "Deactivates a topology, and answers when nothing is under way any more (not in Redis)",
         args "name:string [seconds:integer=WAIT]";
-    "topology|help", 2, [LOADING STALE], [], Handler::Control(topology::help),
+    "topology|help", 2, [LOADING STALE], [], Handler::Control(topology_show::help),
         "slow", "", "topologies", "7.2.0", "O(1)",
         "Show helpful text about the different subcommands";
     "topology|kill", -3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::kill),
         "admin slow dangerous", "", "topologies", "7.2.0", "O(1)",
         "Ends a topology when what is under way is finished, and forgets it (not in Redis)",
         args "name:string [seconds:integer=WAIT]";
-    "topology|list", 2, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::list),
+    "topology|list", 2, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology_show::list),
         "admin slow", "", "topologies", "7.2.0", "O(N) where N is the number of topologies",
         "Lists topologies with their status (not in Redis)";
     "topology|rebalance", -3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::rebalance),
@@ -48,7 +48,7 @@ const TOPOLOGY: &[Row] = rows! {
         "admin slow dangerous", "", "topologies", "7.2.0", "O(1)",
         "Starts the workers of a topology anew (not in Redis)",
         args "name:string [seconds:integer=WAIT]";
-    "topology|show", 3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::show),
+    "topology|show", 3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology_show::show),
         "admin slow", "", "topologies", "7.2.0", "O(N) where N is the number of components",
         "Tells what a topology and its components have done (not in Redis)",
         args "name:string";
@@ -60,7 +60,7 @@ const TOPOLOGY: &[Row] = rows! {
         "admin slow dangerous", "", "topologies", "7.2.0", "O(N) where N is the number of keys of the database",
         "Puts a definition that is tried, with what it has written, in the place of a topology (not in Redis)",
         args "name:string [seconds:integer=WAIT]";
-    "topology|tap", -4, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology::tap),
+    "topology|tap", -4, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(topology_show::tap),
         "admin slow", "", "topologies", "7.2.0", "O(N) where N is the number of tuples",
         "Tells which tuples a component of a topology has emitted since the last time (not in Redis)",
         args "name:string component:string [stream:string=STREAM] [n:integer=SAMPLE] [count:integer=COUNT] [cursor:integer=CURSOR]";
