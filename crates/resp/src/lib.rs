@@ -8,7 +8,7 @@
 //! | request, server side | [`RequestParser`] into [`Args`] | incremental, copies no value |
 //! | reply, server side | [`Writer`] | one call, two protocol versions |
 //! | request, client side | [`encode_command`] | always an array of bulk strings |
-//! | reply, client side | [`decode_value`], [`skip_value`] | owned values; depth is bounded |
+//! | reply, client side | [`decode_value`], [`skip_value`], [`ValueEnd`] | owned values; depth is bounded |
 //!
 //! # Layout of a request
 //!
@@ -38,5 +38,5 @@ pub use args::{Args, ArgsIter, ArgsView};
 pub use error::{DecodeError, ProtocolError};
 pub use number::parse_i64;
 pub use request::{Limits, Parsed, RequestParser};
-pub use value::{Value, decode_value, encode_command, skip_value};
+pub use value::{Value, ValueEnd, decode_value, encode_command, skip_value};
 pub use writer::{Writer, double_text};

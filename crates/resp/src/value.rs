@@ -65,26 +65,54 @@ pub fn decode_value(input: &[u8]) -> Result<Option<(Value, usize)>, DecodeError>
 /// # Errors
 /// [`DecodeError`], as [`decode_value`].
 pub fn skip_value(input: &[u8]) -> Result<Option<usize>, DecodeError> {
-    let mut reader = Reader { input, position: 0 };
-    let mut values_left: u64 = 1;
-    while values_left > 0 {
-        let Some((kind, line)) = reader.line() else { return Ok(None) };
-        values_left -= 1;
-        match kind {
-            b'+' | b'-' | b':' | b',' | b'(' | b'_' | b'#' => {}
-            b'$' | b'=' => {
-                if let Some(len) = length(line)?
-                    && reader.body(len)?.is_none()
-                {
-                    return Ok(None);
-                }
-            }
-            b'*' | b'~' | b'>' => values_left = values_left.saturating_add(length(line)?.unwrap_or(0) as u64),
-            b'%' => values_left = values_left.saturating_add(2 * length(line)?.unwrap_or(0) as u64),
-            other => return Err(DecodeError::UnknownType(other)),
-        }
+    ValueEnd::default().find(input)
+}
+
+/// Finds the end of a value that arrives in pieces, and looks at what has arrived once: a value of `n` bytes costs `n`, in however many pieces it
+/// comes. Only a line whose end is not there is looked at again. Allocates nothing.
+#[derive(Debug)]
+pub struct ValueEnd {
+    /// Behind the parts that have all arrived.
+    position: usize,
+    /// Values that are to follow there.
+    values_left: u64,
+}
+
+impl Default for ValueEnd {
+    /// Of a value of which nothing has been seen.
+    fn default() -> Self {
+        Self { position: 0, values_left: 1 }
     }
-    Ok(Some(reader.position))
+}
+
+impl ValueEnd {
+    /// Length of the value that `input` starts with; `None` when it has not all arrived. `input` is what was given before, and what has come since.
+    ///
+    /// # Errors
+    /// [`DecodeError`], as [`decode_value`].
+    pub fn find(&mut self, input: &[u8]) -> Result<Option<usize>, DecodeError> {
+        let mut reader = Reader { input, position: self.position };
+        while self.values_left > 0 {
+            let Some((kind, line)) = reader.line() else { return Ok(None) };
+            let more = match kind {
+                b'+' | b'-' | b':' | b',' | b'(' | b'_' | b'#' => 0,
+                b'$' | b'=' => {
+                    if let Some(len) = length(line)?
+                        && reader.body(len)?.is_none()
+                    {
+                        return Ok(None);
+                    }
+                    0
+                }
+                b'*' | b'~' | b'>' => length(line)?.unwrap_or(0) as u64,
+                b'%' => 2 * length(line)?.unwrap_or(0) as u64,
+                other => return Err(DecodeError::UnknownType(other)),
+            };
+            self.position = reader.position;
+            self.values_left = (self.values_left - 1).saturating_add(more);
+        }
+        Ok(Some(self.position))
+    }
 }
 
 struct Reader<'a> {
@@ -220,6 +248,20 @@ mod tests {
         let deep = b"*1\r\n".repeat(100);
         assert_eq!(decode_value(&deep), Err(DecodeError::TooDeep(DEPTH_MAX)));
         assert_eq!(skip_value(&deep), Ok(None));
+    }
+
+    #[test]
+    fn end_of_a_value_is_found_in_pieces_and_no_part_is_looked_at_twice() {
+        let reply = b"*3\r\n$5\r\nab\r\nc\r\n%1\r\n+k\r\n:7\r\n*0\r\nnext";
+        let mut end = ValueEnd::default();
+        let mut seen = reply.to_vec();
+        for have in 0..reply.len() - 4 {
+            assert_eq!(end.find(&seen[..have]), Ok(None), "{have} bytes");
+            // what it has passed may be anything now
+            seen[..end.position].fill(b'?');
+        }
+        assert_eq!(end.find(&seen), Ok(Some(reply.len() - 4)));
+        assert_eq!(end.find(&seen), Ok(Some(reply.len() - 4)));
     }
 
     #[test]
