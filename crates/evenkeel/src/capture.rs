@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bench::drive::{Protocol, Target};
 use capture::{END_BYTES, Ending};
 use clap::{Args, ValueEnum};
 use clock::{Clock, Nanos, SystemClock};
@@ -20,6 +19,7 @@ use resp::Value;
 use server::settings::Size;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::client::{self, Server};
 use crate::failure::Failure;
 
 /// The arguments of `evenkeel capture`.
@@ -28,14 +28,8 @@ pub(crate) struct Capture {
     /// File to write; it must not exist
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The server.
-    #[arg(
-        long,
-        value_name = "URL",
-        default_value = "redis://127.0.0.1:6379",
-        help = "Server: redis://[user:password@]host[:port]"
-    )]
-    url: Target,
+    #[command(flatten)]
+    server: Server,
     /// Duration; without it, until Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = bench::experiment::some_time)]
     length: Option<Duration>,
@@ -68,13 +62,7 @@ pub(crate) fn run(options: &Capture) -> Result<(), Failure> {
         signal_hook::flag::register(signal, Arc::clone(&is_told))
             .map_err(|error| Failure::System(error.to_string()))?;
     }
-    if options.url.protocol != Protocol::Resp {
-        return Err(Failure::Place(format!(
-            "{} is not an Evenkeel server: only Evenkeel can capture",
-            options.url
-        )));
-    }
-    let mut source = Source::connect(&options.url)?;
+    let mut source = Source::new(client::connect(&options.server.target()?)?);
     let header = source.start(options)?;
     let mut file = create(&options.file)?;
     let failed = |error: std::io::Error| {
@@ -146,19 +134,8 @@ struct Source {
 }
 
 impl Source {
-    #[expect(clippy::disallowed_methods, reason = "a client, not the server: one blocking connection")]
-    fn connect(target: &Target) -> Result<Self, Failure> {
-        let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {target}: {error}");
-        let stream = TcpStream::connect(target.address).map_err(|error| Failure::NoServer(failed(&error)))?;
-        let mut source =
-            Source { stream, buffer: vec![0; READ_BYTES].into(), input: Vec::new(), consumed: 0 };
-        for command in target.login() {
-            source.write(command.as_bytes())?;
-            if let Value::Error(text) = source.reply()? {
-                return Err(Failure::Refused(failed(&String::from_utf8_lossy(&text))));
-            }
-        }
-        Ok(source)
+    fn new(stream: TcpStream) -> Self {
+        Source { stream, buffer: vec![0; READ_BYTES].into(), input: Vec::new(), consumed: 0 }
     }
 
     /// Begins the capture; returns the beginning of the file.

@@ -4,9 +4,42 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use bench::drive::{Protocol, Target};
+use clap::Args;
 use resp::Value;
 
 use crate::failure::Failure;
+
+/// The argument that names the server.
+#[derive(Debug, Args)]
+pub(crate) struct Server {
+    /// The server.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        help = "Server: redis://[user:password@]host[:port]; the password may be in REDISCLI_AUTH [default: EVENKEEL_URL in the environment, or else redis://127.0.0.1:6379]"
+    )]
+    url: Option<Target>,
+}
+
+impl Server {
+    /// The server that is meant: the variable is read only where a server is asked.
+    ///
+    /// # Errors
+    /// One line: EVENKEEL_URL names none.
+    pub(crate) fn target(&self) -> Result<Target, Failure> {
+        self.url.clone().map_or_else(default_target, Ok)
+    }
+}
+
+/// The server that is meant where no argument names one: the one that components use then, too.
+///
+/// # Errors
+/// One line: EVENKEEL_URL names none.
+pub(crate) fn default_target() -> Result<Target, Failure> {
+    let found = components::default_target(&|name| std::env::var(name).ok());
+    found.map_err(|error| Failure::Usage(format!("EVENKEEL_URL: {error}")))
+}
 
 /// Connects to a server and logs in: with what the address says, or with the password in `REDISCLI_AUTH`, as redis-cli does.
 ///
@@ -51,17 +84,10 @@ pub(crate) fn call(stream: &mut (impl Read + Write), args: &[&[u8]]) -> Result<V
 fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Value, Failure> {
     let lost = |error: std::io::Error| Failure::NoServer(format!("the server went away: {error}"));
     stream.write_all(request).map_err(lost)?;
-    let mut reply = Vec::new();
+    let (mut reply, mut end) = (Vec::new(), resp::ValueEnd::default());
     let mut chunk = vec![0; 64 << 10];
-    loop {
-        match resp::decode_value(&reply) {
-            Ok(Some((Value::Error(text), _))) => return Err(refusal(&String::from_utf8_lossy(&text))),
-            Ok(Some((value, _))) => return Ok(value),
-            Ok(None) => {}
-            Err(error) => {
-                return Err(Failure::NoServer(format!("the server answered something else: {error}")));
-            }
-        }
+    let garbage = |error| Failure::NoServer(format!("the server answered something else: {error}"));
+    while end.find(&reply).map_err(garbage)?.is_none() {
         match stream.read(&mut chunk).map_err(lost)? {
             0 => {
                 let text = "the server closed the connection without an answer; see its log";
@@ -69,6 +95,11 @@ fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Value, F
             }
             len => reply.extend_from_slice(&chunk[..len]),
         }
+    }
+    match resp::decode_value(&reply).map_err(garbage)? {
+        Some((Value::Error(text), _)) => Err(refusal(&String::from_utf8_lossy(&text))),
+        Some((value, _)) => Ok(value),
+        None => unreachable!("its end was found"),
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Topology) -> Result<(), Failure> {
             let source = &run.submitted.source;
             local::run(&source.read()?.definition, &source.file, usize::from(run.threads), run.length)
         }
-        what => remote::run(&options.url, what),
+        what => remote::run(&options.server, what),
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use bench::drive::Target;
 use clap::{Args, Subcommand, ValueEnum};
 use resp::Value;
 use serde_json::Value as Json;
 
-use crate::client;
+use crate::client::{self, Server};
 use crate::failure::Failure;
 use crate::reply::{field, items, to_json, told};
 
@@ -16,15 +15,8 @@ use crate::reply::{field, items, to_json, told};
 pub(crate) struct Tx {
     #[command(subcommand)]
     what: What,
-    /// The server.
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        default_value = "redis://127.0.0.1:6379",
-        help = "Server: redis://[user:password@]host[:port]; the password may be in REDISCLI_AUTH"
-    )]
-    url: Target,
+    #[command(flatten)]
+    server: Server,
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,7 +67,7 @@ enum End {
 /// # Errors
 /// One line: no server, or what it says.
 pub(crate) fn run(options: &Tx) -> Result<(), Failure> {
-    let mut stream = client::connect(&options.url)?;
+    let mut stream = client::connect(&options.server.target()?)?;
     let mut call = |words: &[&str]| {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         client::call(&mut stream, &words)

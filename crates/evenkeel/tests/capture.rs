@@ -178,11 +178,11 @@ fn capture_ends_by_its_time_and_its_size_and_leaves_no_file_of_others() {
     let (status, text) = finished(
         evenkeel().arg("capture").arg(dir.path().join("none")).args(["--url", "redis://127.0.0.1:1"]),
     );
-    assert!(status == 1 && text.contains("cannot connect"), "{text}");
+    assert!(status == 1 && text.contains("no server answers at redis://127.0.0.1:1"), "{text}");
     let (status, text) = finished(
         evenkeel().arg("capture").arg(dir.path().join("none")).args(["--url", "memcached://127.0.0.1"]),
     );
-    assert!(status == 1 && text.contains("only Evenkeel can capture"), "{text}");
+    assert!(status == 1 && text.contains("does not speak the Redis protocol"), "{text}");
 }
 
 #[test]

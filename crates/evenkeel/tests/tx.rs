@@ -145,6 +145,36 @@ fn password_comes_from_the_address_or_the_environment_and_a_wrong_one_is_refused
     assert!(line.starts_with("the server refused: WRONGPASS "), "{line}");
 }
 
+/// `topology` knew the variable only for what components ask, and `tx` and `capture` did not; `capture` did not read the password either.
+#[test]
+fn each_subcommand_asks_the_server_of_the_environment_and_an_argument_goes_before_it() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let programs = format!("--topologies-dir={}", folder.path().display());
+    let server = Server::start(folder.path(), &["--engine=memory", "--requirepass=s3cret", &programs]);
+    let url = format!("redis://127.0.0.1:{}", server.port);
+    let file = folder.path().join("captured");
+    let file = file.to_str().expect("text");
+    let with = |words: &[&str], url: &str| {
+        let mut command = evenkeel();
+        command.args(words).env("EVENKEEL_URL", url).env("REDISCLI_AUTH", "s3cret");
+        command
+    };
+    for words in [&["tx", "list"][..], &["topology", "list"], &["capture", file, "--for", "1ms"]] {
+        let (status, text) = finished(&mut with(words, &url));
+        assert_eq!(status, 0, "{words:?}: {text}");
+        let _ = std::fs::remove_file(file);
+        let argument = [words, &["--url", &url]].concat();
+        let (status, text) = finished(&mut with(&argument, "http://nowhere"));
+        assert_eq!(status, 0, "the variable is not read: {words:?}: {text}");
+        let _ = std::fs::remove_file(file);
+        let (status, text) = finished(&mut with(words, "http://ann:hidden@nowhere"));
+        let why = "EVENKEEL_URL: `http:` is no scheme of a server: use redis://host:port";
+        assert!(status == 2 && text.contains(why) && !text.contains("hidden"), "{words:?}: {text}");
+        let (_, help) = finished(&mut with(&[&words[..1], &["--help"]].concat(), &url));
+        assert!(help.contains("EVENKEEL_URL"), "{words:?}: {help}");
+    }
+}
+
 #[test]
 fn server_that_is_not_there_is_named() {
     let port = free_port();

@@ -3,25 +3,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bench::drive::Target;
 use clap::{Args, Subcommand};
 
 use super::source::{Source, Values};
+use crate::client::Server;
 
 /// The arguments of `evenkeel topology`.
 #[derive(Debug, Args)]
 pub(crate) struct Topology {
     #[command(subcommand)]
     pub(super) what: What,
-    /// The server.
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        default_value = "redis://127.0.0.1:6379",
-        help = "Server: redis://[user:password@]host[:port]; the password may be in REDISCLI_AUTH"
-    )]
-    pub(super) url: Target,
+    #[command(flatten)]
+    pub(super) server: Server,
 }
 
 #[derive(Debug, Subcommand)]

@@ -12,6 +12,7 @@ use topology::builder::{Code, Factory, Program};
 use topology::definition::{Guarantee, Kind};
 
 use super::builtin;
+use crate::client;
 use crate::failure::Failure;
 
 /// The program of `definition`, called `name`, whose components run in `folder`.
@@ -35,7 +36,7 @@ pub(super) fn store(definition: &Definition) -> Result<Option<Target>, Failure> 
     if definition.plan.settings().guarantee != Guarantee::ExactlyOnce {
         return Ok(None);
     }
-    components::default_target(&|name| std::env::var(name).ok()).map(Some).map_err(Failure::Usage)
+    client::default_target().map(Some)
 }
 
 /// What each component runs.

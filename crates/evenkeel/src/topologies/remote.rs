@@ -15,7 +15,7 @@ use super::source::Submission;
 use super::tap;
 use super::text::{counted, row, table};
 use super::trial;
-use crate::client;
+use crate::client::{self, Server};
 use crate::failure::Failure;
 use crate::reply::{field, items, to_json, told};
 
@@ -23,14 +23,15 @@ use crate::reply::{field, items, to_json, told};
 ///
 /// # Errors
 /// One line: no server, or what it says.
-pub(super) fn run(url: &Target, what: &What) -> Result<(), Failure> {
+pub(super) fn run(server: &Server, what: &What) -> Result<(), Failure> {
     let submission = match what {
         What::Run(Run { submitted, .. }) | What::Diff { submitted, .. } => Some(submitted.source.read()?),
         _ => None,
     };
-    let mut stream = client::connect(url)?;
+    let url = server.target()?;
+    let mut stream = client::connect(&url)?;
     let text = match (what, submission) {
-        (What::Run(run), Some(submission)) => submit(&mut stream, url, run, &submission)?,
+        (What::Run(run), Some(submission)) => submit(&mut stream, &url, run, &submission)?,
         (What::Diff { submitted, json }, Some(submission)) => {
             let diff = call(&mut stream, &request("DIFF", submitted, &submission).1)?;
             if *json { format!("{:#}\n", to_json(&diff)) } else { diff::shown(&diff) }

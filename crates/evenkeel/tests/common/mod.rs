@@ -132,7 +132,10 @@ fn serve_on(dir: &Path, arguments: &[&str], port: u16) -> Command {
 /// The binary, with an environment that says nothing.
 pub fn evenkeel() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.stdin(Stdio::null()).env_remove("NOTIFY_SOCKET").env_remove("REDISCLI_AUTH");
+    command.stdin(Stdio::null());
+    for variable in ["NOTIFY_SOCKET", "REDISCLI_AUTH", "EVENKEEL_URL"] {
+        command.env_remove(variable);
+    }
     command
 }
 
