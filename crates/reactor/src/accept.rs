@@ -27,6 +27,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{SendFlags, Shutdown};
 
 use crate::connection::{Killer, NewConnection};
@@ -34,7 +35,7 @@ use crate::event_loop::WAIT_FAILURES_MAX;
 use crate::handle::{Post, Route};
 use crate::listen::{Accepted, Listener};
 use crate::peer::Peer;
-use crate::{Connection, Connector, Handle, Protocol, StartError, threads};
+use crate::{Address, Connection, Connector, Handle, Protocol, StartError, threads};
 
 const WAKE: Token = Token(usize::MAX);
 /// Accepts of one listener before the others get their turn.
@@ -270,6 +271,7 @@ pub(crate) fn admit<P: Protocol>(
     (loop_index, is_bound): (usize, bool),
 ) -> Result<Arc<Connection>, (io::Error, OwnedFd)> {
     let shared = &handle.shared;
+    bound_buffers(&accepted, shared.options.tcp_loopback_buffer_bytes);
     shared.open.fetch_add(1, Ordering::Relaxed);
     shared.stats[loop_index].connections.fetch_add(1, Ordering::Relaxed);
     shared.stats[loop_index].arrivals.fetch_add(1, Ordering::Relaxed);
@@ -294,6 +296,45 @@ pub(crate) fn admit<P: Protocol>(
     Ok(connection)
 }
 
+/// Bounds what the kernel buffers for a peer on loopback. A connection works without that: an error is none of it.
+fn bound_buffers(accepted: &Accepted, bytes: Option<usize>) {
+    let (Address::Tcp(peer), Some(bytes)) = (&accepted.peer, bytes) else { return };
+    if !peer.ip().is_loopback() {
+        return;
+    }
+    let sizes = set_socket_recv_buffer_size(&accepted.socket, bytes)
+        .and_then(|()| set_socket_send_buffer_size(&accepted.socket, bytes));
+    if let Err(error) = sizes {
+        tracing::debug!(%error, "the buffers of a connection keep the system's sizes");
+    }
+}
+
 fn make_spare() -> Option<OwnedFd> {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt::{socket_recv_buffer_size, socket_send_buffer_size};
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    fn buffers(peer: &str, bytes: Option<usize>) -> (usize, usize) {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap().into();
+        let peer = Address::Tcp(peer.parse().unwrap());
+        let accepted = Accepted { socket, local: Arc::new(peer.clone()), peer };
+        bound_buffers(&accepted, bytes);
+        let sizes = [socket_recv_buffer_size(&accepted.socket), socket_send_buffer_size(&accepted.socket)];
+        sizes.map(Result::unwrap).into()
+    }
+
+    #[test]
+    fn buffers_are_bounded_for_peers_on_loopback_alone() {
+        let system = buffers("127.0.0.1:1", None);
+        assert_eq!(buffers("192.0.2.1:1", Some(4 << 10)), system);
+        // The kernel takes twice as much.
+        assert_eq!(buffers("127.0.0.1:1", Some(4 << 10)), (8 << 10, 8 << 10));
+        assert_ne!(system, (8 << 10, 8 << 10));
+    }
 }

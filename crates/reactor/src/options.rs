@@ -91,6 +91,9 @@ pub struct Options {
     pub limits: Limits,
     /// Send small replies at once (`TCP_NODELAY`).
     pub tcp_nodelay: bool,
+    /// What the kernel buffers for a peer on loopback, each way (the kernel takes twice as much, for its own structures);
+    /// `None`: as much as it likes.
+    pub tcp_loopback_buffer_bytes: Option<usize>,
     /// Idle time after which the kernel probes a silent peer; `None`: never.
     pub tcp_keepalive: Option<Duration>,
     /// Connections that the kernel keeps for us to accept.
@@ -118,6 +121,7 @@ impl Default for Options {
             connections_max: 10_000,
             limits: Limits::default(),
             tcp_nodelay: true,
+            tcp_loopback_buffer_bytes: None,
             tcp_keepalive: Some(Duration::from_secs(300)),
             backlog: 4_096,
             assignment: Assignment::default(),

@@ -45,6 +45,9 @@ use crate::{
 const CONNECTIONS_MAX: usize = 1_024;
 /// What all connections that have not said who they are may keep together.
 const STRANGERS_BYTES_MAX: u64 = 4 << 20;
+/// What the kernel buffers of a connection on loopback, which has no distance to fill. With megabytes, which is what it takes by itself, all
+/// that senders have credit for lies in the socket: links send in many small portions then, although their peers are behind.
+const LOOPBACK_BUFFER_BYTES: usize = 128 << 10;
 /// How long a stop waits for bytes that are on their way.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
@@ -169,6 +172,7 @@ fn options(address: SocketAddr, settings: &Settings) -> Options {
             held_bytes_max: usize::MAX,
         },
         budget: BudgetLimits { strangers_bytes_max: STRANGERS_BYTES_MAX, ..BudgetLimits::default() },
+        tcp_loopback_buffer_bytes: Some(LOOPBACK_BUFFER_BYTES),
         close_grace: CLOSE_GRACE,
         ..Options::default()
     }
