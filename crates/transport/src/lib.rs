@@ -31,6 +31,7 @@ mod session;
 mod settings;
 pub mod simulated;
 mod status;
+mod sync;
 pub mod tcp;
 mod transport;
 pub mod wire;

@@ -17,6 +17,7 @@
 mod account;
 mod core;
 mod incoming;
+mod lock;
 mod lossy;
 mod sending;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use clock::Nanos;
 use self::core::Core;
 pub(crate) use self::core::{Doorbell, Portion};
 use self::incoming::Incoming;
+use self::lock::{Guard, ShortLock};
 pub(crate) use self::sending::Payload;
 use crate::wire::{Chunk, Hello};
 use crate::{
@@ -41,13 +43,17 @@ use crate::{
 /// One link, shared by all who use it.
 pub(crate) struct Link {
     pub(crate) peer: NodeId,
-    core: Mutex<Core>,
+    core: ShortLock<Core>,
     incoming: Mutex<Incoming>,
 }
 
 impl Link {
     pub(crate) fn new(peer: NodeId, settings: &Arc<Settings>) -> Self {
-        Self { peer, core: Mutex::new(Core::new(settings)), incoming: Mutex::new(Incoming::new(settings)) }
+        Self {
+            peer,
+            core: ShortLock::new(Core::new(settings)),
+            incoming: Mutex::new(Incoming::new(settings)),
+        }
     }
 
     /// See [`crate::Transport::send`].
@@ -118,7 +124,7 @@ impl Link {
     /// Another connection took its place.
     pub(crate) fn receive(self: &Arc<Self>, generation: u64) -> Result<Receiving<'_>, LinkError> {
         let incoming = self.incoming();
-        let mut core = self.core();
+        let mut core = self.core.lock_first();
         if core.generation != generation || core.state != LinkState::Up {
             return Err(LinkError::Superseded);
         }
@@ -135,7 +141,7 @@ impl Link {
         bytes_max: usize,
         portion: &mut Portion,
     ) -> Result<(), LinkError> {
-        let mut core = self.core();
+        let mut core = self.core.lock_first();
         if core.generation != generation || core.state != LinkState::Up {
             return Err(LinkError::Superseded);
         }
@@ -180,8 +186,8 @@ impl Link {
         }
     }
 
-    fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    fn core(&self) -> Guard<'_, Core> {
+        self.core.lock()
     }
 
     fn incoming(&self) -> MutexGuard<'_, Incoming> {
@@ -215,7 +221,7 @@ impl Receiving<'_> {
         chunk: &Chunk<'_>,
         handed_out: Result<bool, LinkError>,
     ) -> Result<Vec<u16>, LinkError> {
-        let mut core = self.link.core();
+        let mut core = self.link.core.lock_first();
         let mut booked = Ok(());
         self.incoming.take_brought(|channel, received, returned| {
             let done = core.windows.on_received(channel, received, returned);
