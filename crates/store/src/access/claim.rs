@@ -20,10 +20,11 @@ use std::time::Duration;
 
 use journal::{Keyspace, LogAddress};
 
+use super::Access;
 use super::claim_waits::{ClaimReport, Claims};
 use super::commit::{Old, Plan};
+use super::guards::{Guards, Scope};
 use super::overlay::Staged;
-use super::{Access, Guards, Scope};
 use crate::error::Stop;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::ahead::AHEAD_KEYS_MAX;

@@ -22,9 +22,11 @@ mod claim_tests;
 mod claim_waits;
 mod collection;
 mod commit;
+mod databases;
 mod editing;
 mod fields;
 mod gathered;
+mod guards;
 mod nodes;
 mod order;
 mod overlay;
@@ -36,30 +38,27 @@ mod sequence;
 mod snapshot;
 mod snapshots;
 mod staging;
+mod state;
 #[cfg(test)]
 mod tests;
 mod timed;
 mod tree_edit;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use crate::engine::Credits;
 use crate::error::{Stop, StoreError};
 use crate::evict::policy::Usage;
 use crate::foresight::Foreseen;
-use crate::hash::{KeyHash, STRIPES};
-use crate::index::delta::Delta;
+use crate::hash::KeyHash;
 use crate::index::stripe::Space;
 use crate::index::stripe::{Current, Seek, Stripe};
-use crate::index::table::Spot;
 use crate::keyspaces::HIDDEN_DB;
 use crate::large::Bytes;
-use crate::log::checkpoint::BODY_SIZE_BYTES_MAX;
-use crate::object::{Object, ObjectRef, WORD_DELTAS, Word};
-use crate::packed::{self, Times};
-use crate::policy::Verdict;
+use crate::object::{Object, WORD_DELTAS};
+use crate::packed::Times;
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
 use crate::sought::Sought;
@@ -72,45 +71,14 @@ pub use claim_waits::ClaimReport;
 pub(crate) use claim_waits::Claims;
 pub use collection::{KeyedChange, ListChanged, WrongType};
 use gathered::Gathered;
+use guards::Guards;
+pub use guards::Scope;
 use overlay::{Cause, Change, Overlay, Small, Staged};
 use purged::{Purged, TimedKey};
 pub use sequence::Sequence;
 pub use snapshot::{Snapshot, Whole};
 pub(crate) use snapshots::Snapshots;
-
-/// What an access may touch; it locks the stripes of all of it, but of what is claimed.
-#[derive(Clone, Copy, Debug)]
-pub enum Scope<'a> {
-    /// These keys and no others.
-    Keys(&'a [KeyRef<'a>]),
-    /// This key alone, and what [`Foresight::add`](crate::Foresight::add) told of it.
-    Foreseen(&'a KeyRef<'a>, Foreseen),
-    /// These keys and no others, for a command on so many that others must not wait for their stripes: they are claimed, to be
-    /// changed or only read, and each is locked when it is [turned to](Access::turn_to). Waits while another claims one of
-    /// them: for threads that may.
-    Claimed {
-        /// The keys.
-        keys: &'a [KeyRef<'a>],
-        /// They may be changed.
-        writes: bool,
-    },
-    /// Any key, and the keyspaces themselves.
-    Everything,
-    /// Any key, but each stripe at a moment of its own: for answers about a whole database that nothing else depends
-    /// on. Only [`Access::len`], [`Access::scan`] and [`Access::random_key`] work with it.
-    Walk,
-}
-
-impl<'a> Scope<'a> {
-    /// The keys, where they are named.
-    pub(crate) fn keys(self) -> Option<&'a [KeyRef<'a>]> {
-        match self {
-            Self::Keys(keys) | Self::Claimed { keys, .. } => Some(keys),
-            Self::Foreseen(key, _) => Some(std::slice::from_ref(key)),
-            Self::Everything | Self::Walk => None,
-        }
-    }
-}
+use state::State;
 
 /// A command in its execute step.
 pub struct Access<'s> {
@@ -380,44 +348,6 @@ impl<'s> Access<'s> {
         let cause = if is_stored { Cause::Command } else { Cause::Retime };
         self.stage(Staged { db, keyspace, hash, change, cause });
         Ok(true)
-    }
-
-    /// Empties database `db`.
-    ///
-    /// # Errors
-    /// [`Stop::Refused`] unless the scope is [`Scope::Everything`].
-    pub fn flush(&mut self, db: u16) -> Result<(), Stop> {
-        self.change_mapping(|mapping, next| {
-            if let Some(id) = mapping.get_mut(usize::from(db)) {
-                *id = *next;
-                *next = next.plus(1);
-            }
-        })
-    }
-
-    /// Empties all databases.
-    ///
-    /// # Errors
-    /// [`Stop::Refused`] unless the scope is [`Scope::Everything`].
-    pub fn flush_all(&mut self) -> Result<(), Stop> {
-        self.change_mapping(|mapping, next| {
-            for id in mapping {
-                *id = *next;
-                *next = next.plus(1);
-            }
-        })
-    }
-
-    /// Exchanges the contents of two databases.
-    ///
-    /// # Errors
-    /// [`Stop::Refused`] unless the scope is [`Scope::Everything`].
-    pub fn swap(&mut self, a: u16, b: u16) -> Result<(), Stop> {
-        self.change_mapping(|mapping, _| {
-            if usize::from(a.max(b)) < mapping.len() {
-                mapping.swap(a.into(), b.into());
-            }
-        })
     }
 
     /// The value of `key`, `None` when absent or expired.
@@ -767,300 +697,4 @@ impl<'s> Access<'s> {
         });
         self.miss(bases)
     }
-
-    fn change_mapping(&mut self, change: impl FnOnce(&mut Vec<Keyspace>, &mut Keyspace)) -> Result<(), Stop> {
-        self.guards.everything()?;
-        let index = &self.store.index;
-        let (mapping, next) = self.overlay.change_mapping(|| (index.mapping(), index.next_keyspace()));
-        change(mapping, next);
-        Ok(())
-    }
 }
-
-/// A key's state as an access sees it.
-#[derive(Clone, Copy)]
-struct State<'a> {
-    kind: u8,
-    value: Bytes<'a>,
-    /// When the key expires.
-    expiry_ms: u64,
-    /// The same, or when the first of its fields does: what its records say.
-    header_ms: u64,
-    seq: Seq,
-    /// Where it is in memory, if it is.
-    object: Option<ObjectRef<'a>>,
-    staged: bool,
-    /// What lies on its base in the log.
-    deltas: &'a [Delta],
-    value_len: u64,
-    has_value: bool,
-}
-
-impl<'a> State<'a> {
-    fn staged(object: &'a Object) -> Self {
-        Self { seq: Seq::NONE, staged: true, ..Self::current(Current::Hot(object.view())) }
-    }
-
-    fn current(current: Current<'a>) -> Self {
-        Self::timed(current, current.times())
-    }
-
-    /// The same, whose fields end at `times`.
-    fn timed(current: Current<'a>, times: Option<Times>) -> Self {
-        let (kind, value, header_ms) = (current.kind(), current.value(), current.expiry_ms());
-        Self {
-            kind,
-            value,
-            expiry_ms: times.map_or(header_ms, |times| times.own),
-            header_ms,
-            seq: current.seq(),
-            object: if let Current::Hot(object) = current { Some(object) } else { None },
-            staged: false,
-            deltas: &[],
-            value_len: current.value_len(),
-            has_value: current.has_value(),
-        }
-    }
-
-    /// Whether it is a hash whose fields have deadlines.
-    fn is_timed(&self) -> bool {
-        self.kind == record::HASH && packed::times_of(self.value.slice()).is_some()
-    }
-
-    /// How many deltas its base has at most: of a long value as many as cost about as much to read as it does; of a short collection
-    /// more, since it is folded before it leaves memory.
-    fn deltas_max(&self) -> usize {
-        let value_len = self.value_len as usize;
-        let many = if self.kind == record::STRING { 0 } else { value_len / BYTES_A_CHANGE };
-        (value_len / BYTES_A_DELTA).max(many.min(CHANGES_MAX)).clamp(DELTAS_MAX, PARTS_MAX)
-    }
-
-    /// Bytes of the records of deltas on its base, at most.
-    fn deltas_bytes_max(&self) -> u64 {
-        if self.kind == record::STRING { self.value_len / 2 } else { 2 * self.value_len }
-    }
-
-    fn meta(&self) -> Meta {
-        Meta {
-            kind: ValueKind::of(self.kind),
-            expiry: Deadline::of(self.expiry_ms),
-            seq: self.seq,
-            value_len: self.value_len,
-            memory_bytes: self.object.map_or(0, ObjectRef::memory_bytes),
-        }
-    }
-}
-
-impl Space {
-    /// The slot of a cold key that was fetched, and its word once hot; `None` if it is to stay cold.
-    fn warmed(
-        &self,
-        slot: (Keyspace, KeyHash),
-        key: &[u8],
-        prepared: &Prepared,
-        judge: impl FnOnce(bool) -> Verdict,
-    ) -> Option<(Spot, Word)> {
-        let Seek::At { spot, word, current: current @ Current::Cold { .. }, whole: true, .. } =
-            self.seek(slot, key, prepared)
-        else {
-            return None;
-        };
-        if !current.has_value() {
-            return None;
-        }
-        let Verdict::Keep(level) = judge(word.is_marked()) else {
-            word.set_marked(true);
-            return None;
-        };
-        let mut object = Object::new(current.kind(), key, current.value(), current.expiry_ms());
-        object.stamp(word.address(), current.seq());
-        let hot = Word::hot(object, self.table.word(spot).marks());
-        hot.set_level(level);
-        Some((spot, hot))
-    }
-}
-
-/// The locked stripes.
-struct Guards<'s> {
-    held: Held<'s>,
-    /// One more, which has leaves of a collection that was renamed.
-    beside: OnceCell<(usize, MutexGuard<'s, Stripe>)>,
-}
-
-/// One stripe inline, several sorted, or all.
-enum Held<'s> {
-    None,
-    One(usize, MutexGuard<'s, Stripe>),
-    Many(Vec<(usize, MutexGuard<'s, Stripe>)>),
-    /// None now, each of all for a moment.
-    Walk,
-}
-
-impl<'s> Guards<'s> {
-    fn none() -> Self {
-        Self { held: Held::None, beside: OnceCell::new() }
-    }
-
-    fn one(store: &'s Store, number: usize) -> Self {
-        Self { held: Held::One(number, store.index.lock(number)), beside: OnceCell::new() }
-    }
-
-    /// Locks what `scope` names, and what the attempt before lacked.
-    fn lock(store: &'s Store, scope: Scope<'_>, prepared: &Prepared) -> Self {
-        Self { held: Held::lock(store, scope, prepared.stripes()), beside: OnceCell::new() }
-    }
-
-    fn is_one(&self, number: usize) -> bool {
-        matches!(self.held, Held::One(at, _) if at == number)
-    }
-
-    /// Whether it is the stripe that [`Guards::reach`] has locked.
-    fn is_beside(&self, number: usize) -> bool {
-        self.beside.get().is_some_and(|(beside, _)| *beside == number)
-    }
-
-    /// Locks stripe `number`, too, if that needs no waiting: returns whether it is locked.
-    fn reach(&self, store: &'s Store, number: usize) -> bool {
-        if self.stripe(number).is_ok() {
-            return true;
-        }
-        // nobody waits here, so the order of the stripes does not matter
-        let guard = if self.beside.get().is_none() { store.index.try_lock(number) } else { None };
-        guard.is_some_and(|guard| self.beside.set((number, guard)).is_ok())
-    }
-
-    /// Makes hot what was read and is to stay in memory, of keys that the scope names.
-    fn warm_all(&mut self, store: &Store, scope: Scope<'_>, prepared: &Prepared) {
-        if let Scope::Keys(_) | Scope::Foreseen(..) = scope {
-            let keys = scope.keys().unwrap_or_default();
-            keys.iter().for_each(|key| self.warm(store, prepared, *key));
-        }
-    }
-
-    fn warm(&mut self, store: &Store, prepared: &Prepared, key: KeyRef<'_>) {
-        if let Some(keyspace) = store.index.keyspace(key.db) {
-            self.warm_slot(store, prepared, (keyspace, store.hasher.hash(key.key)), key.key);
-        }
-    }
-
-    /// As [`Guards::warm_all`], of the leaves that were missed before.
-    fn warm_leaves(&mut self, store: &Store, prepared: &Prepared) {
-        for leaf in prepared.leaves() {
-            self.warm_slot(store, prepared, (leaf.keyspace, leaf.hash), &leaf.key);
-        }
-    }
-
-    fn warm_slot(&mut self, store: &Store, prepared: &Prepared, slot: (Keyspace, KeyHash), key: &[u8]) {
-        let (keyspace, hash) = slot;
-        let Ok(stripe) = self.stripe_mut(hash.stripe()) else { return };
-        let judge = |is_marked| store.memory.verdict(&store.index, &*store.engine, is_marked);
-        let Some((spot, word)) =
-            stripe.space(keyspace).and_then(|space| space.warmed(slot, key, prepared, judge))
-        else {
-            return;
-        };
-        let space = stripe.space_mut(keyspace);
-        let base = word.address();
-        if let Some(Ok(fetched)) = prepared.record(base) {
-            space.deltas.note_base_bytes(base, fetched.record_bytes());
-        }
-        stripe.unreported_bytes += space.set_word(spot, word);
-        store.index.account(stripe.take_unreported());
-        store.memory.on_warm();
-    }
-
-    /// Adds a stripe that none of these is; a walk has none of its own.
-    fn add(&mut self, number: usize, guard: MutexGuard<'s, Stripe>) {
-        self.held = match std::mem::replace(&mut self.held, Held::None) {
-            Held::Walk => Held::Walk,
-            Held::None => Held::One(number, guard),
-            Held::One(other, held) => {
-                let mut both = vec![(other, held), (number, guard)];
-                both.sort_unstable_by_key(|(number, _)| *number);
-                Held::Many(both)
-            }
-            Held::Many(mut all) => {
-                let at = all.partition_point(|(other, _)| *other < number);
-                all.insert(at, (number, guard));
-                Held::Many(all)
-            }
-        };
-    }
-
-    fn stripe(&self, number: usize) -> Result<&Stripe, Stop> {
-        let held = match &self.held {
-            Held::One(one, guard) if *one == number => Some(guard),
-            Held::Many(all) => all.binary_search_by_key(&number, |(n, _)| *n).ok().map(|at| &all[at].1),
-            _ => None,
-        };
-        let beside = || self.beside.get().filter(|(n, _)| *n == number).map(|(_, guard)| guard);
-        held.or_else(beside).map(|guard| &**guard).ok_or(Stop::Refused(StoreError::OutOfScope))
-    }
-
-    fn stripe_mut(&mut self, number: usize) -> Result<&mut Stripe, Stop> {
-        let held = match &mut self.held {
-            Held::One(one, guard) if *one == number => Some(guard),
-            Held::Many(all) => all.binary_search_by_key(&number, |(n, _)| *n).ok().map(|at| &mut all[at].1),
-            _ => None,
-        };
-        let beside = self.beside.get_mut().filter(|(n, _)| *n == number).map(|(_, guard)| guard);
-        held.or(beside).map(|guard| &mut **guard).ok_or(Stop::Refused(StoreError::OutOfScope))
-    }
-
-    /// Calls `f` with stripe `number`, locked for the call alone where the scope is a walk.
-    fn with_stripe<R>(&self, store: &Store, number: usize, f: impl FnOnce(&Stripe) -> R) -> Result<R, Stop> {
-        match self.held {
-            Held::Walk => Ok(f(&store.index.lock(number))),
-            _ => Ok(f(&self.everything()?[number].1)),
-        }
-    }
-
-    fn everything(&self) -> Result<&[(usize, MutexGuard<'s, Stripe>)], Stop> {
-        match &self.held {
-            Held::Many(all) if all.len() == STRIPES => Ok(all),
-            _ => Err(Stop::Refused(StoreError::OutOfScope)),
-        }
-    }
-}
-
-impl<'s> Held<'s> {
-    fn lock(store: &'s Store, scope: Scope<'_>, more: &[usize]) -> Self {
-        let all = || Self::Many((0..STRIPES).map(|n| (n, store.index.lock(n))).collect());
-        let keys = match scope {
-            Scope::Walk => return Self::Walk,
-            Scope::Everything => return all(),
-            Scope::Keys(_) | Scope::Foreseen(..) | Scope::Claimed { .. } => scope.keys().unwrap_or_default(),
-        };
-        // The engine `noop` measures the road to here: it has no keys to lock.
-        if keys.is_empty() || !store.engine_keeps() {
-            return Self::None;
-        }
-        // one more is known after each attempt: there are not to be many
-        if more.len() > STRIPES_BESIDE_MAX {
-            return all();
-        }
-        let of_keys = keys.iter().map(|key| store.hasher.hash(key.key).stripe());
-        let mut numbers: Vec<usize> = of_keys.chain(more.iter().copied()).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        Self::Many(numbers.into_iter().map(|n| (n, store.index.lock(n))).collect())
-    }
-}
-
-/// Stripes beside those of its keys that an access locks, at most: then it locks all.
-const STRIPES_BESIDE_MAX: usize = 16;
-
-/// A collection may have as many deltas as it has this many bytes, about one for two elements, up to [`CHANGES_MAX`]: so the elements
-/// that do not change are seldom written again.
-const BYTES_A_CHANGE: usize = 64;
-/// The most of them in a collection of few bytes: memory for each is [`Delta`].
-const CHANGES_MAX: usize = 64;
-/// Deltas on one base, at most: the next change writes the whole value. A large one may have more.
-const DELTAS_MAX: usize = 8;
-/// A value may have as many deltas as it has this many bytes: so a small change costs so much more when the value is written
-/// anew at last, and the list of them in memory a twentieth of the value.
-const BYTES_A_DELTA: usize = 1 << 10;
-/// The most of them. They are read one by one.
-const PARTS_MAX: usize = 1 << 10;
-const _: () =
-    assert!(PARTS_MAX * size_of::<Delta>() < BODY_SIZE_BYTES_MAX / 2, "a checkpoint's block has room");
