@@ -9,6 +9,7 @@ mod pace;
 mod seat;
 mod spout;
 mod state;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -63,6 +63,11 @@ pub trait StateSink: std::fmt::Debug {
     /// The value at `key`, or word that it is being read.
     fn get(&mut self, key: &StateKey) -> Known;
 
+    /// Whether none of the inputs waits for its state that came before the one which the bolt is called with.
+    fn is_first(&mut self) -> bool {
+        true
+    }
+
     /// Changes the value at `key`; `None` removes it.
     fn set(&mut self, key: StateKey, value: Option<Bytes>);
 
@@ -195,6 +200,14 @@ impl<'a> BoltOut<'a> {
             }
             Known::Pending => Err(Fault::pending()),
         }
+    }
+
+    /// Tuples whose state is known overtake others whose state is being read. A bolt for which their order matters asks here, when it has read all.
+    ///
+    /// # Errors
+    /// An earlier tuple or tick waits: return the error, and the call is repeated when none does. Or the topology is not exactly-once.
+    pub fn in_order(&mut self) -> Result<(), Fault> {
+        if self.state()?.is_first() { Ok(()) } else { Err(Fault::pending()) }
     }
 
     /// Changes a value of the bolt's state; `None` removes it. The change is durable, and seen by others, when its epoch is.

@@ -161,7 +161,11 @@ impl BoltCell {
                 return None;
             }
         }
-        self.task.next_input(now)
+        let input = self.task.next_input(now)?;
+        if let Some((_, state)) = &mut self.exact {
+            state.begin();
+        }
+        Some(input)
     }
 
     fn read_state(&mut self) {

@@ -5,12 +5,12 @@
 //! ```
 //!
 //! Invariants
-//!   1. A value is asked for once at a time; tuples that wait for it are executed in the order in which they came.
+//!   1. A value is asked for once at a time; inputs that wait go on as [`Waiting`] says.
 //!   2. An answer does not replace what the task has set meanwhile. No barrier passes while something is being read, so what it has set is staged then.
 //!
-//! **Bounds.** The cache: [`CACHE_BYTES`], and as much again. Tuples that wait: [`WAITING_MAX`], then no further one is taken.
+//! **Bounds.** The cache: [`CACHE_BYTES`], and as much again. Inputs that wait: [`WAITING_MAX`], then no further one is taken.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
 use bytes::Bytes;
@@ -23,6 +23,8 @@ use topology::component::{BoltSink, Known, StateSink, Waker};
 use topology::ids::{StreamId, TaskId};
 use topology::message::Misuse;
 use topology::values::Values;
+
+use super::waiting::{Missing, Waiting};
 
 /// What a bolt's task knows of the store.
 #[derive(Debug)]
@@ -37,12 +39,11 @@ pub(super) struct State {
     cache: Cache,
     /// What is being read, in the order of the answers.
     asked: VecDeque<StateKey>,
-    waiting: HashMap<StateKey, Vec<Input>>,
-    /// Inputs that wait, and those whose wait is over.
-    waiting_count: usize,
-    again: VecDeque<Input>,
+    /// The same.
+    is_asked: HashSet<StateKey>,
+    waiting: Waiting,
     /// What the call that is under way has to wait for.
-    missing: Option<StateKey>,
+    missing: Option<Missing>,
 }
 
 /// A bolt's task with its state, as the bolt sees it.
@@ -71,43 +72,43 @@ impl State {
             life: None,
             cache: Cache::default(),
             asked: VecDeque::new(),
-            waiting: HashMap::new(),
-            waiting_count: 0,
-            again: VecDeque::new(),
+            is_asked: HashSet::new(),
+            waiting: Waiting::default(),
             missing: None,
         }
     }
 
     /// Whether a further input may be taken.
     pub(super) fn has_room(&self) -> bool {
-        self.waiting_count < WAITING_MAX
+        self.waiting.len() < WAITING_MAX
+    }
+
+    /// The component is called with a further input.
+    pub(super) fn begin(&mut self) {
+        self.waiting.begin();
     }
 
     /// Whether nothing is being read, and no input waits: also no tick, which the task does not count as unfinished.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.asked.is_empty() && self.waiting_count == 0
+        self.asked.is_empty() && self.waiting.len() == 0
     }
 
     /// An input whose wait is over.
     pub(super) fn next_again(&mut self) -> Option<Input> {
-        let input = self.again.pop_front()?;
-        self.waiting_count -= 1;
-        Some(input)
+        self.waiting.next()
     }
 
-    /// The call for `input` has ended with word that something is being read: whether that is so.
+    /// The call for `input` has ended with word that it has to wait: whether that is so.
     pub(super) fn park(&mut self, input: Input) -> bool {
-        let Some(key) = self.missing.take() else { return false };
-        self.waiting_count += 1;
-        self.waiting.entry(key).or_default().push(input);
+        let Some(missing) = self.missing.take() else { return false };
+        self.waiting.park(missing, input);
         true
     }
 
     /// The component is gone, and what it was given has failed.
     pub(super) fn forget_inputs(&mut self) {
-        self.again.clear();
-        self.waiting.values_mut().for_each(Vec::clear);
-        (self.waiting_count, self.missing) = (0, None);
+        self.waiting.clear();
+        self.missing = None;
     }
 
     /// Takes answers.
@@ -129,19 +130,18 @@ impl State {
                 }
                 Event::Reply(_, reply) => {
                     let Some(key) = self.asked.pop_front() else { continue };
-                    let inputs = self.waiting.remove(&key).unwrap_or_default();
+                    self.is_asked.remove(&key);
                     match value(reply) {
                         Ok(value) => {
+                            self.waiting.on_read(&key);
                             if task.staged(&key).is_none() {
                                 self.cache.insert(key, value);
                             }
-                            self.again.extend(inputs);
                         }
                         Err((error, nack)) => {
-                            let key = String::from_utf8_lossy(&key.key);
-                            let error = format!("state at `{key}` cannot be read: {error}");
-                            self.waiting_count -= inputs.len();
-                            for input in inputs {
+                            let shown = String::from_utf8_lossy(&key.key);
+                            let error = format!("state at `{shown}` cannot be read: {error}");
+                            for input in self.waiting.take(&key) {
                                 if let Input::Tuple { id, .. } = input {
                                     task.fail(id, &error, nack).unwrap_or(());
                                 }
@@ -157,16 +157,16 @@ impl State {
 
     /// Asks for a value, once.
     fn ask(&mut self, key: &StateKey) -> io::Result<()> {
-        if self.waiting.contains_key(key) {
-            self.missing = Some(key.clone());
+        if self.is_asked.contains(key) {
+            self.missing = Some(Missing::Value(key.clone()));
             return Ok(());
         }
         if self.link.is_none() {
             let (waker, options) = (self.waker.clone(), Options::named(&format!("state of {}", self.name)));
             self.link = Some(Link::start(&self.target, options, move || waker.wake())?);
         }
-        self.missing = Some(key.clone());
-        self.waiting.insert(key.clone(), Vec::new());
+        self.missing = Some(Missing::Value(key.clone()));
+        self.is_asked.insert(key.clone());
         self.asked.push_back(key.clone());
         if let (Some(link), Some(life)) = (&self.link, self.life) {
             ask(link, life, key);
@@ -188,6 +188,15 @@ impl StateSink for Sink<'_> {
             tracing::warn!(component = state.name, %error, "state cannot be read");
         }
         Known::Pending
+    }
+
+    fn is_first(&mut self) -> bool {
+        let state = self.state.as_mut().expect("a sink without state gives no access to it");
+        let is_first = state.waiting.is_first();
+        if !is_first {
+            state.missing = Some(Missing::Earlier);
+        }
+        is_first
     }
 
     fn set(&mut self, key: StateKey, value: Option<Bytes>) {
