@@ -3,7 +3,7 @@
 //! A simulation that finds nothing may be blind. Each row of [`BUGS`] is a bug that somebody could have written, as a
 //! change of one place in the source. All are built into one copy (`target/planted`), behind a question
 //! that only this copy knows (`vfs::planted`; `topology::planted`), with a target folder of its own (to cargo the copy is the same package): so one
-//! build serves all of them, and nothing of it can reach a shipped binary. Then each runs alone, under a test of `crates/store/tests/sim` or `crates/topology/tests/sim`, which must fail; with none it must pass.
+//! build serves all of them, and nothing of it can reach a shipped binary. Then each runs alone, under a test of `crates/store/tests/sim` or `crates/topology/tests/sim` or of a crate itself, which must fail; with none it must pass.
 //!
 //! A unit test keeps the rows true to the source. Faults of disk and promises are planted in the simulation itself
 //! (`planted_faults_are_found`), rules of recovery and cleaning in `crates/store/tests/model.rs`.
@@ -26,6 +26,10 @@ const LIVES: &str = "random_lives";
 const ERRORS: &str = "error_at_every_io";
 /// The simulation of `crates/topology`.
 const TOPOLOGIES: &str = "random_lives_keep_their_guarantees";
+/// Tests of `crates/components` beside a plain program, and of `crates/worker`.
+const WINDOWS: &str = "closing::exactly::tests::it_says_what_a_plain_program_says";
+const TREE: &str = "tree::tests::it_is_an_ordered_set_whatever_is_done_and_an_empty_one_has_no_nodes";
+const ORDER: &str = "cell::waiting::tests::inputs_go_on_when_their_value_is_there_and_no_earlier_one_waits";
 
 #[rustfmt::skip]
 const BUGS: &[Bug] = &[
@@ -245,6 +249,16 @@ const BUGS: &[Bug] = &[
           from: "Some(letter) => self.dead.push(letter),", to: "Some(letter) => if !PLANTED { self.dead.push(letter); }," },
     Bug { name: "retry that is due not emitted", test: TOPOLOGIES, file: "topology/src/spout.rs",
           from: "        while self.emitter.is_clear()\n", to: "        while self.emitter.is_clear() && !PLANTED\n" },
+    Bug { name: "watermark not read by a task that begins anew", test: WINDOWS, file: "components/src/closing/watermark.rs",
+          from: "if self.is_read {", to: "if self.is_read || PLANTED {" },
+    Bug { name: "session ends where it was to end before it was lengthened", test: WINDOWS, file: "components/src/closing/exactly.rs",
+          from: "if window.end > reached_ms {", to: "if window.end > reached_ms && !PLANTED {" },
+    Bug { name: "state changed before all is read", test: WINDOWS, file: "components/src/draft.rs",
+          from: "self.changed.insert(key, value);", to: "if PLANTED { self.out.set(key, value).unwrap_or(()) } else { self.changed.insert(key, value); }" },
+    Bug { name: "child before the bound's not looked at", test: TREE, file: "components/src/tree.rs",
+          from: "for at in (0..=node.child_of(bound)).rev() {", to: "for at in (0..=node.child_of(bound)).rev().take(if PLANTED { 1 } else { usize::MAX }) {" },
+    Bug { name: "input does not wait for earlier ones", test: ORDER, file: "worker/src/cell/waiting.rs",
+          from: "self.numbers.first().is_none_or(", to: "PLANTED || self.numbers.first().is_none_or(" },
 ];
 
 /// Plants the named bugs, or all; each must be found.
@@ -259,7 +273,7 @@ pub(crate) fn run(root: &Path, names: &[String]) -> Result<(), Failure> {
     let copy = copy_with_bugs(root)?;
     let is_chosen = |bug: &&Bug| names.is_empty() || names.iter().any(|name| name == bug.name);
     let chosen: Vec<&Bug> = BUGS.iter().filter(is_chosen).collect();
-    for simulation in [LIVES, TOPOLOGIES] {
+    for simulation in [LIVES, TOPOLOGIES, WINDOWS, ORDER] {
         let is_needed = chosen.iter().any(|bug| package(bug.test) == package(simulation));
         let (passes, output) = if is_needed { test(&copy, "", simulation, 50)? } else { continue };
         if !passes {
@@ -277,15 +291,25 @@ pub(crate) fn run(root: &Path, names: &[String]) -> Result<(), Failure> {
     if missed.is_empty() { Ok(()) } else { Err(format!("planted and not found: {}", missed.join(", "))) }
 }
 
-/// The package whose simulation has `test`.
+/// The package that has `test`.
 fn package(test: &str) -> &'static str {
-    if test == TOPOLOGIES { "topology" } else { "store" }
+    match test {
+        TOPOLOGIES => "topology",
+        WINDOWS | TREE => "components",
+        ORDER => "worker",
+        _ => "store",
+    }
 }
 
 /// Runs `test` in the copy with one bug; whether it passes, and what it said.
 fn test(copy: &Path, bug: &str, test: &str, seeds: u64) -> Result<(bool, String), Failure> {
+    let package = package(test);
+    let target: &[&str] =
+        if matches!(package, "store" | "topology") { &["--test", "sim"] } else { &["--lib"] };
     let (passes, output) = Run::cargo(copy)
-        .args(["test", "--profile", "ci", "-p", package(test), "--test", "sim", "--", test])
+        .args(["test", "--profile", "ci", "-p", package])
+        .args(target.iter().copied())
+        .args(["--", test])
         .env("CARGO_TARGET_DIR", &copy.join("target").to_string_lossy())
         .env("EVENKEEL_PLANTED", bug)
         .env("EVENKEEL_SIM_SEEDS", &seeds.to_string())
@@ -321,7 +345,11 @@ fn copy_with_bugs(root: &Path) -> Result<PathBuf, Failure> {
 
 /// The crate that is asked whether `bug` is planted: one that the crate of its file depends on, or that crate itself.
 fn asked(bug: &Bug) -> &'static str {
-    if package(bug.test) == "topology" { "crate" } else { "vfs" }
+    match package(bug.test) {
+        "topology" => "crate",
+        "store" => "vfs",
+        _ => "topology",
+    }
 }
 
 /// Lives in which a bug must show: three times as many as the latest needed when all were tried.

@@ -17,12 +17,19 @@
 //!   1. A tuple is acknowledged after the reply to its script, or it fails.
 //!   2. What is under way has the bounds of [`crate::line`].
 //!
-//! Out of scope: state within the records of exactly-once; windows that end without a further tuple.
+//! With exactly-once windows are state of the bolt instead: `exactly`.
+//!
+//! Out of scope: windows that end without a further tuple.
 //! Source: watermarks and panes as Akidau et al. 2015, "The Dataflow Model", have them.
 
+mod exactly;
 #[cfg(test)]
 mod tests;
+mod watermark;
 
+use std::sync::Arc;
+
+use clock::SystemClock;
 use connection::Event;
 use resp::Value as Reply;
 use sha1::{Digest, Sha1};
@@ -36,9 +43,11 @@ use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, PIPELINE, Server, URL_OPTION};
 use crate::convert::{append_field, number, text_value};
 use crate::counting::{BY, total};
+use crate::form::Form;
 use crate::line::Line;
 use crate::row::{Emits, Exact, Keeps, LATE, Made, Reach, Row};
 use crate::window::{WINDOWS_MAX, slide_ms, time_ms};
+use exactly::Exactly;
 
 /// What is added up, in which windows.
 #[derive(Clone, Debug)]
@@ -271,14 +280,19 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     };
     let reads = [settings.by.clone(), settings.id.clone()].into_iter().chain(settings.field.clone());
     let reads = reads.chain(time).collect();
+    let (by, of_exactly) = (settings.by.clone(), settings.clone());
+    let form = Form::new(arguments, FORM).ok_or("`--prefix` is missing")?;
+    let exactly = move || Exactly::new(of_exactly.clone(), form.clone(), Arc::new(SystemClock));
+    let exact = Exact::Keyed(Factory::bolt(exactly), by);
     let factory = Factory::bolt(move || Closing::new(settings.clone(), server.clone()));
     let emits = Emits::ValuesAndLate(4..=4, "the window's start and end, the value and its number");
-    let exact = Exact::None("its windows end by a script, outside of epochs");
     Ok(Made { factory, reads, reach: Reach::Server, emits, exact })
 }
 
 const SCRIPT: &str = include_str!("closing/script.lua");
 const KEYS: [&str; 7] = ["meta", "sources", "open", "ends", "sessions", "ids", "results"];
+/// Options that say what a window is.
+const FORM: &[&str] = &["--size-ms", "--slide-ms", "--gap-ms", "--count", "--every"];
 /// Tokens of requests.
 const TUPLE: u64 = 0;
 const LOAD: u64 = 1;
@@ -351,6 +365,6 @@ pub(crate) const ROW: Row = Row {
             PIPELINE,
         ],
     },
-    keeps: &[Keeps::KeysOfTasks],
+    keeps: &[Keeps::KeysOfTasks(FORM)],
     make,
 };

@@ -17,6 +17,7 @@
 //! | `key_sink`, `template`, `convert` | commands on keys, made from fields; values as text and numbers |
 //! | `stream_sink` | entries of streams, messages of channels |
 //! | `counting`, `distinct`, `window`, `top` | counts and sums, of values, of time, the largest ones; in memory or in keys |
+//! | `draft`, `tree`, `form` | with exactly-once: what a call changes when it has read all; an ordered set in state; what keys were made for |
 //! | `closing` | windows that end, each with one result; late tuples |
 //! | `dedupe`, `rate_limit`, `enrich` | which tuples go on, when, and with what |
 //! | `join` | tuples of two components with the same key become one |
@@ -38,9 +39,11 @@ mod convert;
 mod counting;
 mod dedupe;
 mod distinct;
+mod draft;
 mod enrich;
 mod file_sink;
 mod file_spout;
+mod form;
 mod generator;
 mod http_sink;
 mod join;
@@ -55,6 +58,7 @@ mod template;
 #[cfg(test)]
 mod testing;
 mod top;
+mod tree;
 mod trial;
 mod window;
 

@@ -57,8 +57,8 @@ pub(crate) enum Keeps {
     Key(&'static str),
     /// Keys that begin with `--prefix`.
     Keys,
-    /// Such keys, other ones for each of its tasks.
-    KeysOfTasks,
+    /// Such keys, other ones for each of its tasks; with exactly-once they hold for the number of tasks, the words and these options.
+    KeysOfTasks(&'static [&'static str]),
     /// This, in memory.
     Memory(&'static str),
     /// What it writes to the key that this word names.

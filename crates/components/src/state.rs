@@ -14,6 +14,7 @@ use topology::ids::ComponentId;
 
 use crate::arguments::Arguments;
 use crate::catalog::Builtin;
+use crate::form::Form;
 use crate::row::Keeps;
 
 /// Something that a component keeps.
@@ -32,6 +33,8 @@ enum Place {
     Store,
     /// In the epochs of the topology, by the component's id and its number of tasks.
     Epochs { tasks: u32 },
+    /// In keys that hold for this form, which one of them has.
+    Formed { key: String, form: String },
 }
 
 /// A component of a definition.
@@ -89,8 +92,7 @@ pub fn compare(name: &str, old: Option<Held<'_>>, new: Option<Held<'_>>) -> Vec<
     let states = |held: Option<Held<'_>>| held.map(|held| held.states(name)).unwrap_or_default();
     let (old, new) = (states(old), states(new));
     let mut outcomes: Vec<Outcome> = old.iter().map(|state| state.outcome(name, &new)).collect();
-    let is_taken =
-        |state: &&State| old.contains(state) || state.is_position() && old.iter().any(State::is_position);
+    let is_taken = |state: &&State| old.iter().any(|of| of == *state || of.is_in_place_of(state));
     let begins = new.iter().filter(|state| state.place != Place::Memory && !is_taken(state));
     outcomes.extend(begins.map(|state| Outcome { fate: Fate::New, what: state.what.clone() }));
     outcomes.sort_by_key(|outcome| outcome.fate);
@@ -98,30 +100,38 @@ pub fn compare(name: &str, old: Option<Held<'_>>, new: Option<Held<'_>>) -> Vec<
 }
 
 impl State {
-    fn is_position(&self) -> bool {
-        matches!(self.place, Place::Epochs { .. })
+    /// Whether it is where the other one would be, whatever it is.
+    fn is_in_place_of(&self, other: &Self) -> bool {
+        match (&self.place, &other.place) {
+            (Place::Epochs { .. }, Place::Epochs { .. }) => true,
+            (Place::Formed { key, .. }, Place::Formed { key: of_other, .. }) => key == of_other,
+            _ => false,
+        }
     }
 
     fn outcome(&self, name: &str, new: &[Self]) -> Outcome {
-        let Self { what, place } = self;
-        let position = new.iter().find_map(|state| match state.place {
-            Place::Epochs { tasks } => Some((tasks, &state.what)),
-            _ => None,
-        });
-        let (fate, what) = match (place, position) {
-            (Place::Memory, _) => (Fate::Lost, what.clone()),
-            (Place::Epochs { tasks }, Some((now, _))) if *tasks != now => {
+        let what = self.what.clone();
+        let there = new.iter().find(|state| self.is_in_place_of(state));
+        let (fate, what) = match (&self.place, there.map(|state| (&state.place, &state.what))) {
+            (Place::Memory, _) => (Fate::Lost, what),
+            (Place::Epochs { tasks }, Some((Place::Epochs { tasks: now }, _))) if tasks != now => {
                 let text = format!(
                     "{what} is that of {tasks} tasks: with {now} it does not begin until `topology:{name}:epochs` is removed"
                 );
                 (Fate::Blocks, text)
             }
-            (Place::Epochs { .. }, Some((_, now))) if now != what => {
+            (Place::Formed { key, form }, Some((Place::Formed { form: now, .. }, _))) if form != now => {
+                let text = format!(
+                    "{what} are those of `{form}`: as `{now}` it does not begin until they and `{key}` are removed"
+                );
+                (Fate::Blocks, text)
+            }
+            (Place::Epochs { .. }, Some((_, now))) if *now != what => {
                 (Fate::Kept, format!("{what}, which is taken as its {now}"))
             }
-            (Place::Epochs { .. }, Some(_)) => (Fate::Kept, what.clone()),
-            _ if new.contains(self) => (Fate::Kept, what.clone()),
-            _ => (Fate::Left, what.clone()),
+            (_, Some(_)) => (Fate::Kept, what),
+            _ if new.contains(self) => (Fate::Kept, what),
+            _ => (Fate::Left, what),
         };
         Outcome { fate, what }
     }
@@ -163,7 +173,12 @@ impl Held<'_> {
                 None => ("its numbers in memory".to_owned(), Place::Memory),
             },
             Keeps::Keys => (format!("the keys `{}*`", prefix?), Place::Store),
-            Keeps::KeysOfTasks => (format!("the keys `{}0:*` to `{}:*`", prefix?, tasks - 1), Place::Store),
+            Keeps::KeysOfTasks(options) => {
+                let place = Form::new(arguments, options)
+                    .filter(|_| is_exact)
+                    .map_or(Place::Store, |form| Place::Formed { key: form.key(), form: form.text(tasks) });
+                (format!("the keys `{0}0:*` to `{0}{1}:*`", prefix?, tasks - 1), place)
+            }
             Keeps::Memory(what) => (what.to_owned(), Place::Memory),
             Keeps::Output(place) => (format!("what it wrote to `{}`", word(place)), Place::Store),
             Keeps::Channel(_) => return None,
@@ -237,7 +252,29 @@ mod tests {
             "evenkeel component closing-window --by word --id word --time word --gap-ms 9 --prefix p:";
         assert_eq!(
             outcomes(at_least, Some((windows, 1)), Some((windows, 2))),
-            ["left: the keys `p:0:*` to `0:*`", "new: the keys `p:0:*` to `1:*`"]
+            ["left: the keys `p:0:*` to `p:0:*`", "new: the keys `p:0:*` to `p:1:*`"]
+        );
+    }
+
+    #[test]
+    fn windows_of_exactly_once_hold_for_their_tasks_and_what_a_window_is() {
+        let exactly = |old, new| outcomes(Guarantee::ExactlyOnce, Some(old), Some(new));
+        let windows =
+            "evenkeel component closing-window --by word --id word --time word --gap-ms 9 --prefix p:";
+        let longer = windows.replace("--gap-ms 9", "--gap-ms 10 --lateness-ms 5");
+        assert_eq!(exactly((windows, 1), (windows, 1)), ["kept: the keys `p:0:*` to `p:0:*`"]);
+        assert_eq!(
+            exactly((windows, 2), (&longer, 1)),
+            [
+                "blocks: the keys `p:0:*` to `p:1:*` are those of `2 tasks: --gap-ms 9`: as `1 tasks: --gap-ms 10` it does not begin until they and `p:form` are removed"
+            ]
+        );
+        let late = windows.replace("--gap-ms 9", "--gap-ms 9 --lateness-ms 5");
+        assert_eq!(exactly((windows, 1), (&late, 1)), ["kept: the keys `p:0:*` to `p:0:*`"]);
+        let another = windows.replace("p:", "q:");
+        assert_eq!(
+            exactly((windows, 1), (&another, 2)),
+            ["left: the keys `p:0:*` to `p:0:*`", "new: the keys `q:0:*` to `q:1:*`"]
         );
     }
 

@@ -1,6 +1,6 @@
 //! What tests run components on: a definition of a component with a neighbour, and what it has said.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -13,13 +13,15 @@ use topology::component::{
     Bolt, BoltOut, BoltSink, Context, Fault, Known, Next, Outcome, Spout, SpoutOut, SpoutSink, StateSink,
     Tuple, Waker,
 };
-use topology::definition::{Component, Grouping, Settings, Stream, Subscription, Topology};
+use topology::definition::{Component, DEFAULT_STREAM, Grouping, Settings, Stream, Subscription, Topology};
 use topology::ids::{ComponentId, StreamId, TaskId};
 use topology::message::Misuse;
+use topology::random::Random;
 use topology::value::Value;
 use topology::values::Values;
 
 use crate::arguments::Arguments;
+use crate::draft::Draft;
 use crate::row::{Made, Row};
 
 /// A component with a neighbour.
@@ -43,6 +45,9 @@ pub(crate) struct Record {
     /// Its state, as exactly-once has it.
     pub(crate) values: HashMap<StateKey, Bytes>,
     pub(crate) commands: Vec<String>,
+    /// Values have to be read before they are known, and are forgotten now and then.
+    pub(crate) cold: Option<Random>,
+    known: HashSet<StateKey>,
 }
 
 #[derive(Debug)]
@@ -61,6 +66,23 @@ pub(crate) fn tuple<R>(fields: &[&str], values: &[Value<'_>], call: impl FnOnce(
     let plan = plan(fields, &[]);
     let values = Values::encode(values).expect("they fit");
     call(&Tuple::new(&plan, TupleId::numbered(1), TaskId(0), StreamId(0), &values))
+}
+
+/// Has `call` change the state, without a bolt.
+pub(crate) fn draft<R>(record: &mut Record, call: impl FnOnce(&mut Draft<'_, '_>) -> Result<R, Fault>) -> R {
+    try_draft(record, call).expect("nothing is wrong")
+}
+
+pub(crate) fn try_draft<R>(
+    record: &mut Record,
+    call: impl FnOnce(&mut Draft<'_, '_>) -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    let plan = plan(&["x"], &[]);
+    let mut out = BoltOut::new(&plan, ComponentId(1), record, None);
+    let mut draft = Draft::new(&mut out);
+    let result = call(&mut draft)?;
+    draft.commit()?;
+    Ok(result)
 }
 
 impl<S: Spout> Stand<S> {
@@ -89,19 +111,53 @@ impl<S: Spout> Stand<S> {
 impl<B: Bolt> Stand<B> {
     /// A bolt that reads `inputs` and declares `outputs`, prepared.
     pub(crate) fn bolt(component: B, inputs: &[&str], outputs: &[&str]) -> Self {
-        let mut stand = Self::new(component, plan(inputs, outputs));
-        let context = Context::new(&stand.plan, TaskId(1), &stand.waker);
-        stand.component.prepare(&context).expect("it is prepared");
+        Self::bolt_in(component, plan(inputs, outputs))
+    }
+
+    /// A bolt that is the last component of `plan`, prepared.
+    pub(crate) fn bolt_in(component: B, plan: Plan) -> Self {
+        let mut stand = Self::new(component, plan);
+        stand.prepare();
         stand
+    }
+
+    /// Another bolt takes its place, with the state that is there.
+    pub(crate) fn replace(&mut self, component: B) {
+        self.component = component;
+        self.record.known.clear();
+        self.prepare();
+    }
+
+    fn prepare(&mut self) {
+        let task = self.plan.tasks(self.own()).start;
+        let context = Context::new(&self.plan, TaskId(task), &self.waker);
+        self.component.prepare(&context).expect("it is prepared");
+    }
+
+    fn own(&self) -> ComponentId {
+        ComponentId(self.plan.topology().components.len() as u16 - 1)
     }
 
     /// Gives it a tuple; what becomes of it is in the record.
     pub(crate) fn execute(&mut self, values: &[Value<'_>]) {
+        self.execute_of(TaskId(0), values);
+    }
+
+    /// The same with a tuple of this task.
+    pub(crate) fn execute_of(&mut self, from: TaskId, values: &[Value<'_>]) {
         self.count += 1;
         let (values, id) = (Values::encode(values).expect("they fit"), TupleId::numbered(self.count));
-        let tuple = Tuple::new(&self.plan, id, TaskId(0), StreamId(0), &values);
-        let mut out = BoltOut::new(&self.plan, ComponentId(1), &mut self.record, Some(id));
-        match self.component.execute(&tuple, &mut out) {
+        let stream = self.plan.stream(self.plan.component_of(from), DEFAULT_STREAM).expect("declared");
+        let (tuple, own) = (Tuple::new(&self.plan, id, from, stream, &values), self.own());
+        self.record.forget();
+        let result = loop {
+            let mut out = BoltOut::new(&self.plan, own, &mut self.record, Some(id));
+            match self.component.execute(&tuple, &mut out) {
+                Err(fault) if fault.is_pending() => {}
+                result => break result,
+            }
+        };
+        match result {
             Ok(Outcome::Ack) => self.record.acked.push(self.count),
             Ok(Outcome::Keep) => {}
             Err(fault) => self.record.failed.push((self.count, fault.error().to_owned())),
@@ -127,6 +183,15 @@ impl<C> Stand<C> {
         let (sender, woken) = channel();
         let waker = Waker::new(move || sender.send(()).unwrap_or(()));
         Self { component, plan, emitted: Vec::new(), record: Record::default(), waker, woken, count: 0 }
+    }
+}
+
+impl Record {
+    /// Some of what is known is no more, if state is cold.
+    fn forget(&mut self) {
+        if let Some(random) = &mut self.cold {
+            self.known.retain(|_| random.chance(2, 3));
+        }
     }
 }
 
@@ -161,6 +226,9 @@ impl BoltSink for Record {
 
 impl StateSink for Record {
     fn get(&mut self, key: &StateKey) -> Known {
+        if self.cold.is_some() && self.known.insert(key.clone()) {
+            return Known::Pending;
+        }
         Known::Value(self.values.get(key).cloned())
     }
 

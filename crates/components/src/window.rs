@@ -36,22 +36,12 @@ struct Window {
 type Kept = (Vec<u8>, Vec<u64>);
 
 impl Window {
-    /// When the windows begin that have `time_ms`, the oldest first.
-    fn starts(&self, time_ms: u64) -> Vec<u64> {
-        let last = time_ms - time_ms % self.slide_ms;
-        let starts = (0..self.size_ms.div_ceil(self.slide_ms))
-            .filter_map(|back| last.checked_sub(back * self.slide_ms));
-        let mut starts: Vec<u64> = starts.filter(|start| start + self.size_ms > time_ms).collect();
-        starts.reverse();
-        starts
-    }
-
     /// Of a tuple: its value, what is added, and its windows.
     fn read(&self, tuple: &Tuple<'_>) -> Result<(Vec<u8>, f64, Vec<u64>), Fault> {
         let mut value = Vec::new();
         append_field(tuple, &self.by, &mut value)?;
         let added = self.field.as_ref().map_or(Ok(1.0), |field| number(tuple, field))?;
-        Ok((value, added, self.starts(time_ms(tuple, &self.time)?)))
+        Ok((value, added, starts(time_ms(tuple, &self.time)?, self.size_ms, self.slide_ms)))
     }
 
     fn key(&self, start: u64) -> String {
@@ -83,6 +73,15 @@ impl Bolt for Exactly {
         }
         Ok(Outcome::Ack)
     }
+}
+
+/// When the windows begin that have `time_ms`, the oldest first.
+pub(crate) fn starts(time_ms: u64, size_ms: u64, slide_ms: u64) -> Vec<u64> {
+    let last = time_ms - time_ms % slide_ms;
+    let starts = (0..size_ms.div_ceil(slide_ms)).filter_map(|back| last.checked_sub(back * slide_ms));
+    let mut starts: Vec<u64> = starts.filter(|start| start + size_ms > time_ms).collect();
+    starts.reverse();
+    starts
 }
 
 /// The time in a field: milliseconds, or the id of an entry, which begins with them.
@@ -223,12 +222,12 @@ mod tests {
 
     #[test]
     fn tuple_is_in_the_windows_that_have_its_time() {
-        assert_eq!(window(60, 60).starts(119), [60]);
-        assert_eq!(window(60, 60).starts(120), [120]);
-        assert_eq!(window(60, 20).starts(125), [80, 100, 120]);
-        assert_eq!(window(60, 20).starts(5), [0], "none begins before 1970");
-        assert_eq!(window(50, 20).starts(99), [60, 80]);
-        assert_eq!(window(50, 20).starts(105), [60, 80, 100]);
+        assert_eq!(starts(119, 60, 60), [60]);
+        assert_eq!(starts(120, 60, 60), [120]);
+        assert_eq!(starts(125, 60, 20), [80, 100, 120]);
+        assert_eq!(starts(5, 60, 20), [0], "none begins before 1970");
+        assert_eq!(starts(99, 50, 20), [60, 80]);
+        assert_eq!(starts(105, 50, 20), [60, 80, 100]);
     }
 
     #[test]

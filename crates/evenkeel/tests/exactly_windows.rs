@@ -77,6 +77,29 @@ impl Place {
         }
     }
 
+    /// The values of a stream's entries, with spaces between them.
+    fn rows(&self, stream: &str) -> Vec<String> {
+        let text = |value: &Value| match value {
+            Value::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+            other => panic!("{other:?}"),
+        };
+        let (mut rows, mut after) = (Vec::new(), "-".to_owned());
+        loop {
+            // Few at a time: a reply is decoded with each byte that comes.
+            let range = self.server.call(&["XRANGE", stream, &after, "+", "COUNT", "10"]);
+            let Value::Array(entries) = range else { panic!("{range:?}") };
+            for entry in &entries {
+                let Value::Array(parts) = entry else { panic!("{entry:?}") };
+                let Value::Array(fields) = &parts[1] else { panic!("{entry:?}") };
+                rows.push(fields.iter().skip(1).step_by(2).map(text).collect::<Vec<_>>().join(" "));
+                after = format!("({}", text(&parts[0]));
+            }
+            if entries.is_empty() {
+                return rows;
+            }
+        }
+    }
+
     /// Processes of the workers that run.
     fn workers(&self) -> Vec<i64> {
         let shown = self.server.call(&["TOPOLOGY", "SHOW", "it"]);
@@ -87,15 +110,38 @@ impl Place {
             .collect()
     }
 
+    /// The same when both run.
+    fn both_workers(&self) -> Vec<i64> {
+        let mut pids = Vec::new();
+        eventually("both workers run", || {
+            pids = self.workers();
+            pids.len() == 2
+        });
+        pids
+    }
+
+    /// Fills the stream `in` in parts, and kills a worker in the midst of each. `seen` says how many of the entries have passed.
+    fn fill_and_kill(&self, entries: &[Vec<(&str, String)>], seen: impl Fn() -> u64) {
+        for (round, part) in entries.chunks(entries.len().div_ceil(6)).enumerate() {
+            let pids = self.both_workers();
+            let before = seen();
+            self.fill("in", part);
+            eventually(&format!("it goes on in round {round}, at {before}"), || seen() > before);
+            kill(pids[round % 2]);
+        }
+        let all = entries.len() as u64;
+        eventually(&format!("{all} are seen, not {}", seen()), || seen() >= all);
+    }
+
     /// Kills a worker each time that `seen` has grown by a part of `all`, then waits for `all`.
     fn kill_until(&self, all: u64, seen: impl Fn() -> u64) {
         for round in 0..5 {
             eventually(&format!("it goes on in round {round}, at {}", seen()), || {
                 seen() >= (round + 1) * all / 7
             });
-            eventually("both workers run", || self.workers().len() == 2);
+            let pids = self.both_workers();
             assert!(seen() < all, "it was killed in the middle");
-            kill(self.workers()[round as usize % 2]);
+            kill(pids[round as usize % 2]);
         }
         eventually(&format!("{all} are seen, not {}", seen()), || seen() >= all);
     }
@@ -151,4 +197,186 @@ fn windows_in_hashes_count_each_tuple_once_while_workers_are_killed() {
         let left_ms = place.number(&["PTTL", &key]);
         assert!((1..=86_400_000).contains(&left_ms), "it ends in {left_ms} ms");
     }
+}
+
+/// Windows as a plain program has them: those of `size` that begin each `slide`, or with `gap` sessions.
+#[derive(Default)]
+struct Plain {
+    size: u64,
+    slide: u64,
+    gap: u64,
+    lateness: u64,
+    largest: u64,
+    /// By value and start: the end, and the number.
+    open: BTreeMap<(String, u64), (u64, u64)>,
+    results: Vec<String>,
+    late: Vec<String>,
+}
+
+impl Plain {
+    fn add(&mut self, (t, word, n): &(u64, String, u64)) {
+        let reached = self.largest.saturating_sub(self.lateness);
+        let mut is_counted = false;
+        if self.gap > 0 {
+            let (mut start, mut end, mut number) = (*t, t + self.gap, *n);
+            let touches = |of: &str, from: u64, to: u64| of == word && from < t + self.gap && *t < to;
+            for ((_, from), (to, n)) in
+                self.open.iter().filter(|((of, from), (to, _))| touches(of, *from, *to))
+            {
+                (start, end, number) = (start.min(*from), end.max(*to), number + n);
+            }
+            if end > reached {
+                self.open.retain(|(of, from), (to, _)| !touches(of, *from, *to));
+                self.open.insert((word.clone(), start), (end, number));
+                is_counted = true;
+            }
+        } else {
+            let starts = (0..=*t / self.slide).map(|k| k * self.slide).filter(|start| start + self.size > *t);
+            for start in starts.filter(|start| start + self.size > reached) {
+                self.open.entry((word.clone(), start)).or_insert((start + self.size, 0)).1 += n;
+                is_counted = true;
+            }
+        }
+        if !is_counted {
+            self.late.push(format!("{t} {word} {n}"));
+        }
+        self.largest = self.largest.max(*t);
+        let reached = self.largest.saturating_sub(self.lateness);
+        let ended = self.open.extract_if(.., |_, (end, _)| *end <= reached);
+        let mut ended: Vec<_> = ended.map(|((word, start), (end, n))| (end, start, word, n)).collect();
+        ended.sort_unstable();
+        self.results
+            .extend(ended.into_iter().map(|(end, start, word, n)| format!("{start} {end} {word} {n}")));
+    }
+}
+
+/// Tuples whose times grow, with others up to 100 ms before them.
+fn tuples(count: u64) -> Vec<(u64, String, u64)> {
+    (0..count).map(|k| (k * 2 + k * 7_919 % 100, format!("w{}", k * 31 % 17), k % 5)).collect()
+}
+
+fn as_entries(tuples: &[(u64, String, u64)]) -> Vec<Vec<(&'static str, String)>> {
+    let entry = |(t, word, n): &(u64, String, u64)| {
+        vec![("t", t.to_string()), ("word", word.clone()), ("n", n.to_string())]
+    };
+    tuples.iter().map(entry).collect()
+}
+
+fn sorted(mut rows: Vec<String>) -> Vec<String> {
+    rows.sort_unstable();
+    rows
+}
+
+/// One task each: tuples have one order, so results, their order and late tuples follow from the input. Beside it a bolt counts by panes.
+#[test]
+fn closing_windows_end_once_each_in_their_order_while_workers_are_killed() {
+    const ENTRIES: u64 = 6_000;
+    let place = Place::new();
+    let tuples = tuples(ENTRIES);
+    let results = "start, end, word, n";
+    let late = "  configMethods: [{name: setNamedStream, args: [late, [t, word, n]]}]\n";
+    let window = |id: &str, more: &str| {
+        format!("closing-window, --by, word, --id, t, --field, n, --prefix, \"{id}:\", {more}")
+    };
+    let in_time = "--time, t, --lateness-ms, \"10\"";
+    let sliding = window("sliding", &format!("{in_time}, --size-ms, \"60\", --slide-ms, \"30\""));
+    let sessions = window("sessions", &format!("{in_time}, --gap-ms, \"30\""));
+    let panes = window("panes", "--count, \"6\", --every, \"2\"");
+    let sinks = ["passed", "sliding-out", "sliding-late", "sessions-out", "sessions-late", "panes-out"];
+    let commands = sinks.map(|sink| format!("stream-sink, {sink}"));
+    let mut bolts = vec![
+        (("sliding", &*sliding, results, 1), late),
+        (("sessions", &*sessions, results, 1), late),
+        (("panes", &*panes, results, 1), ""),
+    ];
+    bolts.extend(sinks.iter().zip(&commands).map(|(sink, words)| ((*sink, &**words, "nothing", 1), "")));
+    let streams = [
+        "source passed default SHUFFLE",
+        "source sliding default SHUFFLE",
+        "source sessions default SHUFFLE",
+        "source panes default SHUFFLE",
+        "sliding sliding-out default SHUFFLE",
+        "sliding sliding-late late SHUFFLE",
+        "sessions sessions-out default SHUFFLE",
+        "sessions sessions-late late SHUFFLE",
+        "panes panes-out default SHUFFLE",
+    ];
+    place.submit(&definition(&[("source", "stream-spout, in", "t, word, n", 1)], &bolts, &streams));
+    place.fill_and_kill(&as_entries(&tuples), || place.number(&["XLEN", "passed"]));
+    let plain = |plain: Plain| {
+        let mut plain = plain;
+        tuples.iter().for_each(|tuple| plain.add(tuple));
+        assert!(!plain.late.is_empty() && plain.results.len() > 1_000, "{}", plain.results.len());
+        plain
+    };
+    let sliding = plain(Plain { size: 60, slide: 30, lateness: 10, ..Plain::default() });
+    assert_eq!(place.rows("sliding-out"), sliding.results);
+    assert_eq!(place.rows("sliding-late"), sliding.late);
+    let sessions = plain(Plain { gap: 30, lateness: 10, ..Plain::default() });
+    assert_eq!(sorted(place.rows("sessions-out")), sorted(sessions.results));
+    assert_eq!(place.rows("sessions-late"), sessions.late);
+    let mut panes: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    let mut expected = Vec::new();
+    for (_, word, n) in &tuples {
+        let all = panes.entry(word).or_default();
+        all.push(*n);
+        if let (Some(start), 0) = (all.len().checked_sub(6), all.len() % 2) {
+            let sum = all[start..].iter().sum::<u64>();
+            expected.push(format!("{start} {} {word} {sum}", all.len()));
+        }
+    }
+    assert_eq!(place.rows("panes-out"), expected);
+}
+
+/// Several tasks: none is late, so each window's number follows from the input.
+#[test]
+fn closing_windows_of_several_tasks_have_what_a_plain_program_has_while_workers_are_killed() {
+    const ENTRIES: u64 = 6_000;
+    let place = Place::new();
+    let tuples = tuples(ENTRIES);
+    let mut entries = as_entries(&tuples);
+    // Each task of the spout has some of them for each task of the windows.
+    let last = (0..400).map(|k| (10_000_000, format!("w{}", k % 17), 0));
+    entries.extend(as_entries(&last.collect::<Vec<_>>()));
+    let window = |id: &str, more: &str| {
+        format!(
+            "closing-window, --by, word, --id, t, --time, t, --field, n, --prefix, \"{id}:\", --lateness-ms, \"200\", --idle-ms, \"31622400000\", {more}"
+        )
+    };
+    let (tumbling, sessions) =
+        (window("tumbling", "--size-ms, \"100\""), window("sessions", "--gap-ms, \"30\""));
+    let results = "start, end, word, n";
+    let bolts = [
+        (("tumbling", &*tumbling, results, 3), ""),
+        (("sessions", &*sessions, results, 2), ""),
+        (("passed", "stream-sink, passed", "nothing", 2), ""),
+        (("tumbling-out", "stream-sink, tumbling-out", "nothing", 2), ""),
+        (("sessions-out", "stream-sink, sessions-out", "nothing", 1), ""),
+    ];
+    let streams = [
+        "source passed default SHUFFLE",
+        "source tumbling default FIELDS, args: [word]",
+        "source sessions default FIELDS, args: [word]",
+        "tumbling tumbling-out default SHUFFLE",
+        "sessions sessions-out default SHUFFLE",
+    ];
+    place.submit(&definition(&[("source", "stream-spout, in", "t, word, n", 2)], &bolts, &streams));
+    place.fill_and_kill(&entries, || place.number(&["XLEN", "passed"]));
+    let plain = |plain: Plain| {
+        let mut plain = plain;
+        let end = (10_000_000, "end".to_owned(), 0);
+        tuples.iter().chain([&end]).for_each(|tuple| plain.add(tuple));
+        assert!(plain.late.is_empty());
+        sorted(plain.results)
+    };
+    assert_eq!(
+        sorted(place.rows("tumbling-out")),
+        plain(Plain { size: 100, slide: 100, lateness: 200, ..Plain::default() })
+    );
+    assert_eq!(
+        sorted(place.rows("sessions-out")),
+        plain(Plain { gap: 30, lateness: 200, ..Plain::default() })
+    );
+    let open = place.number(&["HLEN", "tumbling:0:windows"]);
+    assert!(open <= 17, "windows that have ended are gone, and {open} are there");
 }
