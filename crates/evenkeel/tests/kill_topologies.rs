@@ -225,8 +225,8 @@ streams:
 - {from: frail, to: seen, grouping: {type: SHUFFLE}}
 ";
 
-/// Takes a while for each tuple, so that it has others, and dies of one.
-const FRAIL: &str = "\
+/// How programs begin, up to what they do with a tuple.
+const PROGRAM: &str = "\
 import json, os, sys, time
 
 def read():
@@ -240,6 +240,11 @@ def read():
 def say(what):
     print(json.dumps(what) + '\\nend', flush=True)
 
+def finish(message):
+    say({'command': 'emit', 'anchors': [message['id']], 'tuple': [message['tuple'][1]], 'need_task_ids': False})
+    say({'command': 'ack', 'id': message['id']})
+
+kept, mark = [], os.path.join(os.path.dirname(os.path.abspath(__file__)), 'has_died')
 open(os.path.join(read()['pidDir'], str(os.getpid())), 'w').close()
 say({'pid': os.getpid()})
 while True:
@@ -249,29 +254,107 @@ while True:
     if message['stream'] == '__heartbeat':
         say({'command': 'sync'})
         continue
+";
+
+/// Takes a while for each tuple, so that it has others, and dies of one.
+const FRAIL: &str = "
     time.sleep(0.002)
     if message['tuple'][1] == 'word7':
         os._exit(1)
-    say({'command': 'emit', 'anchors': [message['id']], 'tuple': [message['tuple'][1]], 'need_task_ids': False})
-    say({'command': 'ack', 'id': message['id']})
+    finish(message)
 ";
 
-/// Any tuple that the program had was given up for the one of which it died.
-#[test]
-fn tuple_of_which_a_program_dies_is_given_up_and_no_other_that_it_has() {
-    let place = Place::new(DEADLY);
-    std::fs::write(place.dir.path().join("frail.py"), FRAIL).expect("it is written");
+/// Answers five at a time, and dies once, when it has two.
+const LATE: &str = "
+    kept.append(message)
+    if len(kept) == 2 and not os.path.exists(mark):
+        open(mark, 'w').close()
+        os._exit(1)
+    if len(kept) == 5:
+        for message in reversed(kept):
+            finish(message)
+        kept = []
+";
+
+/// A place with 20 entries that the program `frail.py` gets.
+fn place_with(definition: &str, program: &str) -> Place {
+    let place = Place::new(definition);
+    std::fs::write(place.dir.path().join("frail.py"), [PROGRAM, program].concat()).expect("it is written");
     for number in 1..=20 {
         let words = ["XADD", "orders", &format!("{number}-1"), "word", &word(number)];
         assert!(matches!(call(place.port, &words), Ok(Value::Bulk(_))));
     }
+    place
+}
+
+/// The letters in the stream `key`, shown.
+fn letters(place: &Place, key: &str) -> Vec<String> {
+    match call(place.port, &["XRANGE", key, "-", "+"]) {
+        Ok(Value::Array(all)) => all.iter().map(|letter| format!("{letter:?}")).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Entries are tried once: none may fail but for its own sake.
+const ONCE: &str = "\
+name: once
+config: {topology.max.spout.pending: 50, evenkeel.attempts_max: 1, topology.message.timeout.secs: 300}
+spouts:
+- id: source
+  className: org.apache.storm.flux.wrappers.spouts.FluxShellSpout
+  constructorArgs: [[evenkeel, component, stream-spout, orders, --dead-letter, dead], [id, word]]
+bolts:
+- id: frail
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[python3, frail.py], [word]]
+- id: seen
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[evenkeel, component, key-sink, HSET, seen, \"{word}\", it], [nothing]]
+streams:
+- {from: source, to: frail, grouping: {type: SHUFFLE}}
+- {from: frail, to: seen, grouping: {type: SHUFFLE}}
+";
+
+/// All that a program had when it died had failed with it.
+#[test]
+fn only_the_tuple_of_which_a_program_dies_has_failed_of_all_that_it_has() {
+    let place = place_with(ONCE, FRAIL);
+    let mut run = place.run();
+    place.wait_for(19);
+    place.wait_for_number(&["XLEN", "dead"], 1);
+    run.kill().expect("it runs");
+    run.wait().expect("it ends");
+    let letters = letters(&place, "dead");
+    assert!(
+        letters.len() == 1 && letters[0].contains(&format!("{:?}", common::bulk("word7"))),
+        "{letters:?}"
+    );
+    assert_eq!(place.number(&["HLEN", "seen"]), 19);
+}
+
+#[test]
+fn program_that_answers_several_tuples_together_goes_on_after_it_has_died() {
+    let place = place_with(ONCE, LATE);
+    let mut run = place.run();
+    place.wait_for(20);
+    run.kill().expect("it runs");
+    run.wait().expect("it ends");
+    assert!(place.dir.path().join("has_died").exists());
+    assert_eq!(letters(&place, "dead"), [""; 0]);
+}
+
+/// Any tuple that the program had was given up for the one of which it died.
+#[test]
+fn tuple_of_which_a_program_dies_is_given_up_and_no_other_that_it_has() {
+    let place = place_with(DEADLY, FRAIL);
     let mut run = place.run();
     place.wait_for_number(&["XLEN", "seen"], 19);
     run.kill().expect("it runs");
     run.wait().expect("it ends");
     assert_eq!(place.number(&["XLEN", "seen"]), 19, "each of the others once");
-    let letters = call(place.port, &["XRANGE", "topology:deadly:dead-letters", "-", "+"]).expect("a letter");
-    let Value::Array(all) = &letters else { panic!("{letters:?}") };
-    let poison = format!("{:?}", common::bulk("word7"));
-    assert!(all.len() == 1 && format!("{letters:?}").contains(&poison), "{letters:?}");
+    let letters = letters(&place, "topology:deadly:dead-letters");
+    assert!(
+        letters.len() == 1 && letters[0].contains(&format!("{:?}", common::bulk("word7"))),
+        "{letters:?}"
+    );
 }

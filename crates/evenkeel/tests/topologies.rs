@@ -80,7 +80,7 @@ fn scripts(dir: &Path, answer: &str) -> String {
     std::fs::write(dir.join("bolt.sh"), format!("{begin}\n{bolt}\n")).expect("it is written");
     let class = "org.apache.storm.flux.wrappers";
     format!(
-        "name: scripts\nconfig: {{evenkeel.backoff_ms: [0], topology.max.spout.pending: 10, evenkeel.child_memory_bytes_max: 67108864, evenkeel.message_bytes_max: 100000}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[sh, spout.sh], [x]]\nbolts:\n- id: sink\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[sh, bolt.sh], [y]]\nstreams:\n- {{from: source, to: sink, grouping: {{type: SHUFFLE}}}}\n"
+        "name: scripts\nconfig: {{evenkeel.backoff_ms: [0], topology.max.spout.pending: 10, topology.message.timeout.secs: 5, evenkeel.child_memory_bytes_max: 67108864, evenkeel.message_bytes_max: 100000}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[sh, spout.sh], [x]]\nbolts:\n- id: sink\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[sh, bolt.sh], [y]]\nstreams:\n- {{from: source, to: sink, grouping: {{type: SHUFFLE}}}}\n"
     )
 }
 

@@ -1,17 +1,16 @@
 //! A bolt that is a process.
 //!
 //! Invariants
-//!   1. A tuple that was taken is acknowledged or failed by the child, or fails with it: none is forgotten.
+//!   1. A tuple that was taken is acknowledged or failed by the child, or is told to the next one, or fails with it ([`crate::held`]): none is forgotten.
 //!   2. At most `tuples_max` are told and not finished, and about `waiting_bytes_max` wait to be told: beyond it no tuple is taken, so
 //!      the queue before the bolt fills and stops its sources.
-
-use std::collections::HashMap;
 
 use topology::bolt::TupleId;
 use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
 use topology::definition::Guarantee;
 use topology::message::Misuse;
 
+use crate::held::Held;
 use crate::kept::Kept;
 use crate::message::{Emit, Message};
 use crate::speak::{self, Told};
@@ -24,8 +23,7 @@ pub struct ShellBolt {
     tick_s: u64,
     /// The guarantee is exactly-once.
     is_exact: bool,
-    /// What the child has, by the numbers that it was told.
-    open: HashMap<u64, TupleId>,
+    held: Held<TupleId>,
     last: u64,
     /// What the child said of an error, which belongs to the next tuple that it fails.
     error: Option<String>,
@@ -35,8 +33,8 @@ impl ShellBolt {
     /// A bolt that runs `spec`, once it is prepared.
     #[must_use]
     pub fn new(spec: Spec) -> Self {
-        let (child, open) = (Kept::new(spec), HashMap::new());
-        Self { child, tick_s: 0, is_exact: false, open, last: speak::NOBODYS, error: None }
+        let (child, held) = (Kept::new(spec), Held::new(false));
+        Self { child, tick_s: 0, is_exact: false, held, last: speak::NOBODYS, error: None }
     }
 
     /// Handles what has happened; an error is for the log alone.
@@ -54,7 +52,26 @@ impl ShellBolt {
                 }
             }
         }
+        self.tell_again();
         result
+    }
+
+    /// Tells the child what one before it had.
+    fn tell_again(&mut self) {
+        while self.child.has_room(self.held.len())
+            && let Some((message, asks)) = self.held.next_again()
+        {
+            let told = self.child.tell(u32::from(asks), |codec, bytes| {
+                bytes.extend_from_slice(message);
+                if asks {
+                    speak::heartbeat(codec, bytes);
+                }
+            });
+            if told.is_none() {
+                return;
+            }
+            self.held.on_told_again();
+        }
     }
 
     fn on_message(&mut self, message: Message, out: &mut BoltOut<'_>) -> Result<(), String> {
@@ -71,19 +88,23 @@ impl ShellBolt {
                 self.error = Some(text);
                 Ok(())
             }
+            Message::Sync => {
+                self.held.on_answer();
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
 
     /// A tuple that the child is done with.
     fn close(&mut self, id: u64, command: &str) -> Result<TupleId, String> {
-        self.open.remove(&id).ok_or_else(|| unknown(command, id))
+        self.held.close(id).ok_or_else(|| unknown(command, id))
     }
 
     fn emit(&mut self, emit: Emit, out: &mut BoltOut<'_>) -> Result<(), String> {
         let mut anchors = Vec::with_capacity(emit.anchors.len());
         for &id in emit.anchors.iter().filter(|&&id| id != speak::NOBODYS) {
-            anchors.push(*self.open.get(&id).ok_or_else(|| unknown("emit", id))?);
+            anchors.push(self.held.tuple(id).ok_or_else(|| unknown("emit", id))?);
         }
         let Emit { stream, values, direct, needs_task_ids, .. } = emit;
         let sent = out.send(Outgoing { stream: &stream, values, anchors: &anchors, direct });
@@ -95,15 +116,13 @@ impl ShellBolt {
         Ok(())
     }
 
-    /// All that the child had fails, in the order in which it was given. With exactly-once the first one alone is blamed: programs end by the first that they have
-    /// not finished, unless they put tuples off.
+    /// What the child is blamed for fails, in the order in which it was told. With exactly-once that is all it had, and the first one alone is blamed: programs end by
+    /// the first that they have not finished, unless they put tuples off.
     fn on_end(&mut self, why: &str, out: &mut BoltOut<'_>) -> Fault {
         self.error = None;
         let error = format!("its child has ended: {why}");
         let mut fault = Fault::new(error.clone());
-        let mut open: Vec<TupleId> = self.open.drain().map(|(_, tuple)| tuple).collect();
-        open.sort_unstable();
-        for tuple in open {
+        for tuple in self.held.on_end() {
             // Its tuple may be gone: the runner fails all when a component panics.
             let _ = out.fail(tuple, &fault);
             if self.is_exact {
@@ -117,14 +136,16 @@ impl ShellBolt {
 impl Bolt for ShellBolt {
     fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
         let interval = context.plan().tick_interval(context.component());
-        self.is_exact = context.plan().settings().guarantee == Guarantee::ExactlyOnce;
+        let guarantee = context.plan().settings().guarantee;
+        self.is_exact = guarantee == Guarantee::ExactlyOnce;
+        self.held = Held::new(guarantee == Guarantee::AtLeastOnce);
         self.tick_s = interval.map_or(0, |interval| interval.as_secs());
         self.child.start(context)?;
         Ok(())
     }
 
     fn is_ready(&self) -> bool {
-        self.child.has_room(self.open.len())
+        self.held.has_room() && self.child.has_room(self.held.len())
     }
 
     fn execute(&mut self, tuple: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
@@ -133,15 +154,13 @@ impl Bolt for ShellBolt {
         let told = Told { id: self.last, component, stream, task: tuple.task() };
         let fields = (0..tuple.values().len()).filter_map(|place| tuple.values().value(place));
         let values = fields.collect::<Result<Vec<_>, _>>()?;
-        match self.child.tell(0, |codec, bytes| speak::tuple(codec, told, &values, bytes)) {
-            Some(Err((place, why))) => {
-                Err(Fault::fatal(format!("field {place} cannot be told to a child: {why}")))
-            }
-            Some(Ok(())) | None => {
-                self.open.insert(told.id, tuple.id());
-                Ok(Outcome::Keep)
-            }
-        }
+        let mut message = Vec::new();
+        speak::tuple(self.child.codec(), told, &values, &mut message).map_err(|(place, why)| {
+            Fault::fatal(format!("field {place} cannot be told to a child: {why}"))
+        })?;
+        let is_told = self.child.tell(0, |_, bytes| bytes.extend_from_slice(&message)).is_some();
+        self.held.add(told.id, tuple.id(), message, is_told);
+        Ok(Outcome::Keep)
     }
 
     fn tick(&mut self, _: &mut BoltOut<'_>) -> Result<(), Fault> {

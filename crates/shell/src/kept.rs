@@ -67,6 +67,11 @@ impl Kept {
         }
     }
 
+    /// How it speaks.
+    pub(crate) fn codec(&self) -> Codec {
+        self.spec.codec
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         self.life.is_some()
     }

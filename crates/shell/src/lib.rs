@@ -13,10 +13,11 @@
 //! | [`pulse`] | whether a child still answers |
 //! | [`supervisor`], `child`, `lines` | keeps a child running; one child, its pipes and its end; its standard error |
 //! | `census` | how many processes a child has, and their memory |
+//! | `held` | the tuples that a bolt's child has, and those that are told again after its end |
 //! | [`bolt`], [`spout`], `kept` | the components; a child as they have it |
 //! | [`mod@serve`] | the other side: a component of this program as the child of another one |
 //!
-//! The first six have no I/O, and take time as an argument.
+//! The first four rows, and `held`, have no I/O, and take time as an argument.
 //!
 //! Invariants
 //!   1. A message, a line of the log, and all that waits for a child or for its component have a bound in bytes.
@@ -31,6 +32,7 @@ mod child;
 pub mod codec;
 pub mod framing;
 pub mod handshake;
+mod held;
 mod kept;
 mod lines;
 pub mod message;

@@ -126,7 +126,7 @@ impl Supervisor {
         self.shared.take(events);
     }
 
-    /// Has what `append` appends written to the child of `life`, which gives `answers` answers to it (a spout's `sync`).
+    /// Has what `append` appends written to the child of `life`, which gives `answers` answers to it (`sync`).
     ///
     /// Returns whether that life goes on; if not nothing is appended.
     pub fn tell<R>(&self, life: u64, answers: u32, append: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {

@@ -226,6 +226,9 @@ fn child_that_answers_heartbeats_lives_on() {
     let mut child = Watched::new(&script, BOLT, limits);
     child.started();
     // fifteen heartbeats, one each 40 ms, are longer than the time for an answer
+    for _ in 0..15 {
+        assert_eq!(child.next(), Event::Said(Message::Sync));
+    }
     assert_eq!(child.ended(), "it exited with status 7");
 }
 

@@ -183,7 +183,7 @@ impl Life<'_> {
         let may_ask = self.of.is_bolt;
         if duties.is_full {
             // It cannot be heard.
-            self.pulse.on_message(now, !may_ask && duties.owed > 0);
+            self.pulse.on_message(now, duties.owed > 0);
         } else if duties.owed > 0 {
             self.pulse.on_told(now);
         }
@@ -306,7 +306,7 @@ impl Life<'_> {
         let result = self.sort_messages(&mut events);
         let syncs = events.iter().filter(|event| **event == Event::Said(Message::Sync)).count();
         let owed = self.of.shared.on_answers(syncs as u32);
-        self.pulse.on_message(self.of.clock.now(), !self.of.is_bolt && owed > 0);
+        self.pulse.on_message(self.of.clock.now(), owed > 0);
         if !events.is_empty() {
             self.of.shared.post(events);
         }
@@ -326,7 +326,6 @@ impl Life<'_> {
                 _ if !self.has_begun => {
                     return Err(Garbage::NoPid { begin: crate::message::excerpt(bytes) });
                 }
-                Message::Sync if self.of.is_bolt => {}
                 Message::Pid(_) | Message::Metrics => {}
                 Message::Error(text) => {
                     self.of.log(Level::Error, &text);
