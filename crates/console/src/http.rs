@@ -125,7 +125,11 @@ fn is_known_host(host: &str, hosts: &[String]) -> bool {
 fn answer(method: &Method, path: &str, pages: &Pages) -> Response<Full<Bytes>> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     if let Some(json) = Some(path).filter(|path| reads && path.starts_with("/api/")).and_then(&pages.api) {
-        let mut response = text(StatusCode::OK, json);
+        let (status, json) = match json {
+            Ok(json) => (StatusCode::OK, json),
+            Err(json) => (StatusCode::NOT_FOUND, json),
+        };
+        let mut response = text(status, json);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         return response;
     }

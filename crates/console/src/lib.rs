@@ -56,8 +56,8 @@ pub struct FileOptions {
     pub former_max: usize,
 }
 
-/// Makes an answer for a path, if there is one.
-pub type Api = Box<dyn Fn(&str) -> Option<String> + Send>;
+/// Makes an answer for a path, if there is one: `Err` is told with status 404.
+pub type Api = Box<dyn Fn(&str) -> Option<Result<String, String>> + Send>;
 
 /// What is shown, made anew each time on the thread of the control plane.
 pub struct Sources {
@@ -65,7 +65,7 @@ pub struct Sources {
     pub page: Box<dyn Fn() -> String + Send>,
     /// The page for a browser, in HTML; its script asks for JSON under `/api/`, and nobody else for anything.
     pub console: &'static str,
-    /// JSON for a request under `/api/`, by its path; `None` if there is no such thing.
+    /// JSON for a request under `/api/`, by its path; `Err`: that there is no such thing, in JSON; `None`: the same without a word.
     pub api: Api,
     /// A line for the file, without its end.
     pub line: Box<dyn FnMut() -> String + Send>,

@@ -17,7 +17,11 @@ fn start(file: Option<FileOptions>) -> (Console, SocketAddr) {
     let count = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed) + 1;
     let page = move || format!("pages_total {}\n", count(&pages));
     let line = move || format!("{{\"line\":{}}}", count(&lines));
-    let api = |path: &str| (path == "/api/x").then(|| "{}".to_owned());
+    let api = |path: &str| match path {
+        "/api/x" => Some(Ok("{}".to_owned())),
+        "/api/no" => Some(Err("{\"error\":1}".to_owned())),
+        _ => None,
+    };
     let sources = Sources {
         page: Box::new(page),
         console: "<title>page</title>",
@@ -64,6 +68,9 @@ fn json_is_served_where_there_is_some() {
     let (console, address) = start(None);
     let reply = exchange(address, &request("GET", "/api/x"));
     assert!(reply.contains("content-type: application/json") && reply.ends_with("\r\n\r\n{}"), "{reply}");
+    let reply = exchange(address, &request("GET", "/api/no"));
+    let (has_status, has_type) = (reply.starts_with("HTTP/1.1 404 "), reply.contains("application/json"));
+    assert!(has_status && has_type && reply.ends_with("\r\n\r\n{\"error\":1}"), "{reply}");
     for (method, path, status) in [("GET", "/api/y", 404), ("GET", "/x", 404), ("POST", "/api/x", 405)] {
         let reply = exchange(address, &request(method, path));
         assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");

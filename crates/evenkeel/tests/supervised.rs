@@ -229,6 +229,10 @@ fn command_line_submits_shows_and_ends_topologies() {
         ("/metrics", "evenkeel_topology_acked_total{topology=\"words\",component=\"sink\"}"),
         ("/api/v1/topology/summary", "\"status\":\"ACTIVE\""),
         ("/api/v1/topology/words", "\"boltId\":\"sink\""),
+        ("/api/v1/topology/words/component/sink", "\"executorStats\":[{"),
+        ("/api/v1/topology/words/component/sink", "\"inputStats\":[{"),
+        ("/api/v1/topology/words/component/nothing", "HTTP/1.1 404 "),
+        ("/api/v1/topology/words/component/nothing", "the topology `words` has no component `nothing`"),
     ] {
         let page = page(&listen, path);
         assert!(page.contains(part), "{path}: {page}");

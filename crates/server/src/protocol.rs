@@ -75,11 +75,11 @@ impl EvenkeelProtocol {
     }
 
     /// The answer in JSON to a request for `path`: that of Storm's REST API about topologies, and `/api/v1/loops`. `None` if there is no such
-    /// thing.
+    /// path. `Err` says in JSON that what it names is not there.
     #[must_use]
-    pub fn api(&self, path: &str) -> Option<String> {
+    pub fn api(&self, path: &str) -> Option<Result<String, String>> {
         if path == "/api/v1/loops" {
-            return Some(metrics::console::loops(self.server.peers.get()));
+            return Some(Ok(metrics::console::loops(self.server.peers.get())));
         }
         storm::answer(path, &self.server.topologies.as_ref()?.supervisor.reports())
     }

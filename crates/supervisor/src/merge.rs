@@ -46,11 +46,22 @@ fn add_component(all: &mut ComponentStatus, one: &ComponentStatus) {
     if one.last_error.is_some() {
         all.last_error.clone_from(&one.last_error);
     }
+    add_streams(&mut all.streams, &one.streams);
     for (at, edge) in one.edges.iter().enumerate() {
         let is_it = |it: &EdgeStatus| it.stream == edge.stream && it.to == edge.to;
         match place(&all.edges, at, is_it) {
             Some(place) => add_edge(&mut all.edges[place], edge),
             None => all.edges.push(edge.clone()),
+        }
+    }
+}
+
+/// Adds what tasks in another worker have emitted.
+fn add_streams(all: &mut Vec<(String, u64)>, one: &[(String, u64)]) {
+    for (at, (id, emitted)) in one.iter().enumerate() {
+        match place(all, at, |(it, _)| it == id) {
+            Some(place) => all[place].1 += emitted,
+            None => all.push((id.clone(), *emitted)),
         }
     }
 }
@@ -99,6 +110,7 @@ mod tests {
             lag_ms: Some(execute_us),
             pending: 5,
             edges: vec![edge],
+            streams: vec![("default".to_owned(), executed)],
             ..ComponentStatus::default()
         };
         Status { is_idle: true, components: vec![component] }
@@ -115,6 +127,7 @@ mod tests {
         assert_eq!((edge.transferred, edge.queued_bytes, edge.latencies.queue.mean_us()), (40, 14, 20));
         assert_eq!((edge.executed, edge.acked, edge.failed), (80, 42, 38));
         assert_eq!((it.shares.busy_permille, it.lag_ms), (300, Some(50)));
+        assert_eq!(it.streams, [("default".to_owned(), 40)]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct Report {
 }
 
 /// A worker of a topology.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WorkerReport {
     /// Its number.
     pub number: u32,
@@ -50,6 +50,8 @@ pub struct WorkerReport {
     pub tasks: usize,
     /// How often it was started again after a fault.
     pub restarts: u64,
+    /// What it has said last.
+    pub status: Option<Arc<Status>>,
 }
 
 /// A topology.
@@ -76,7 +78,7 @@ pub(crate) struct Employed {
     pub(crate) token: String,
     /// What it runs.
     pub(crate) plan: Option<Arc<Plan>>,
-    status: Option<Status>,
+    status: Option<Arc<Status>>,
     /// It runs what was replaced by now: what it has done is not added up.
     is_outdated: bool,
     is_drained: bool,
@@ -159,7 +161,7 @@ impl Entry {
         self.looks.expire(now);
         if let Some(worker) = self.workers.get_mut(&number) {
             worker.is_drained = status.is_idle && self.group.state() == State::Inactive;
-            worker.status = Some(status);
+            worker.status = Some(Arc::new(status));
             self.merged = None;
         }
     }
@@ -169,7 +171,7 @@ impl Entry {
         self.looks.on_exit(number);
         let gone = self.workers.remove(&number).filter(|worker| !worker.is_outdated);
         if let Some(status) = gone.and_then(|worker| worker.status) {
-            add(&mut self.former, &keep_done(status));
+            add(&mut self.former, &keep_done(Arc::unwrap_or_clone(status)));
         }
         self.merged = None;
     }
@@ -203,6 +205,7 @@ impl Entry {
                 uptime: uptime(number),
                 tasks,
                 restarts,
+                status: self.workers.get(&number).and_then(|worker| worker.status.clone()),
             })
             .collect();
         let state = self.group.state();

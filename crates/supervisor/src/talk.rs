@@ -263,6 +263,9 @@ pub struct ComponentStatus {
     /// Who reads what it emits.
     #[serde(default)]
     pub edges: Vec<EdgeStatus>,
+    /// What it emits on, and how many tuples.
+    #[serde(default)]
+    pub streams: Vec<(String, u64)>,
 }
 
 /// A stream of a component and one of its readers.

@@ -299,6 +299,7 @@ fn component(it: &ComponentStats, spent: TimeSpent, former: Option<&TimeSpent>) 
         },
         lag_ms: it.lag.map(|lag| u64::try_from(lag.as_millis()).unwrap_or(u64::MAX)),
         edges: it.streams.iter().flat_map(|it| it.readers.iter().map(|to| edge(&it.id, to))).collect(),
+        streams: it.streams.iter().map(|stream| (stream.id.clone(), stream.emitted)).collect(),
     }
 }
 

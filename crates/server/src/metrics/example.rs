@@ -101,6 +101,23 @@ fn keys() -> KeyFigures {
 }
 
 fn topology() -> Report {
+    let (lines, split) = components();
+    let status = Arc::new(Status { is_idle: false, components: vec![lines, split] });
+    let first = WorkerReport { status: Some(Arc::clone(&status)), ..worker(0, Some(4_711)) };
+    Report {
+        name: "words".to_owned(),
+        state: State::Active,
+        pid: Some(4_711),
+        uptime: Duration::from_secs(90),
+        restarts: 7,
+        last_error: None,
+        status,
+        is_drained: false,
+        workers: vec![first, worker(1, None)],
+    }
+}
+
+fn components() -> (ComponentStatus, ComponentStatus) {
     let lines = ComponentStatus {
         id: "lines".to_owned(),
         is_spout: true,
@@ -120,6 +137,7 @@ fn topology() -> Report {
         shares: Shares { busy_permille: 100, back_pressured_permille: 700, idle_permille: 150 },
         lag_ms: Some(2_500),
         edges: vec![edge()],
+        streams: vec![("default".to_owned(), 201)],
         ..ComponentStatus::default()
     };
     let split = ComponentStatus {
@@ -145,17 +163,7 @@ fn topology() -> Report {
         last_error: Some("it crashed".to_owned()),
         ..ComponentStatus::default()
     };
-    Report {
-        name: "words".to_owned(),
-        state: State::Active,
-        pid: Some(4_711),
-        uptime: Duration::from_secs(90),
-        restarts: 7,
-        last_error: None,
-        status: Arc::new(Status { is_idle: false, components: vec![lines, split] }),
-        is_drained: false,
-        workers: vec![worker(0, Some(4_711)), worker(1, None)],
-    }
+    (lines, split)
 }
 
 fn edge() -> EdgeStatus {
@@ -185,7 +193,7 @@ fn times_of(count: u64, us: u64) -> supervisor::Times {
 }
 
 fn worker(number: u32, pid: Option<u32>) -> WorkerReport {
-    WorkerReport { number, pid, uptime: Duration::from_secs(90), tasks: 2, restarts: 3 }
+    WorkerReport { number, pid, uptime: Duration::from_secs(90), tasks: 2, restarts: 3, status: None }
 }
 
 /// Each figure has a value of its own: none can stand under another's name.
