@@ -33,7 +33,10 @@ pub struct Plan {
     first_executor: Vec<u32>,
     /// The first stream of each component, and the end.
     first_stream: Vec<u16>,
+    /// By their readers.
     edges: Vec<Edge>,
+    /// Places in `edges`, by streams; those of one stream in the order of their readers.
+    by_stream: Vec<u32>,
 }
 
 /// A subscription with numbers for names.
@@ -64,9 +67,11 @@ impl Plan {
         let streams = |component: &Component| component.streams.len() as u32;
         let first_stream = starts(components, streams).into_iter().map(|start| start as u16).collect();
         let ids = (0..).map(ComponentId).zip(components).map(|(id, component)| (component.id.clone(), id));
-        let (by_id, edges) = (ids.collect(), Vec::new());
-        let mut plan = Self { topology, by_id, first_task, first_executor, first_stream, edges };
+        let (by_id, edges, by_stream) = (ids.collect(), Vec::new(), Vec::new());
+        let mut plan = Self { topology, by_id, first_task, first_executor, first_stream, edges, by_stream };
         plan.edges = plan.number_edges();
+        plan.by_stream = (0..plan.edges.len() as u32).collect();
+        plan.by_stream.sort_by_key(|&place| plan.edges[place as usize].stream);
         Ok((plan, warnings))
     }
 
@@ -104,6 +109,13 @@ impl Plan {
     pub fn stream(&self, component: ComponentId, stream: &str) -> Option<StreamId> {
         let place = self.component(component).streams.iter().position(|declared| declared.id == stream)?;
         Some(StreamId(self.first_stream[usize::from(component.0)] + place as u16))
+    }
+
+    /// The streams that `component` declares.
+    pub fn streams(&self, component: ComponentId) -> impl Iterator<Item = (StreamId, &Stream)> {
+        let first = self.first_stream[usize::from(component.0)];
+        let streams = self.component(component).streams.iter().enumerate();
+        streams.map(move |(place, stream)| (StreamId(first + place as u16), stream))
     }
 
     /// Who declares `stream`, and how.
@@ -161,14 +173,28 @@ impl Plan {
         (component, share(place)..share(place + 1))
     }
 
-    /// Subscriptions to what `component` emits.
+    /// Subscriptions to what `component` emits, in the order of its streams. Costs a search, and what there is.
     pub fn edges_from(&self, component: ComponentId) -> impl Iterator<Item = &Edge> {
-        self.edges.iter().filter(move |edge| edge.from == component)
+        let at = usize::from(component.0);
+        self.edges_of(self.first_stream[at].into()..self.first_stream[at + 1].into())
     }
 
-    /// Subscriptions of `component`.
+    /// Subscriptions to `stream`. Costs as [`Plan::edges_from`].
+    pub fn readers(&self, stream: StreamId) -> impl Iterator<Item = &Edge> {
+        self.edges_of(stream.0.into()..u32::from(stream.0) + 1)
+    }
+
+    fn edges_of(&self, streams: Range<u32>) -> impl Iterator<Item = &Edge> {
+        let edge = |place: &u32| &self.edges[*place as usize];
+        let stream = |edge: &Edge| u32::from(edge.stream.0);
+        let begin = self.by_stream.partition_point(|place| stream(edge(place)) < streams.start);
+        self.by_stream[begin..].iter().map(edge).take_while(move |edge| stream(edge) < streams.end)
+    }
+
+    /// Subscriptions of `component`. Costs as [`Plan::edges_from`].
     pub fn edges_to(&self, component: ComponentId) -> impl Iterator<Item = &Edge> {
-        self.edges.iter().filter(move |edge| edge.to == component)
+        let begin = self.edges.partition_point(|edge| edge.to < component);
+        self.edges[begin..].iter().take_while(move |edge| edge.to == component)
     }
 
     /// Streams that `component` reads, each once, in order.
@@ -251,6 +277,36 @@ mod tests {
         assert_eq!((plan.streams_to(count), plan.streams_to(ComponentId(0))), (vec![words], vec![]));
         assert_eq!(plan.upstream_tasks(count), [TaskId(1), TaskId(2)]);
         assert_eq!(plan.downstream_tasks(split), [TaskId(3), TaskId(4), TaskId(5)]);
+    }
+
+    /// Each scanned the edges of all components, once a second for each component.
+    #[test]
+    fn edges_are_found_by_their_ends_and_streams() {
+        let streams = ["a", "b", "c"].map(|id| Stream::default_with(&["x"]).named(id)).to_vec();
+        let mut components: Vec<Component> =
+            (0..3).map(|at| Component::spout(&format!("s{at}"), streams.clone())).collect();
+        for bolt in 0..5_usize {
+            let input = |at: usize| Subscription {
+                stream: ["c", "a", "b"][at % 3].to_owned(),
+                ..Subscription::to(&format!("s{}", at / 3), Grouping::Shuffle)
+            };
+            let inputs = (0..9).filter(|at| (at * 5 + bolt) % 4 < 2).map(input).collect();
+            components.push(Component::bolt(&format!("b{bolt}"), inputs, vec![]));
+        }
+        let (plan, _) = Plan::new(topology(components)).unwrap();
+        let all = || plan.edges.iter();
+        for (id, component) in plan.components() {
+            let to: Vec<&Edge> = all().filter(|edge| edge.to == id).collect();
+            assert_eq!(plan.edges_to(id).collect::<Vec<_>>(), to);
+            let mut from: Vec<&Edge> = all().filter(|edge| edge.from == id).collect();
+            from.sort_by_key(|edge| edge.stream);
+            assert_eq!(plan.edges_from(id).collect::<Vec<_>>(), from);
+            for stream in &component.streams {
+                let number = plan.stream(id, &stream.id).unwrap();
+                let readers: Vec<&Edge> = all().filter(|edge| edge.stream == number).collect();
+                assert_eq!(plan.readers(number).collect::<Vec<_>>(), readers);
+            }
+        }
     }
 
     #[test]

@@ -161,7 +161,7 @@ pub(crate) struct TaskBoard {
     /// Of a bolt: for each stream that it reads.
     inputs: Vec<InputBoard>,
     pub(crate) pending: AtomicU64,
-    /// Bytes that wait from each component upstream.
+    /// Bytes that wait from each component upstream, in the order of components.
     queued: Vec<(ComponentId, AtomicU64)>,
     pub(crate) faults: AtomicU64,
     pub(crate) restarts: AtomicU64,
@@ -324,10 +324,9 @@ impl Board {
             at += 1;
             self.boards(plan, component).map(|task| read(&task.emitted[at - 1])).sum()
         };
-        let streams = plan.component(component).streams.iter().map(|stream| {
+        let streams = plan.streams(component).map(|(number, stream)| {
             let emitted = next();
-            let number = plan.stream(component, &stream.id);
-            let edges = plan.edges_from(component).filter(|edge| Some(edge.stream) == number);
+            let edges = plan.readers(number);
             let readers = edges.map(|edge| EdgeStats { transferred: next(), ..self.edge(plan, edge) });
             StreamStats { id: stream.id.clone(), emitted, readers: readers.collect() }
         });
@@ -337,7 +336,7 @@ impl Board {
     /// What the reader of an edge has done with its tuples.
     fn edge(&self, plan: &Plan, edge: &Edge) -> EdgeStats {
         let tasks = self.tasks[range(plan, edge.to)].iter();
-        let queued = tasks.flat_map(|task| &task.queued).filter(|(from, _)| *from == edge.from);
+        let queued = tasks.filter_map(|task| task.queued_from(edge.from)).map(read);
         let streams = &self.inputs[usize::from(edge.to.0)];
         let place = streams.binary_search(&edge.stream).expect("an edge is an input");
         let sum = |of: fn(&InputBoard) -> &AtomicU64| {
@@ -347,7 +346,7 @@ impl Board {
         EdgeStats {
             to: plan.component(edge.to).id.clone(),
             transferred: 0,
-            queued_bytes: queued.map(|(_, bytes)| read(bytes)).sum(),
+            queued_bytes: queued.sum(),
             executed: sum(|input| &input.executed),
             acked: sum(|input| &input.acked),
             failed: sum(|input| &input.failed),
@@ -385,9 +384,13 @@ impl TaskBoard {
     pub(crate) fn set_queued(&self, queued: impl Iterator<Item = (ComponentId, u64)>) {
         self.queued.iter().for_each(|(_, counter)| write(counter, 0));
         for (component, bytes) in queued {
-            let counter = self.queued.iter().find(|(from, _)| *from == component);
-            counter.into_iter().for_each(|(_, counter)| add(counter, bytes));
+            self.queued_from(component).into_iter().for_each(|counter| add(counter, bytes));
         }
+    }
+
+    fn queued_from(&self, component: ComponentId) -> Option<&AtomicU64> {
+        let place = self.queued.binary_search_by_key(&component, |(from, _)| *from).ok()?;
+        Some(&self.queued[place].1)
     }
 
     /// Writes what its source has.
