@@ -115,6 +115,8 @@ impl Report {
 impl Nack {
     /// A failure that counts, after which the list of pauses holds.
     pub const FAIL: Self = Self { blame: Blame::Fail, delay: None };
+    /// A failure that does not count.
+    pub const SILENT: Self = Self { blame: Blame::Silent, delay: None };
 }
 
 impl Failure {

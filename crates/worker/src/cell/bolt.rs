@@ -217,7 +217,7 @@ impl BoltCell {
             None | Some(Ok(Ok(()))) => {}
             Some(Ok(Err(fault))) if fault.is_pending() => return true,
             Some(Ok(Err(fault))) => common.on_fault(fault.error()),
-            Some(Err(panicked)) => self.on_panic(&panicked),
+            Some(Err(panicked)) => self.on_panic(&panicked, None),
         }
         false
     }
@@ -256,16 +256,17 @@ impl BoltCell {
                 self.common.on_fault(fault.error());
                 self.task.fail(id, fault.error(), fault.nack()).unwrap_or(());
             }
-            Some(Err(panicked)) => self.on_panic(&panicked),
+            Some(Err(panicked)) => self.on_panic(&panicked, Some(id)),
         }
         (is_long, false)
     }
 
-    /// The bolt is gone: so is what it knew of its tuples.
-    fn on_panic(&mut self, Panicked(error): &Panicked) {
+    /// The bolt is gone: so is what it knew of its tuples. The one that it executed is blamed; if there is none, nobody knows which it was.
+    fn on_panic(&mut self, Panicked(error): &Panicked, executed: Option<TupleId>) {
         self.common.on_loss(error);
         add(&self.common.counters().restarts, 1);
-        self.task.fail_all(error, Nack::FAIL);
+        let is_blamed = executed.is_some_and(|id| self.task.fail(id, error, Nack::FAIL).is_ok());
+        self.task.fail_all(error, if is_blamed { Nack::SILENT } else { Nack::FAIL });
         if let Some((_, state)) = &mut self.exact {
             state.forget_inputs();
         }

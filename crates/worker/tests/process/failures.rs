@@ -122,6 +122,27 @@ fn tuples_that_a_bolt_has_kept_fail_when_it_panics() {
     assert_eq!((keeper.failed, keeper.acked, keeper.restarts), (10, 10, 1));
 }
 
+/// All that it had kept lost an attempt for the one of which it panicked.
+#[test]
+fn tuple_that_is_executed_is_blamed_for_a_panic_and_those_that_were_kept_are_not() {
+    let mut test = Test::new(10);
+    test.builder.settings().attempts_max = 1;
+    let is_again = Arc::new(AtomicU64::new(0));
+    test.bolt("keeper", move |tuple, _| {
+        if tuple.int("n")? == 9 {
+            is_again.store(1, Ordering::Relaxed);
+            panic!("nine");
+        }
+        Ok(if is_again.load(Ordering::Relaxed) == 0 { Outcome::Keep } else { Outcome::Ack })
+    })
+    .shuffle("numbers");
+    let (running, told) = test.start(1);
+    let all: Vec<Told> = (0..10).map(|_| next(&told)).collect();
+    let dead: Vec<&Told> = all.iter().filter(|told| matches!(told, Told::Dead(..))).collect();
+    assert_eq!(dead, [&Told::Dead(9, "panicked: nine".to_owned())]);
+    assert_eq!(running.kill(GRACE).stats.component("keeper").unwrap().acked, 9);
+}
+
 /// A bolt that can be opened the third time.
 struct Late(Arc<AtomicU64>);
 
