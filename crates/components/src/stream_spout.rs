@@ -18,6 +18,7 @@
 //! A tuple that is given up stays pending in the group, or goes to the stream of `--dead-letter` and is acknowledged then.
 
 mod by_position;
+mod count;
 mod entries;
 mod reading;
 mod settling;
@@ -123,6 +124,7 @@ impl StreamSpout {
                 }
                 Event::Lost(why) => {
                     (self.life, self.is_asked) = (None, false);
+                    self.reading.on_lost(&why);
                     result = Err(Fault::new(why));
                 }
             }

@@ -10,5 +10,5 @@
 pub mod link;
 pub mod target;
 
-pub use link::{Event, Link, Options};
+pub use link::{Event, Link, Options, is_too_long};
 pub use target::{Protocol, Target};

@@ -115,6 +115,12 @@ impl Drop for Link {
     }
 }
 
+/// Whether a connection was lost for a reply that had more than [`Options::reply_bytes_max`]: `why` is what [`Event::Lost`] says.
+#[must_use]
+pub fn is_too_long(why: &str) -> bool {
+    why.contains(attend::TOO_LONG)
+}
+
 impl Options {
     /// What suits most owners; `name` is that of the thread.
     #[must_use]

@@ -13,6 +13,7 @@ use topology::component::{Backlog, Context, Fault, Next, Spout, SpoutOut};
 use topology::random::Random;
 use topology::tracker::Position;
 
+use super::count::{self, Count};
 use super::entries::{self, Entry, Wanted};
 use super::reading::{BLOCK_MS, of_stream};
 use super::{ERROR_PAUSE, Settings};
@@ -20,6 +21,7 @@ use super::{ERROR_PAUSE, Settings};
 /// The spout.
 #[derive(Debug)]
 pub(super) struct PositionSpout {
+    count: Count,
     settings: Settings,
     wanted: Vec<Wanted>,
     /// Its share: entries of this place of so many.
@@ -38,6 +40,7 @@ pub(super) struct PositionSpout {
 impl PositionSpout {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
+            count: Count::new(settings.count),
             settings,
             wanted: Vec::new(),
             place: 0,
@@ -58,6 +61,9 @@ impl PositionSpout {
                 Event::Connected(life) => (self.life, self.is_asked) = (Some(life), false),
                 Event::Lost(why) => {
                     (self.life, self.is_asked) = (None, false);
+                    if connection::is_too_long(&why) {
+                        self.count.on_too_large();
+                    }
                     result = Err(Fault::new(why));
                 }
                 Event::Reply(_, reply) => {
@@ -73,12 +79,20 @@ impl PositionSpout {
         let of_key =
             |error: &str| Fault::new(format!("the server refused to read `{}`: {error}", self.settings.key));
         if let Reply::Error(text) = &reply {
+            if let Some(last) = self.last.filter(|_| count::is_too_large(text)) {
+                if self.count.on_too_large() {
+                    return Ok(());
+                }
+                let error = count::alone(&self.settings.key, &entries::shown(last), text);
+                return Err(Fault::new(error).after(ERROR_PAUSE));
+            }
             return Err(of_key(&String::from_utf8_lossy(text)).after(ERROR_PAUSE));
         }
         if self.last.is_none() {
             self.last = Some(last_id(&reply).map_err(|error| of_key(&error).after(ERROR_PAUSE))?);
             return Ok(());
         }
+        self.count.on_taken();
         for (id, fields) in of_stream(reply).map_err(|error| of_key(&error).after(ERROR_PAUSE))?.entries {
             self.last = Some(id);
             if self.is_own(id) {
@@ -99,11 +113,11 @@ impl PositionSpout {
         if self.is_asked || !self.waiting.is_empty() {
             return;
         }
-        let Settings { key, count, .. } = &self.settings;
+        let (Settings { key, .. }, count) = (&self.settings, &self.count);
         self.is_asked = link.send(life, 0, |out| match self.last {
             None => resp::encode_command(out, &["XREVRANGE", key, "+", "-", "COUNT", "1"]),
             Some(last) => {
-                let (count, last) = (count.to_string(), entries::shown(last));
+                let (count, last) = (count.text(), entries::shown(last));
                 resp::encode_command(
                     out,
                     &["XREAD", "COUNT", &count, "BLOCK", BLOCK_MS, "STREAMS", key, &last],

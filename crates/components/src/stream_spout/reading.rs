@@ -10,6 +10,7 @@ use std::time::Duration;
 use clock::Nanos;
 use resp::Value as Reply;
 
+use super::count::{self, Count};
 use super::entries::{self, Fields};
 
 /// A consumer.
@@ -19,9 +20,11 @@ pub(super) struct Reading {
     group: String,
     consumer: String,
     from: String,
-    count: String,
+    count: Count,
     claim_after: Duration,
     phase: Phase,
+    /// The highest new entry that was read; 0 if there was none yet.
+    last: u128,
     /// When entries of others were claimed last.
     claimed: Option<Nanos>,
 }
@@ -54,13 +57,20 @@ impl Reading {
         claim_after: Duration,
     ) -> Self {
         let [key, group, consumer, from] = [key, group, consumer, from].map(str::to_owned);
-        let (count, phase) = (count.to_string(), Phase::Group);
-        Self { key, group, consumer, from, count, claim_after, phase, claimed: None }
+        let (count, phase) = (Count::new(count), Phase::Group);
+        Self { key, group, consumer, from, count, claim_after, phase, last: 0, claimed: None }
     }
 
     /// There is another connection: replies of the one before may be lost, and with them entries that this consumer has now.
     pub(super) fn restart(&mut self) {
         self.phase = Phase::Group;
+    }
+
+    /// The connection was lost, maybe for what it was asked.
+    pub(super) fn on_lost(&mut self, why: &str) {
+        if connection::is_too_long(why) {
+            self.count.on_too_large();
+        }
     }
 
     /// Appends the next request, whose reply is to be told.
@@ -70,7 +80,8 @@ impl Reading {
             self.phase = Phase::Claim("0-0".to_owned());
             self.claimed = Some(now);
         }
-        let Self { key, group, consumer, from, count, .. } = self;
+        let Self { key, group, consumer, from, .. } = self;
+        let count = &self.count.text();
         let read = ["XREADGROUP", "GROUP", group, consumer, "COUNT", count];
         match &self.phase {
             Phase::Group => resp::encode_command(out, &["XGROUP", "CREATE", key, group, from, "MKSTREAM"]),
@@ -95,6 +106,17 @@ impl Reading {
     /// The server refused it. The next request begins with the group.
     pub(super) fn on_reply(&mut self, reply: Reply) -> Result<Found, String> {
         if let Reply::Error(text) = &reply {
+            if self.phase != Phase::Group && count::is_too_large(text) {
+                if self.count.on_too_large() {
+                    return Ok(Found::default());
+                }
+                let last = match &self.phase {
+                    Phase::Own(last) => entries::shown(*last),
+                    Phase::Claim(cursor) => cursor.clone(),
+                    Phase::Group | Phase::New => entries::shown(self.last),
+                };
+                return Err(count::alone(&self.key, &last, text));
+            }
             let was_group = std::mem::replace(&mut self.phase, Phase::Group) == Phase::Group;
             if was_group && text.starts_with(b"BUSYGROUP") {
                 self.phase = Phase::Own(0);
@@ -102,6 +124,9 @@ impl Reading {
             }
             let text = String::from_utf8_lossy(text);
             return Err(format!("the server refused to read `{}`: {text}", self.key));
+        }
+        if self.phase != Phase::Group {
+            self.count.on_taken();
         }
         match self.phase {
             Phase::Group => {
@@ -119,7 +144,11 @@ impl Reading {
                 self.phase = if cursor == "0-0" { Phase::New } else { Phase::Claim(cursor) };
                 Ok(found)
             }
-            Phase::New => of_stream(reply),
+            Phase::New => {
+                let found = of_stream(reply)?;
+                self.last = found.entries.last().map_or(self.last, |(id, _)| *id);
+                Ok(found)
+            }
         }
     }
 }
@@ -242,6 +271,33 @@ mod tests {
         reading.phase = Phase::New;
         reading.restart();
         assert!(request(&mut reading, 0).starts_with("XGROUP CREATE"));
+    }
+
+    /// The same was asked again, once a second, and refused each time.
+    #[test]
+    fn reply_that_is_too_large_is_asked_for_in_halves_and_one_entry_that_is_alone_is_named() {
+        let mut reading = Reading::new("orders", "g", "c", "0", 4, Duration::from_secs(10));
+        (reading.phase, reading.claimed) = (Phase::New, Some(Nanos(0)));
+        const TOO_LARGE: &str =
+            "-ERR the values of this command are more than 9 B to read: ask for fewer at once\r\n";
+        for count in [4, 2] {
+            let asked = format!("XREADGROUP GROUP g c COUNT {count} BLOCK 5000 STREAMS orders >");
+            assert_eq!(request(&mut reading, 0), asked);
+            assert_eq!(told(&mut reading, TOO_LARGE), Ok(vec![]), "fewer are asked for at once");
+        }
+        assert!(request(&mut reading, 0).contains("COUNT 1 "));
+        assert_eq!(told(&mut reading, ENTRIES), Ok(vec![5, 7]));
+        assert!(request(&mut reading, 0).contains("COUNT 2 "), "one more");
+        assert_eq!(told(&mut reading, TOO_LARGE), Ok(vec![]));
+        let error = told(&mut reading, TOO_LARGE).expect_err("it is alone");
+        assert!(error.starts_with("the entry behind 0-5 of `orders` is too large"), "{error}");
+        assert!(error.contains("more than 9 B"), "{error}");
+        assert!(request(&mut reading, 0).contains("COUNT 1 "), "it goes on where it was");
+        reading.count.on_taken();
+        reading.on_lost("the connection to x is lost: the server closed it");
+        assert!(request(&mut reading, 0).contains("COUNT 2 "));
+        reading.on_lost("the connection to x is lost: a reply has more than 9 bytes");
+        assert!(request(&mut reading, 0).contains("COUNT 1 "));
     }
 
     #[test]

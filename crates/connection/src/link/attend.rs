@@ -221,7 +221,7 @@ impl<'a> Life<'a> {
         let length = resp::skip_value(input).map_err(garbage)?;
         let most = self.of.options.reply_bytes_max;
         if length.unwrap_or(input.len()) > most {
-            return Err(format!("a reply has more than {most} bytes"));
+            return Err(format!("{TOO_LONG} {most} bytes"));
         }
         let Some(length) = length else { return Ok(None) };
         let value = resp::decode_value(&input[..length]).map_err(garbage)?;
@@ -242,6 +242,7 @@ fn is_passing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
+pub(super) const TOO_LONG: &str = "a reply has more than";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const READ_BYTES_MIN: usize = 64 << 10;
 const READ_BYTES_MAX: usize = 16 << 20;
