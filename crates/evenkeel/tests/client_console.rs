@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -132,14 +132,7 @@ fn server(dir: &Path) -> (Server, String) {
     let folder = folder.display().to_string();
     let arguments = ["--topologies-dir", &folder, "--metrics-listen", "127.0.0.1:0"];
     let mut server = Server::start(&dir.join("data"), &arguments);
-    let errors = server.child.stderr.as_mut().expect("piped");
-    let (mut line, mut byte) = (String::new(), [0]);
-    while !line.contains("/metrics\n") {
-        assert_eq!(errors.read(&mut byte).expect("readable"), 1, "no address in: {line}");
-        line.push(byte[0].into());
-    }
-    let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
-    let url = format!("http://{address}");
+    let url = format!("http://127.0.0.1:{}", server.metrics_port());
     (server, url)
 }
 

@@ -29,15 +29,8 @@ fn server(dir: &Path, more: &[&str]) -> (Server, u16) {
     let mut arguments = vec!["--loops=2", "--metrics-listen=127.0.0.1:0", &*file, "--metrics-interval=100ms"];
     arguments.extend(more);
     let mut server = Server::start(&dir.join("data"), &arguments);
-    let errors = server.child.stderr.as_mut().expect("piped");
-    let mut line = String::new();
-    let mut byte = [0];
-    while !line.contains("/metrics\n") {
-        assert_eq!(errors.read(&mut byte).expect("readable"), 1, "no address in: {line}");
-        line.push(byte[0].into());
-    }
-    let port = line.split("http://127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next());
-    (server, port.expect("an address").parse().expect("a port"))
+    let port = server.metrics_port();
+    (server, port)
 }
 
 /// What `path` on this machine answers, without its headers; nothing when nobody listens.

@@ -82,6 +82,18 @@ impl Server {
         Ok(Self { child, port: port.unwrap_or(0), greeting })
     }
 
+    /// The port of a server that was started with `--metrics-listen=127.0.0.1:0`: reads standard error up to the line that has it, and not a byte more.
+    pub fn metrics_port(&mut self) -> u16 {
+        let errors = self.child.stderr.as_mut().expect("piped");
+        let (mut text, mut byte) = (String::new(), [0]);
+        while !text.contains("/metrics\n") {
+            assert_eq!(errors.read(&mut byte).expect("readable"), 1, "no address in: {text}");
+            text.push(byte[0].into());
+        }
+        let port = text.split("http://127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next());
+        port.expect("an address").parse().expect("a port")
+    }
+
     /// Sends one command on a new connection; returns the reply.
     pub fn call(&self, command: &[&str]) -> Value {
         call(self.port, command).expect("a reply")
