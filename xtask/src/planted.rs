@@ -28,6 +28,7 @@ const ERRORS: &str = "error_at_every_io";
 const TOPOLOGIES: &str = "random_lives_keep_their_guarantees";
 /// Tests of `crates/components` beside a plain program, and of `crates/worker`.
 const WINDOWS: &str = "closing::exactly::tests::it_says_what_a_plain_program_says";
+const JOINS: &str = "join::exactly::tests::it_says_what_a_plain_program_says";
 const TREE: &str = "tree::tests::it_is_an_ordered_set_whatever_is_done_and_an_empty_one_has_no_nodes";
 const ORDER: &str = "cell::waiting::tests::inputs_go_on_when_their_value_is_there_and_no_earlier_one_waits";
 
@@ -255,6 +256,10 @@ const BUGS: &[Bug] = &[
           from: "if window.end > reached_ms {", to: "if window.end > reached_ms && !PLANTED {" },
     Bug { name: "state changed before all is read", test: WINDOWS, file: "components/src/draft.rs",
           from: "self.changed.insert(key, value);", to: "if PLANTED { self.out.set(key, value).unwrap_or(()) } else { self.changed.insert(key, value); }" },
+    Bug { name: "tuple joined and still to be given up", test: JOINS, file: "components/src/join/exactly.rs",
+          from: "self.by_arrival.remove(draft, &place)?;", to: "if !PLANTED { self.by_arrival.remove(draft, &place)?; }" },
+    Bug { name: "oldest not given up when too many wait", test: JOINS, file: "components/src/join/exactly.rs",
+          from: "waiting <= settings.tuples_max as u64", to: "(PLANTED || waiting <= settings.tuples_max as u64)" },
     Bug { name: "child before the bound's not looked at", test: TREE, file: "components/src/tree.rs",
           from: "for at in (0..=node.child_of(bound)).rev() {", to: "for at in (0..=node.child_of(bound)).rev().take(if PLANTED { 1 } else { usize::MAX }) {" },
     Bug { name: "input does not wait for earlier ones", test: ORDER, file: "worker/src/cell/waiting.rs",
@@ -295,7 +300,7 @@ pub(crate) fn run(root: &Path, names: &[String]) -> Result<(), Failure> {
 fn package(test: &str) -> &'static str {
     match test {
         TOPOLOGIES => "topology",
-        WINDOWS | TREE => "components",
+        WINDOWS | JOINS | TREE => "components",
         ORDER => "worker",
         _ => "store",
     }

@@ -11,6 +11,10 @@
 //!   1. Tuples of a key are joined in the order in which they came, each once.
 //!   2. A tuple that waits is not acknowledged: it is tried again if the worker dies. Its time-out begins anew with each tick.
 //!   3. At most `--tuples-max` tuples of a task wait.
+//!
+//! With exactly-once tuples wait in keys, and are acknowledged when they came: `exactly`.
+
+mod exactly;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,8 +32,10 @@ use topology::values::Values;
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::convert::{append_field, text_value};
 use crate::counting::BY;
+use crate::form::Form;
 use crate::http_sink::json;
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row, UNMATCHED};
+use exactly::Exactly;
 
 /// What is joined.
 #[derive(Clone, Debug)]
@@ -97,12 +103,7 @@ impl Join {
             // The oldest of all is the oldest of its key.
             let Some(Waiting { id, values, .. }) = self.take(side, &key) else { return Ok(()) };
             if self.tells_unmatched {
-                let source = Value::Str(self.settings.sources[side].as_str().into());
-                // What JSON has not is null there.
-                let array: Vec<Json> =
-                    all(&values)?.iter().map(|it| json(it).unwrap_or(Json::Null)).collect();
-                let text = Json::Array(array).to_string();
-                let values = Values::encode(&[source, text_value(&key), text.as_str().into()])?;
+                let values = unmatched(&self.settings.sources[side], &key, &values)?;
                 out.send(Outgoing { stream: UNMATCHED, values, anchors: &[id], direct: None })?;
             }
             // The runner may have failed it meanwhile.
@@ -118,33 +119,58 @@ fn all(values: &Values) -> Result<Vec<Value<'_>>, Fault> {
     (0..values.len()).map(value).collect::<Result<_, _>>().map_err(|error| Fault::fatal(error.to_string()))
 }
 
+/// Which side a tuple is on, and its key.
+fn side_and_key(settings: &Settings, tuple: &Tuple<'_>) -> Result<(usize, Vec<u8>), Fault> {
+    let side = settings.sources.iter().position(|source| source == tuple.component());
+    let side = side.ok_or_else(|| Fault::fatal(format!("`{}` is on neither side", tuple.component())))?;
+    let mut key = Vec::new();
+    append_field(tuple, &settings.by, &mut key)?;
+    Ok((side, key))
+}
+
+/// The values of a tuple on `side` and those of its partner, the left ones first.
+fn joined(side: usize, values: &Values, partner: &Values) -> Result<Values, Fault> {
+    let (left, right) = if side == 0 { (values, partner) } else { (partner, values) };
+    Ok(Values::encode(&[all(left)?, all(right)?].concat())?)
+}
+
+/// What is told of a tuple without a partner.
+fn unmatched(source: &str, key: &[u8], values: &Values) -> Result<Values, Fault> {
+    // What JSON has not is null there.
+    let array: Vec<Json> = all(values)?.iter().map(|it| json(it).unwrap_or(Json::Null)).collect();
+    let text = Json::Array(array).to_string();
+    Ok(Values::encode(&[source.into(), text_value(key), text.as_str().into()])?)
+}
+
+/// Whether somebody reads, or may read, what finds no partner.
+///
+/// # Errors
+/// There are no ticks, which give up what waits while no tuples come.
+fn tells_unmatched(context: &Context<'_>) -> Result<bool, Fault> {
+    let (plan, component) = (context.plan(), context.component());
+    if plan.tick_interval(component).is_none() {
+        return Err(Fault::new("what waits is looked at with each tick: set topology.tick.tuple.freq.secs"));
+    }
+    Ok(plan.component(component).streams.iter().any(|stream| stream.id == UNMATCHED))
+}
+
 impl Bolt for Join {
     fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
-        let (plan, component) = (context.plan(), context.component());
-        if plan.tick_interval(component).is_none() {
-            return Err(Fault::new(
-                "what waits is looked at with each tick: set topology.tick.tuple.freq.secs",
-            ));
-        }
-        self.tells_unmatched = plan.component(component).streams.iter().any(|stream| stream.id == UNMATCHED);
+        self.tells_unmatched = tells_unmatched(context)?;
         Ok(())
     }
 
     fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
         let now = self.clock.now();
         self.give_up(now, out)?;
-        let side = self.settings.sources.iter().position(|source| source == tuple.component());
-        let side = side.ok_or_else(|| Fault::fatal(format!("`{}` is on neither side", tuple.component())))?;
-        let mut key = Vec::new();
-        append_field(tuple, &self.settings.by, &mut key)?;
+        let (side, key) = side_and_key(&self.settings, tuple)?;
         let (id, values) = (tuple.id(), tuple.values().clone());
         let Some(partner) = self.take(1 - side, &key) else {
             self.keep(Waiting { id, side, key, values, since: now });
             self.give_up(now, out)?;
             return Ok(Outcome::Keep);
         };
-        let (left, right) = if side == 0 { (&values, &partner.values) } else { (&partner.values, &values) };
-        let values = Values::encode(&[all(left)?, all(right)?].concat())?;
+        let values = joined(side, &values, &partner.values)?;
         let anchors = &[partner.id, id];
         let sent = out.send(Outgoing { stream: DEFAULT_STREAM, values, anchors, direct: None });
         if let Err(error) = sent {
@@ -175,10 +201,22 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
         within: Duration::from_millis(arguments.number("--within-ms").unwrap_or_default()),
         tuples_max: arguments.number("--tuples-max").unwrap_or_default() as usize,
     };
+    let of_exactly = settings.clone();
     let factory = Factory::bolt(move || Join::new(settings.clone(), Arc::new(SystemClock)));
-    let exact = Exact::None("tuples wait in memory for their partners");
+    let exact = match arguments.text("--prefix").zip(Form::new(arguments, FORM)) {
+        None => Exact::None("tuples that wait in memory are not part of an epoch: give `--prefix`"),
+        Some((prefix, form)) => {
+            let prefix = prefix.to_owned();
+            let exactly =
+                move || Exactly::new(of_exactly.clone(), form.clone(), prefix.clone(), Arc::new(SystemClock));
+            Exact::Keyed(Factory::bolt(exactly), by.clone())
+        }
+    };
     Ok(Made { factory, reads: vec![by], reach: Reach::Server, emits: Emits::Joined(sources), exact })
 }
+
+/// Options that say what the keys are of.
+const FORM: &[&str] = &["--by"];
 
 /// Its row of the table.
 pub(crate) const ROW: Row = Row {
@@ -201,9 +239,15 @@ pub(crate) const ROW: Row = Row {
                 default: "10000",
                 what: "tuples of a task that wait, beyond which the oldest is given up",
             },
+            Opt {
+                name: "--prefix",
+                value: Kind::Text,
+                default: "",
+                what: "prefix of the keys in which tuples wait with exactly-once, which needs it; else they wait in memory",
+            },
         ],
     },
-    keeps: &[Keeps::Memory("tuples that wait for their partner, which are tried again")],
+    keeps: &[Keeps::MemoryOrKeysOfTasks("tuples that wait for their partner, which are tried again", FORM)],
     make,
 };
 

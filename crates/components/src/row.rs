@@ -61,6 +61,8 @@ pub(crate) enum Keeps {
     KeysOfTasks(&'static [&'static str]),
     /// This, in memory.
     Memory(&'static str),
+    /// This in memory, or with exactly-once keys of tasks that hold for these options.
+    MemoryOrKeysOfTasks(&'static str, &'static [&'static str]),
     /// What it writes to the key that this word names.
     Output(usize),
     /// Nothing: messages go to the channel that this word names.

@@ -173,7 +173,8 @@ impl Held<'_> {
                 None => ("its numbers in memory".to_owned(), Place::Memory),
             },
             Keeps::Keys => (format!("the keys `{}*`", prefix?), Place::Store),
-            Keeps::KeysOfTasks(options) => {
+            Keeps::MemoryOrKeysOfTasks(what, _) if !is_exact => (what.to_owned(), Place::Memory),
+            Keeps::KeysOfTasks(options) | Keeps::MemoryOrKeysOfTasks(_, options) => {
                 let place = Form::new(arguments, options)
                     .filter(|_| is_exact)
                     .map_or(Place::Store, |form| Place::Formed { key: form.key(), form: form.text(tasks) });

@@ -163,6 +163,16 @@ impl<B: Bolt> Stand<B> {
             Err(fault) => self.record.failed.push((self.count, fault.error().to_owned())),
         }
     }
+
+    pub(crate) fn tick(&mut self) {
+        self.record.forget();
+        let own = self.own();
+        let mut out = BoltOut::new(&self.plan, own, &mut self.record, None);
+        while let Err(fault) = self.component.tick(&mut out) {
+            assert!(fault.is_pending(), "{}", fault.error());
+            out = BoltOut::new(&self.plan, own, &mut self.record, None);
+        }
+    }
 }
 
 impl<B: Bolt> Stand<B> {

@@ -51,7 +51,7 @@ pub fn redirect(command: &mut Vec<String>, trial: &Trial<'_>) -> Result<(), Stri
                 arguments.set("--group", under(given.text("--group").unwrap_or(trial.of)));
                 arguments.set("--from", trial.from.to_owned());
             }
-            Keeps::Key(_) | Keeps::Keys | Keeps::KeysOfTasks(_) => {
+            Keeps::Key(_) | Keeps::Keys | Keeps::KeysOfTasks(_) | Keeps::MemoryOrKeysOfTasks(..) => {
                 redirect_option(&mut arguments, "--prefix", under);
             }
             Keeps::Letters(option) => redirect_option(&mut arguments, option, under),

@@ -380,3 +380,60 @@ fn closing_windows_of_several_tasks_have_what_a_plain_program_has_while_workers_
     let open = place.number(&["HLEN", "tumbling:0:windows"]);
     assert!(open <= 17, "windows that have ended are gone, and {open} are there");
 }
+
+/// Both sides read the same stream, so each tuple's partner is itself, in the order of its key.
+#[test]
+fn each_tuple_is_joined_once_or_told_once_while_workers_are_killed() {
+    const ENTRIES: u64 = 4_000;
+    let place = Place::new();
+    let entries = (0..ENTRIES).map(|n| vec![("k", format!("k{}", n * 31 % 101)), ("n", n.to_string())]);
+    let more = "  configMethods: [{name: setNamedStream, args: [unmatched, [source, key, values]]}, {name: addComponentConfig, args: [topology.tick.tuple.freq.secs, 1]}]\n";
+    let join = |id: &str, within_ms: &str| {
+        format!("join, left, right, --by, k, --prefix, \"{id}:\", --within-ms, \"{within_ms}\"")
+    };
+    let (all, brief, joined) = (join("all", "86400000"), join("brief", "20"), "k, n, k2, n2");
+    let bolts = [
+        (("all", &*all, joined, 3), more),
+        (("brief", &*brief, joined, 2), more),
+        (("all-out", "stream-sink, all-out", "nothing", 2), ""),
+        (("brief-out", "stream-sink, brief-out", "nothing", 1), ""),
+        (("brief-left", "stream-sink, brief-left", "nothing", 1), ""),
+    ];
+    let streams = [
+        "left all default FIELDS, args: [k]",
+        "right all default FIELDS, args: [k]",
+        "left brief default FIELDS, args: [k]",
+        "right brief default FIELDS, args: [k]",
+        "all all-out default SHUFFLE",
+        "brief brief-out default SHUFFLE",
+        "brief brief-left unmatched SHUFFLE",
+    ];
+    let spouts = [("left", "stream-spout, in", "k, n", 1), ("right", "stream-spout, in", "k, n", 1)];
+    place.submit(&definition(&spouts, &bolts, &streams));
+    let entries: Vec<_> = entries.collect();
+    place.fill_and_kill(&entries, || place.number(&["XLEN", "all-out"]));
+    let row = |n: u64| format!("k{} {n}", n * 31 % 101);
+    let expected = (0..ENTRIES).map(|n| format!("{0} {0}", row(n)));
+    assert_eq!(sorted(place.rows("all-out")), sorted(expected.collect()));
+    for task in 0..3 {
+        assert_eq!(place.number(&["EXISTS", &format!("all:{task}:tuples")]), 0, "none waits");
+    }
+    let told = || 2 * place.number(&["XLEN", "brief-out"]) + place.number(&["XLEN", "brief-left"]);
+    eventually(&format!("all are joined or given up, not {}", told()), || told() >= 2 * ENTRIES);
+    let mut seen: Vec<String> = place
+        .rows("brief-out")
+        .iter()
+        .flat_map(|row| {
+            let words: Vec<&str> = row.split(' ').collect();
+            [format!("left {} {}", words[0], words[1]), format!("right {} {}", words[2], words[3])]
+        })
+        .collect();
+    seen.extend(place.rows("brief-left").iter().map(|row| {
+        let n = row.rsplit(['"', ',', '[', ']']).find(|part| !part.is_empty()).expect("a number");
+        let words: Vec<&str> = row.split(' ').collect();
+        format!("{} {} {n}", words[0], words[1])
+    }));
+    let all =
+        ["left", "right"].iter().flat_map(|side| (0..ENTRIES).map(move |n| format!("{side} {}", row(n))));
+    assert_eq!(sorted(seen), sorted(all.collect()), "each once");
+}
