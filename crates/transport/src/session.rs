@@ -17,7 +17,10 @@ use clock::Nanos;
 
 use crate::link::{Doorbell, Link, Payload, Portion};
 use crate::node::Node;
-use crate::wire::{Chunk, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind, Parsed, decode, encode_header};
+use crate::wire::{
+    Chunk, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind, Parsed, WireError, decode, decode_carried,
+    encode_header,
+};
 use crate::{LinkError, NodeId};
 
 /// Where a connection's chunks go.
@@ -50,6 +53,9 @@ pub(crate) struct Taken {
     pub(crate) next_bytes: usize,
 }
 
+/// [`decode`] or [`decode_carried`].
+type Decode = for<'a> fn(&'a [u8], u32) -> Result<Parsed<'a>, WireError>;
+
 enum Phase {
     /// Nothing is known of the peer but who it should be, if it was dialed.
     Greets { dialed: Option<NodeId>, until: Nanos },
@@ -62,6 +68,7 @@ pub(crate) struct Session {
     node: Arc<Node>,
     phase: Phase,
     doorbell: Arc<dyn Doorbell>,
+    decode: Decode,
     /// Who the peer has proved to be, if it was asked that.
     proved: Option<NodeId>,
     /// The own hello is to be sent.
@@ -89,6 +96,7 @@ impl Session {
             node,
             phase: Phase::Greets { dialed, until },
             doorbell,
+            decode,
             proved: None,
             owes_hello: dialed.is_some(),
             heard_at: now,
@@ -96,6 +104,12 @@ impl Session {
             rest_at: None,
             portion: Portion::default(),
         }
+    }
+
+    /// The same connection, whose chunks are carried by what authenticates them: see [`crate::wire::decode_carried`].
+    pub(crate) fn carried(mut self) -> Self {
+        self.decode = decode_carried;
+        self
     }
 
     /// The peer has proved to be `peer`: its hello must say the same.
@@ -131,7 +145,7 @@ impl Session {
                     return Ok(Taken { consumed_bytes: at + taken.consumed_bytes, ..taken });
                 }
             };
-            match decode(&bytes[at..], payload_bytes_max)? {
+            match (self.decode)(&bytes[at..], payload_bytes_max)? {
                 Parsed::Part(next_bytes) => return Ok(Taken { consumed_bytes: at, next_bytes }),
                 Parsed::Whole(chunk, size_bytes) => {
                     self.on_hello(&chunk, now)?;
@@ -158,7 +172,7 @@ impl Session {
         let mut receiving = link.receive(*generation)?;
         let mut consumed_bytes = 0;
         loop {
-            match decode(&bytes[consumed_bytes..], self.node.settings.payload_bytes_max())? {
+            match (self.decode)(&bytes[consumed_bytes..], self.node.settings.payload_bytes_max())? {
                 Parsed::Part(next_bytes) => return Ok(Taken { consumed_bytes, next_bytes }),
                 Parsed::Whole(chunk, size_bytes) => {
                     self.heard_at = now;

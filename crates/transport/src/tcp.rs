@@ -46,7 +46,8 @@ const CONNECTIONS_MAX: usize = 1_024;
 /// What all connections that have not said who they are may keep together.
 const STRANGERS_BYTES_MAX: u64 = 4 << 20;
 /// What the kernel buffers of a connection on loopback, which has no distance to fill. With megabytes, which is what it takes by itself, all
-/// that senders have credit for lies in the socket: links send in many small portions then, although their peers are behind.
+/// that senders have credit for lies in the socket: links send in many small portions then, although their peers are behind. With TLS,
+/// which takes longer than that costs, both sides would wait for each other more often.
 const LOOPBACK_BUFFER_BYTES: usize = 128 << 10;
 /// How long a stop waits for bytes that are on their way.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
@@ -144,7 +145,10 @@ impl Tcp {
         let failed = |reason: String| BindError::Listen { address: address.to_string(), reason };
         let security = (self.keys.clone(), Arc::clone(&self.counters));
         let protocol = Links::new(&self.node, &self.clock, &self.dialer, security);
-        let options = options(address, &self.node.settings);
+        let options = Options {
+            tcp_loopback_buffer_bytes: self.keys.is_none().then_some(LOOPBACK_BUFFER_BYTES),
+            ..options(address, &self.node.settings)
+        };
         let handle = Reactor::start(options, Arc::new(protocol), Arc::clone(&self.clock))
             .map_err(|error| failed(error.to_string()))?;
         let started = dial::start(&self.dialer, &handle, &self.clock);
@@ -172,7 +176,6 @@ fn options(address: SocketAddr, settings: &Settings) -> Options {
             held_bytes_max: usize::MAX,
         },
         budget: BudgetLimits { strangers_bytes_max: STRANGERS_BYTES_MAX, ..BudgetLimits::default() },
-        tcp_loopback_buffer_bytes: Some(LOOPBACK_BUFFER_BYTES),
         close_grace: CLOSE_GRACE,
         ..Options::default()
     }

@@ -11,7 +11,7 @@
 //!
 //! Invariants
 //!   1. A length is compared with its limit and with the bytes that are there before it is used.
-//!   2. Frames are read only out of a chunk whose checksum is right.
+//!   2. Frames are read only out of a chunk whose checksum is right, or which came by what authenticates its bytes.
 //!   3. One encoding for each value: what decodes also encodes to the same bytes.
 //!
 //! Performs no I/O and allocates nothing to decode.
@@ -24,7 +24,10 @@ mod hello;
 mod proof;
 mod varint;
 
-pub use chunk::{Chunk, HEADER_BYTES, Header, Kind, Parsed, VERSION, decode, encode_header};
+pub use chunk::{
+    Chunk, HEADER_BYTES, Header, Kind, Parsed, VERSION, decode, decode_carried, encode_carried_header,
+    encode_header,
+};
 pub use credit::{CREDIT_BYTES_MAX, CreditRecord, append_credit, credits};
 pub use frame::{FRAME_HEADER_BYTES_MAX, Frame, Frames, append_frame};
 pub use hello::{HELLO_BYTES, Hello};

@@ -5,7 +5,8 @@
 
 use transport::wire::{
     Chunk, CreditRecord, Frame, Frames, HEADER_BYTES, Header, Hello, Kind, MAC_BYTES, PROOF_BYTES, Parsed,
-    ProofKind, ProofRecord, append_credit, append_frame, credits, decode, encode_header,
+    ProofKind, ProofRecord, append_credit, append_frame, credits, decode, decode_carried,
+    encode_carried_header, encode_header,
 };
 
 /// Bytes that mean something in a chunk.
@@ -46,6 +47,10 @@ fn read(bytes: &[u8]) {
             assert!(needs > bytes.len() && needs <= HEADER_BYTES + PAYLOAD_BYTES_MAX as usize);
         }
         Err(_) => {}
+    }
+    if let Ok(Parsed::Whole(chunk, size_bytes)) = decode_carried(bytes, PAYLOAD_BYTES_MAX) {
+        let head = encode_carried_header(&chunk.header, chunk.payload);
+        assert_eq!([&head[..], chunk.payload].concat(), bytes[..size_bytes]);
     }
 }
 

@@ -131,6 +131,11 @@ impl Links {
         !handle.tcp_addresses().iter().any(|listens| listens.port() == local.port())
     }
 
+    /// A session whose chunks are carried by TLS, if they are.
+    fn carried(&self, session: Session) -> Session {
+        if self.keys.is_some() { session.carried() } else { session }
+    }
+
     /// What a connection has to pass before its session begins.
     fn guard(&self, is_dialed: bool) -> Result<Guard, Refusal> {
         match &self.keys {
@@ -285,7 +290,7 @@ impl Protocol for Links {
         let bell = Arc::new(Bell { handle, connection: Arc::clone(connection) });
         let doorbell = Arc::clone(&bell) as Arc<dyn Doorbell>;
         let now = self.clock.now();
-        let session = Session::accepted(Arc::clone(&self.node), doorbell, now);
+        let session = self.carried(Session::accepted(Arc::clone(&self.node), doorbell, now));
         let is_dialed = Self::is_dialed(connection, &bell.handle);
         if !is_dialed {
             self.take_in(connection, now);
@@ -314,7 +319,7 @@ impl Protocol for Links {
     fn on_message(&self, wire: &mut Wire, post: Post, io: &mut Io<'_, Self>) -> Step {
         if let Post::Dialed(peer) = post {
             let doorbell = Arc::clone(&wire.bell) as Arc<dyn Doorbell>;
-            wire.session = Session::dialed(Arc::clone(&self.node), doorbell, io.now, peer);
+            wire.session = self.carried(Session::dialed(Arc::clone(&self.node), doorbell, io.now, peer));
             wire.is_dialed = true;
             if let (Guard::Dials, Some(keys)) = (&wire.guard, &self.keys) {
                 match Channel::dialed(keys, self.node.id, peer) {

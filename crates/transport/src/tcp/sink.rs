@@ -8,7 +8,7 @@ use reactor::{Output, SharedBytes};
 use crate::link::Payload;
 use crate::security::channel::Channel;
 use crate::session::Sink;
-use crate::wire::{Header, encode_header};
+use crate::wire::{Header, encode_carried_header, encode_header};
 
 /// A payload up to here is copied into the output: a write of its own costs more.
 const COPY_BYTES_MAX: usize = 8 << 10;
@@ -99,7 +99,7 @@ impl Gathered {
 
 impl Sink for Gathered {
     fn own(&mut self, header: &Header, payload: &[u8]) {
-        self.small.extend_from_slice(&encode_header(header, payload));
+        self.small.extend_from_slice(&encode_carried_header(header, payload));
         self.small.extend_from_slice(payload);
     }
 
@@ -107,7 +107,7 @@ impl Sink for Gathered {
         if payload.len() <= GATHER_BYTES_MAX {
             return self.own(header, payload);
         }
-        self.small.extend_from_slice(&encode_header(header, payload));
+        self.small.extend_from_slice(&encode_carried_header(header, payload));
         self.large.push((self.small.len(), Arc::clone(payload)));
     }
 }
