@@ -7,10 +7,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::crowd::Crowd;
-use common::{Server, bulk, call, ok, receive};
+use common::{Server, bulk, call, eventually, ok, receive};
 use resp::Value;
 
 /// Limits so small that tests reach them.
@@ -47,15 +47,6 @@ fn field(server: &Server, name: &str) -> u64 {
     line.parse().expect("a number")
 }
 
-/// Waits until `done`; the server's state is the only sign there is.
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// What is left to read, until the end.
 fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
@@ -89,7 +80,7 @@ fn connections_that_end_in_the_middle_of_a_request_are_forgotten() {
             stream.write_all(&whole[..cut]).expect("sent");
         }
     }
-    wait_until("ended connections are forgotten", || field(&server, "connected_clients") == 1);
+    eventually("ended connections are forgotten", || field(&server, "connected_clients") == 1);
     assert_eq!(server.call(&["EXISTS", "half"]), Value::Integer(0));
 }
 
@@ -122,7 +113,7 @@ fn slow_readers_of_one_large_value_share_it_and_each_gets_it_whole() {
         let mut slow: Vec<TcpStream> = (0..40).map(|_| connect(&server)).collect();
         let gets = [request(&["GET", "big"]), request(&["PING"])].concat().repeat(20);
         slow.iter_mut().for_each(|stream| stream.write_all(&gets).expect("sent"));
-        wait_until("all wait for their reader", || {
+        eventually("all wait for their reader", || {
             let Value::Bulk(list) = server.call(&["CLIENT", "LIST"]) else { panic!("text") };
             String::from_utf8_lossy(&list).matches(" oll=1 ").count() == 40
         });
@@ -138,7 +129,7 @@ fn slow_readers_of_one_large_value_share_it_and_each_gets_it_whole() {
         }
         drop(slow);
         let held = || field(&server, "used_memory").saturating_sub(field(&server, "memory_process"));
-        wait_until("nobody holds it", || held() < 500_000);
+        eventually("nobody holds it", || held() < 500_000);
     }
 }
 
@@ -165,12 +156,12 @@ fn publish_to_a_deaf_subscriber(connector: &str) {
     let payload = "m".repeat(256 << 10);
     let mut publisher = connect(&server);
     let mut sent = 0;
-    wait_until("the deaf subscriber is cut", || {
+    eventually("the deaf subscriber is cut", || {
         publisher.write_all(&request(&["PUBLISH", "c", &payload])).expect("sent");
         sent += 1;
         let is_alone = receive(&mut publisher).expect("a reply") == Value::Integer(1);
         // One that falls behind is cut as well, and has a right to nothing.
-        wait_until("who reads misses nothing", || read_bytes.load(Ordering::Relaxed) > sent * payload.len());
+        eventually("who reads misses nothing", || read_bytes.load(Ordering::Relaxed) > sent * payload.len());
         is_alone
     });
     assert_eq!(field(&server, "pubsub_clients"), 1);
@@ -189,7 +180,7 @@ fn headers_of_large_values_without_a_body_take_no_memory() {
     for stream in &mut liars {
         stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$67108864\r\n").expect("sent");
     }
-    wait_until("all headers came", || field(&server, "connected_clients") == 201);
+    eventually("all headers came", || field(&server, "connected_clients") == 201);
     let grown = field(&server, "used_memory_rss").saturating_sub(idle_bytes);
     assert!(grown < 32 << 20, "{grown} bytes for headers alone");
     let mut stream = connect(&server);
@@ -249,7 +240,7 @@ fn one_connection_too_many_is_told_so_at_once() {
     let mut refused = connect(&server);
     assert_eq!(rest(&mut refused), "-ERR max number of clients reached\r\n");
     drop(held);
-    wait_until("there is room again", || call(server.port, &["PING"]).is_ok_and(|reply| reply == pong()));
+    eventually("there is room again", || call(server.port, &["PING"]).is_ok_and(|reply| reply == pong()));
     assert!(field(&server, "rejected_connections") >= 1);
 }
 
@@ -280,7 +271,7 @@ fn server_with_few_descriptors_keeps_some_for_its_files_and_refuses_the_rest() {
     let mut last = late.pop().expect("two hundred");
     assert_eq!(rest(&mut last), "-ERR max number of clients reached\r\n");
     drop(late);
-    wait_until("accepting goes on", || {
+    eventually("accepting goes on", || {
         call(server.port, &["GET", "k"]).is_ok_and(|reply| reply == bulk("v"))
     });
 }
@@ -326,13 +317,13 @@ fn buffers_of_clients_that_never_read_are_bounded_and_writers_are_served() {
         let gets = request(&[&["MGET"][..], &["k16"; 16]].concat()).repeat(20);
         // They may be closed before they have sent all.
         deaf.iter_mut().for_each(|stream| drop(stream.write_all(&gets)));
-        wait_until("those that hold most are closed", || field(&server, "clients_cut_for_memory") > 0);
+        eventually("those that hold most are closed", || field(&server, "clients_cut_for_memory") > 0);
         for n in 0..100 {
             assert_eq!(server.call(&["SET", &format!("key:{n}"), "v"]), ok(), "{connector}");
         }
         let grown = field(&server, "used_memory_rss").saturating_sub(before);
         assert!(grown < 30 << 20, "{connector}: {grown} bytes");
-        wait_until("they are within their budget", || field(&server, "used_memory_buffers") <= 12 << 20);
+        eventually("they are within their budget", || field(&server, "used_memory_buffers") <= 12 << 20);
     }
 }
 
@@ -372,9 +363,9 @@ fn clients_that_do_not_authenticate_are_closed_and_those_who_do_are_served() {
         }
         // First the counts: a connection that no loop or worker has taken up yet is no client.
         for (name, count) in [("unauthenticated_timeouts", 1), ("unauthenticated_cut_for_output", 100)] {
-            wait_until(&format!("{connector}: {name} is {count}"), || guarded_field(&server, name) == count);
+            eventually(&format!("{connector}: {name} is {count}"), || guarded_field(&server, name) == count);
         }
-        wait_until("all strangers are gone", || guarded_field(&server, "connected_clients") == 2);
+        eventually("all strangers are gone", || guarded_field(&server, "connected_clients") == 2);
         // Who asks was one itself when its request came.
         let held = guarded_field(&server, "clients_memory_unauthenticated");
         assert!(held < 64 << 10, "{connector}: {held} bytes");
@@ -395,7 +386,7 @@ fn clients_that_do_not_authenticate_share_a_budget_and_those_that_hold_most_are_
         let mut greedy: Vec<TcpStream> = (0..200).map(|_| connect(&server)).collect();
         greedy.iter_mut().for_each(|stream| drop(stream.write_all(&half)));
         let mut modest = connect(&server);
-        wait_until("they are within their budget", || {
+        eventually("they are within their budget", || {
             guarded_field(&server, "unauthenticated_cut_for_memory") > 0
                 && guarded_field(&server, "clients_memory_unauthenticated") <= 2 << 20
         });
@@ -427,7 +418,7 @@ fn subscribers_that_never_read_share_their_messages_and_are_closed_before_others
             grown < 80 << 20,
             "{connector}: {grown} bytes for 80 messages of a megabyte to 30 subscribers"
         );
-        wait_until("they are closed", || field(&server, "pubsub_clients") == 0);
+        eventually("they are closed", || field(&server, "pubsub_clients") == 0);
         assert_eq!(field(&server, "clients_cut_for_memory"), 30, "{connector}");
         assert_eq!(field(&server, "clients_memory_messages"), 0, "{connector}");
     }
@@ -452,7 +443,7 @@ fn large_requests_wait_for_room_and_those_that_do_not_come_are_ended() {
                 })
             })
             .collect();
-        wait_until("some wait", || field(&server, "requests_waited_for_room") > 0);
+        eventually("some wait", || field(&server, "requests_waited_for_room") > 0);
         let (mut writer, mut large) = (connect(&server), connect(&server));
         for n in 0..50 {
             writer.write_all(&request(&["SET", &format!("key:{n}"), "v"])).expect("sent");
@@ -461,7 +452,7 @@ fn large_requests_wait_for_room_and_those_that_do_not_come_are_ended() {
         let grown = field(&server, "used_memory_rss").saturating_sub(before);
         assert!(grown < 64 << 20, "{connector}: {grown} bytes");
         // Who sends gets its turn when those who do not are gone.
-        wait_until("all others are told", || field(&server, "connected_clients") <= 3 + 2);
+        eventually("all others are told", || field(&server, "connected_clients") <= 3 + 2);
         large.write_all(&whole).expect("sent");
         assert_eq!(receive(&mut large).expect("a reply"), ok(), "{connector}");
         drop((writer, large));
@@ -600,9 +591,9 @@ fn memory_of_keys_that_are_gone_goes_back_to_the_system() {
     send_all(&mut stream, &dels(0..4_000 / 12));
     let full = resident_bytes(&server);
     assert_eq!(server.call(&["memory", "purge"]), ok());
-    wait_until("memory after MEMORY PURGE", || resident_bytes(&server) < full - (1 << 20));
+    eventually("memory after MEMORY PURGE", || resident_bytes(&server) < full - (1 << 20));
     assert_eq!(server.call(&["flushall"]), ok());
-    wait_until("memory after the values", || resident_bytes(&server) < before + expected / 2);
+    eventually("memory after the values", || resident_bytes(&server) < before + expected / 2);
     for way in ["FLUSHALL", "DEL", "expiry"] {
         send_all(&mut stream, &sets(if way == "expiry" { &["px", "1500"] } else { &[] }));
         let full = resident_bytes(&server);
@@ -615,7 +606,7 @@ fn memory_of_keys_that_are_gone_goes_back_to_the_system() {
             "DEL" => send_all(&mut stream, &dels(0..COUNT)),
             _ => {}
         }
-        wait_until("an empty database", || server.call(&["dbsize"]) == Value::Integer(0));
-        wait_until(&format!("memory after {way}"), || resident_bytes(&server) < before + expected / 2);
+        eventually("an empty database", || server.call(&["dbsize"]) == Value::Integer(0));
+        eventually(&format!("memory after {way}"), || resident_bytes(&server) < before + expected / 2);
     }
 }

@@ -7,12 +7,10 @@ mod common;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use common::{Server, bulk, ok, receive};
+use common::{PATIENCE, Server, bulk, eventually, ok, receive};
 use resp::Value;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn start(arguments: &[&str]) -> (tempfile::TempDir, Server) {
     let dir = tempfile::tempdir().expect("a folder for the test");
@@ -94,21 +92,13 @@ impl Drop for Stops<'_> {
     }
 }
 
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Has every connection of `ids` live on loop 0.
 fn gather(operator: &mut Client, ids: &[i64]) {
     for id in ids {
         assert_eq!(operator.call(&["CLIENT", "MOVE", &id.to_string(), "0"]), ok());
     }
     let own = operator.id();
-    wait_until("all are on loop 0", || {
+    eventually("all are on loop 0", || {
         let list = operator.text(&["CLIENT", "LIST"]);
         let elsewhere = |line: &&str| !line.contains(" loop=0 ") && !line.starts_with(&format!("id={own} "));
         list.lines().filter(elsewhere).count() == 0
@@ -145,12 +135,12 @@ fn connections_that_meet_on_one_loop_spread_within_three_intervals() {
                 }
             });
         }
-        wait_until("the load runs", || answered.load(Ordering::Relaxed) > 100);
+        eventually("the load runs", || answered.load(Ordering::Relaxed) > 100);
         assert_eq!(numbers(&mut operator, "moves_in")[1], 0, "nobody balances yet");
         assert_eq!(operator.call(&["CONFIG", "SET", "balance.interval", "200ms"]), ok());
         let began = Instant::now();
         // In one interval: a machine that is busy with others may leave a client without an answer in any other.
-        wait_until("they spread, and loads and lags are told", || {
+        eventually("they spread, and loads and lags are told", || {
             let busy = numbers(&mut operator, "busy_permille");
             let is_even = busy.iter().min() > Some(&(busy.iter().max().expect("two") / 2));
             let list = operator.text(&["CLIENT", "LIST"]);
@@ -178,7 +168,7 @@ fn whatever_a_session_is_in_the_middle_of_survives_its_moves() {
     assert!(matches!(listener.call(&["SUBSCRIBE", "news"]), Value::Array(_)));
     assert_eq!(monitor.call(&["MONITOR"]), ok());
     waiter.send(&["WAIT", "1", "0"]);
-    wait_until("it waits", || operator.text(&["CLIENT", "LIST"]).contains("cmd=wait"));
+    eventually("it waits", || operator.text(&["CLIENT", "LIST"]).contains("cmd=wait"));
     for round in 0..20 {
         for id in ids {
             operator.call(&["CLIENT", "MOVE", &id.to_string(), &(round % 2).to_string()]);
@@ -196,7 +186,7 @@ fn whatever_a_session_is_in_the_middle_of_survives_its_moves() {
     assert_eq!(waiter.call(&["PING"]), Value::Simple(b"PONG".to_vec()));
     assert_eq!(operator.call(&["CLIENT", "PAUSE", "60000", "WRITE"]), ok());
     paused.send(&["SET", "later", "1"]);
-    wait_until("it is paused", || operator.text(&["INFO", "clients"]).contains("blocked_clients:1"));
+    eventually("it is paused", || operator.text(&["INFO", "clients"]).contains("blocked_clients:1"));
     operator.call(&["CLIENT", "MOVE", &ids[3].to_string(), "0"]);
     operator.call(&["CLIENT", "MOVE", &ids[3].to_string(), "1"]);
     assert_eq!(operator.call(&["CLIENT", "UNPAUSE"]), ok());
@@ -248,7 +238,7 @@ fn a_connection_tells_what_it_takes() {
     assert!(number(&mut client, "tot-net-out") > 5);
     assert!(number(&mut client, "read-events") >= 4);
     assert!(number(&mut client, "write-events") >= 4);
-    wait_until("its load is told", || number(&mut client, "load") > 0);
+    eventually("its load is told", || number(&mut client, "load") > 0);
 }
 
 /// Begins a transaction of `count` commands that take long.
@@ -274,7 +264,7 @@ fn stuck_loop_is_told_of_by_info_and_log_with_what_it_was_doing() {
     // How many take long enough depends on the machine, and on who else works on it at the moment.
     let (mut count, mut seen) = (8, None);
     while seen.is_none() {
-        wait_until("it moves", || loops(&mut operator, "stuck_us")[index] == "0");
+        eventually("it moves", || loops(&mut operator, "stuck_us")[index] == "0");
         let before = numbers(&mut operator, "stuck_count")[index];
         begin(&mut victim, count);
         while seen.is_none() && victim.is_waiting() {
@@ -290,11 +280,11 @@ fn stuck_loop_is_told_of_by_info_and_log_with_what_it_was_doing() {
     let (before, stuck_in, late_loop) = seen.expect("seen");
     assert_eq!(stuck_in, format!("exec of client {id}"));
     assert_ne!(late_loop, victim_loop, "new connections go to others");
-    wait_until("it is over", || loops(&mut operator, "stuck_us")[index] == "0");
+    eventually("it is over", || loops(&mut operator, "stuck_us")[index] == "0");
     assert_eq!(numbers(&mut operator, "stuck_count")[index], before + 1);
-    wait_until("the longest is told", || loops(&mut operator, "longest_command")[index] == "exec");
+    eventually("the longest is told", || loops(&mut operator, "longest_command")[index] == "exec");
     // By then it was looked at again, too.
-    wait_until("another interval ends", || loops(&mut operator, "longest_command")[index] != "exec");
+    eventually("another interval ends", || loops(&mut operator, "longest_command")[index] != "exec");
     server.signal(libc::SIGTERM);
     let (status, errors) = server.end();
     assert!(status.success());
