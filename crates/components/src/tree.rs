@@ -7,7 +7,9 @@
 //!
 //! Invariants
 //!   1. No node but the root is empty. One that has few keys stays: the height is that of the largest number of keys since the tree was empty.
-//!   2. All that a change needs is read before the draft is changed, or the draft is given up.
+//!   2. The level of a child is below that of its node. What others have made of the nodes is refused where it is not: a node that is its own child
+//!      would have no end.
+//!   3. All that a change needs is read before the draft is changed, or the draft is given up.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use topology::changes::StateKey;
@@ -27,6 +29,13 @@ struct Node {
     entries: Vec<(Bytes, u64)>,
 }
 
+/// Where a node is, and below which level.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    id: u64,
+    below: u8,
+}
+
 impl Tree {
     /// The set in the hash of this key.
     pub(crate) fn new(hash: impl Into<Bytes>) -> Self {
@@ -35,8 +44,8 @@ impl Tree {
 
     /// Puts a key in.
     pub(crate) fn insert(&self, draft: &mut Draft<'_, '_>, key: Bytes) -> Result<(), Fault> {
-        let Some((bound, right)) = self.insert_in(draft, ROOT, key)? else { return Ok(()) };
-        let left = self.load(draft, ROOT)?;
+        let Some((bound, right)) = self.insert_in(draft, TOP, key)? else { return Ok(()) };
+        let left = self.load(draft, TOP)?;
         let id = self.next(draft)?;
         let root = Node { level: left.level + 1, entries: vec![(Bytes::new(), id), (bound, right)] };
         self.store(draft, id, &left);
@@ -46,7 +55,7 @@ impl Tree {
 
     /// Takes a key out.
     pub(crate) fn remove(&self, draft: &mut Draft<'_, '_>, key: &[u8]) -> Result<(), Fault> {
-        self.remove_in(draft, ROOT, key).map(drop)
+        self.remove_in(draft, TOP, key).map(drop)
     }
 
     /// Takes the least keys out that are below `bound`, at most `keys_max`.
@@ -57,42 +66,42 @@ impl Tree {
         keys_max: usize,
     ) -> Result<Vec<Bytes>, Fault> {
         let mut taken = Vec::new();
-        self.take_in(draft, ROOT, (bound, keys_max), &mut taken)?;
+        self.take_in(draft, TOP, (bound, keys_max), &mut taken)?;
         Ok(taken)
     }
 
     /// The least key.
     pub(crate) fn first(&self, draft: &mut Draft<'_, '_>) -> Result<Option<Bytes>, Fault> {
-        let mut node = self.load(draft, ROOT)?;
+        let mut node = self.load(draft, TOP)?;
         while node.level > 0 {
-            node = self.load(draft, node.entries[0].1)?;
+            node = self.load(draft, node.child(0))?;
         }
         Ok(node.entries.into_iter().next().map(|(key, _)| key))
     }
 
     /// The largest key below `bound`.
     pub(crate) fn last_below(&self, draft: &mut Draft<'_, '_>, bound: &[u8]) -> Result<Option<Bytes>, Fault> {
-        self.last_in(draft, ROOT, bound)
+        self.last_in(draft, TOP, bound)
     }
 
     /// If the node had to be split: the right half's first key and its id.
     fn insert_in(
         &self,
         draft: &mut Draft<'_, '_>,
-        id: u64,
+        place: Place,
         key: Bytes,
     ) -> Result<Option<(Bytes, u64)>, Fault> {
-        let mut node = self.load(draft, id)?;
+        let mut node = self.load(draft, place)?;
         if node.level > 0 {
             let at = node.child_of(&key);
-            let Some(right) = self.insert_in(draft, node.entries[at].1, key)? else { return Ok(None) };
+            let Some(right) = self.insert_in(draft, node.child(at), key)? else { return Ok(None) };
             node.entries.insert(at + 1, right);
         } else {
             let Err(at) = node.entries.binary_search_by(|(of, _)| of.cmp(&key)) else { return Ok(None) };
             node.entries.insert(at, (key, 0));
         }
         let split = node.is_large().then(|| node.split());
-        self.store(draft, id, &node);
+        self.store(draft, place.id, &node);
         let Some((bound, right)) = split else { return Ok(None) };
         let id = self.next(draft)?;
         self.store(draft, id, &right);
@@ -100,11 +109,11 @@ impl Tree {
     }
 
     /// Whether the node is empty then, and gone.
-    fn remove_in(&self, draft: &mut Draft<'_, '_>, id: u64, key: &[u8]) -> Result<bool, Fault> {
-        let mut node = self.load(draft, id)?;
+    fn remove_in(&self, draft: &mut Draft<'_, '_>, place: Place, key: &[u8]) -> Result<bool, Fault> {
+        let mut node = self.load(draft, place)?;
         if node.level > 0 {
             let at = node.child_of(key);
-            if !self.remove_in(draft, node.entries[at].1, key)? {
+            if !self.remove_in(draft, node.child(at), key)? {
                 return Ok(false);
             }
             node.remove_child(at);
@@ -112,23 +121,21 @@ impl Tree {
             let Ok(at) = node.entries.binary_search_by(|(of, _)| of[..].cmp(key)) else { return Ok(false) };
             node.entries.remove(at);
         }
-        Ok(self.store(draft, id, &node))
+        Ok(self.store(draft, place.id, &node))
     }
 
     /// Whether the node is empty then, and gone.
     fn take_in(
         &self,
         draft: &mut Draft<'_, '_>,
-        id: u64,
+        place: Place,
         (bound, keys_max): (&[u8], usize),
         taken: &mut Vec<Bytes>,
     ) -> Result<bool, Fault> {
-        let mut node = self.load(draft, id)?;
+        let mut node = self.load(draft, place)?;
         if node.level > 0 {
             let before = node.entries.len();
-            while let Some(&(_, child)) = node.entries.first()
-                && self.take_in(draft, child, (bound, keys_max), taken)?
-            {
+            while !node.entries.is_empty() && self.take_in(draft, node.child(0), (bound, keys_max), taken)? {
                 node.remove_child(0);
             }
             if node.entries.len() == before {
@@ -142,18 +149,18 @@ impl Tree {
             }
             taken.extend(node.entries.drain(..count).map(|(key, _)| key));
         }
-        Ok(self.store(draft, id, &node))
+        Ok(self.store(draft, place.id, &node))
     }
 
-    fn last_in(&self, draft: &mut Draft<'_, '_>, id: u64, bound: &[u8]) -> Result<Option<Bytes>, Fault> {
-        let node = self.load(draft, id)?;
+    fn last_in(&self, draft: &mut Draft<'_, '_>, place: Place, bound: &[u8]) -> Result<Option<Bytes>, Fault> {
+        let node = self.load(draft, place)?;
         if node.level == 0 {
             let below = node.entries.partition_point(|(key, _)| key[..] < *bound);
             return Ok(below.checked_sub(1).map(|at| node.entries[at].0.clone()));
         }
         // A child may have none below it; then the one before it has, as no child is empty.
         for at in (0..=node.child_of(bound)).rev() {
-            if let Some(key) = self.last_in(draft, node.entries[at].1, bound)? {
+            if let Some(key) = self.last_in(draft, node.child(at), bound)? {
                 return Ok(Some(key));
             }
         }
@@ -164,7 +171,7 @@ impl Tree {
         StateKey::of_field(self.hash.clone(), id.to_string())
     }
 
-    fn load(&self, draft: &mut Draft<'_, '_>, id: u64) -> Result<Node, Fault> {
+    fn load(&self, draft: &mut Draft<'_, '_>, Place { id, below }: Place) -> Result<Node, Fault> {
         let damaged = || {
             let hash = String::from_utf8_lossy(&self.hash);
             Fault::new(format!(
@@ -172,7 +179,7 @@ impl Tree {
             ))
         };
         match draft.get(&self.place(id))? {
-            Some(bytes) => Node::decode(bytes).ok_or_else(damaged),
+            Some(bytes) => Node::decode(bytes).filter(|node| node.level < below).ok_or_else(damaged),
             None if id == ROOT => Ok(Node::default()),
             None => Err(damaged()),
         }
@@ -198,6 +205,11 @@ impl Tree {
 }
 
 impl Node {
+    /// Where the child number `at` is.
+    fn child(&self, at: usize) -> Place {
+        Place { id: self.entries[at].1, below: self.level }
+    }
+
     /// The place of the child that a key belongs to.
     fn child_of(&self, key: &[u8]) -> usize {
         self.entries.partition_point(|(bound, _)| bound[..] <= *key).saturating_sub(1)
@@ -247,7 +259,7 @@ impl Node {
             }
             entries.push((bytes.split_to(size), id));
         }
-        (!entries.is_empty() && level <= LEVEL_MAX).then_some(Self { level, entries })
+        (!entries.is_empty()).then_some(Self { level, entries })
     }
 }
 
@@ -256,8 +268,9 @@ const ROOT: u64 = 0;
 const ENTRIES_MAX: usize = 64;
 /// Bytes of a node's keys, if it has more than three.
 const KEYS_BYTES_MAX: usize = 16 << 10;
-/// What a node says is not believed beyond it: a node that is its own child would have no end.
 const LEVEL_MAX: u8 = 64;
+/// The root's.
+const TOP: Place = Place { id: ROOT, below: LEVEL_MAX + 1 };
 
 #[cfg(test)]
 mod tests {
@@ -314,6 +327,19 @@ mod tests {
             let left: Vec<_> = record.values.keys().map(|place| place.field.clone()).collect();
             assert_eq!(left, [Some(Bytes::from("next"))], "seed {seed}");
         }
+    }
+
+    /// The search for its least key had no end.
+    #[test]
+    fn node_that_is_its_own_child_is_named() {
+        let mut record = Record::default();
+        let node = Node { level: 1, entries: vec![(Bytes::new(), ROOT)] };
+        record.values.insert(StateKey::of_field("t", "0"), node.encode());
+        let tree = Tree::new("t");
+        let is_named = |error: Fault| error.error().starts_with("field `0` of the hash `t` is no node");
+        assert!(crate::testing::try_draft(&mut record, |draft| tree.first(draft)).is_err_and(is_named));
+        let inserted = crate::testing::try_draft(&mut record, |draft| tree.insert(draft, "k".into()));
+        assert!(inserted.is_err_and(is_named));
     }
 
     #[test]
