@@ -1,7 +1,7 @@
 //! A bolt that is a process.
 //!
 //! Invariants
-//!   1. A tuple that was taken is acknowledged or failed by the child, or is told to the next one, or fails with it ([`crate::held`]): none is forgotten.
+//!   1. A tuple that was taken is acknowledged or failed by the child, or is told to the next one, or fails with it (`held`): none is forgotten.
 //!   2. At most `tuples_max` are told and not finished, and about `waiting_bytes_max` wait to be told: beyond it no tuple is taken, so
 //!      the queue before the bolt fills and stops its sources.
 
