@@ -24,7 +24,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     }
     let build = ["build", "--release", "-p", "evenkeel", "-p", "bench", "--bins"];
     let with_zeromq = ["transport", "topology"].iter().any(|group| measures(group, arguments));
-    let zeromq: &[&str] = if with_zeromq { &["--features", "evenkeel/zeromq"] } else { &[] };
+    let zeromq: &[&str] = if with_zeromq { &["--features", "evenkeel/zeromq,bench/zeromq"] } else { &[] };
     Run::cargo(root)
         .args(build)
         .args(zeromq.iter().copied())

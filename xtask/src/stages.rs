@@ -141,7 +141,7 @@ fn clippy(root: &Path, _: &mut Tally) -> Result<(), Failure> {
     packages::ensure(root, &[packages::LIBZMQ])?;
     let run = with_libzmq(cargo(
         root,
-        &["clippy", "--workspace", "--all-targets", "--features", "evenkeel/zeromq"],
+        &["clippy", "--workspace", "--all-targets", "--features", "evenkeel/zeromq,bench/zeromq"],
     ));
     run.args(["--", "-D", "warnings"]).show(&mut |_| {})?;
     // As users build it: without what tests add to dependencies.

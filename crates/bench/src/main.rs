@@ -16,17 +16,23 @@ use std::time::Duration;
 
 use bench::client::Client;
 use bench::count::Counts;
+use bench::experiment::Experiment;
 use bench::limit::{self, Limit};
 use bench::load::generator::{self, Group};
 use bench::load::{idle, sync_probe};
 use bench::report::Report;
 use bench::suite::{Context, GROUPS};
 use bench::{Failure, process};
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use hdrhistogram::Histogram;
 
 #[derive(Parser)]
-#[command(name = "evenkeel-bench", about = "Limit servers, load generators and comparisons")]
+#[command(
+    name = "evenkeel-bench",
+    bin_name = "evenkeel bench",
+    about = "Measure this server, or any other that speaks the Redis protocol"
+)]
 struct Arguments {
     #[command(subcommand)]
     task: Task,
@@ -34,6 +40,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    #[command(flatten)]
+    Experiment(Box<Experiment>),
     /// Measure groups of figures side by side and write them into docs/benchmarks/figures.md
     Suite {
         /// Groups; all when none is named
@@ -117,7 +125,16 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().task {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if shows_help(&error) => error.exit(),
+        Err(error) => {
+            eprintln!("evenkeel: {}", one_line(&error));
+            return ExitCode::from(2);
+        }
+    };
+    let outcome = match arguments.task {
+        Task::Experiment(experiment) => return bench::experiment::run(&experiment),
         Task::Suite { list: true, .. } => {
             for group in GROUPS {
                 println!("{:<12}{}", group.name, group.about);
@@ -147,6 +164,24 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether the error is a help text, which is also shown where a subcommand is missing.
+fn shows_help(error: &clap::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    )
+}
+
+/// The text of an error of the arguments, without the usage behind it.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 /// Runs the named groups, or all; goes on after a group that failed, and fails at the end.

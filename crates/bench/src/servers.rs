@@ -376,9 +376,10 @@ fn lock_running() -> MutexGuard<'static, Vec<(Option<u32>, Option<PathBuf>)>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program built into the same folder as this one.
+/// A program in the same folder as this one, or else the one on the PATH.
 pub(crate) fn sibling(name: &str) -> PathBuf {
-    std::env::current_exe().unwrap_or_default().with_file_name(name)
+    let beside = std::env::current_exe().unwrap_or_default().with_file_name(name);
+    if beside.is_file() { beside } else { PathBuf::from(name) }
 }
 
 fn free_port() -> Result<u16, Failure> {

@@ -31,7 +31,7 @@ pub(crate) struct Capture {
     #[command(flatten)]
     server: Server,
     /// Duration; without it, until Ctrl-C
-    #[arg(long = "for", value_name = "TIME", value_parser = bench::experiment::some_time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = server::settings::positive_duration)]
     length: Option<Duration>,
     /// Largest size of the file
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]

@@ -45,8 +45,8 @@ pub(crate) enum Request {
     Worker,
     /// Ask a server about its transactions.
     Tx(Box<crate::tx::Tx>),
-    /// Measure a server.
-    Bench(Box<bench::experiment::Bench>),
+    /// Measure a server: the arguments of the program that does it.
+    Bench(Vec<std::ffi::OsString>),
     /// Print a generated text.
     Print(String),
 }
@@ -84,8 +84,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
             tx.map(|tx| Request::Tx(Box::new(tx))).map_err(|error| one_line(&error, true))
         }
         Some(("bench", m)) => {
-            let bench = bench::experiment::Bench::from_arg_matches(m);
-            bench.map(|bench| Request::Bench(Box::new(bench))).map_err(|error| one_line(&error, true))
+            Ok(Request::Bench(m.get_many("ARGUMENT").into_iter().flatten().cloned().collect()))
         }
         Some((_, m)) => serve(m),
         None => serve(&matches),
@@ -247,8 +246,16 @@ fn command() -> Command {
                 .about("Show and resolve the transactions of a running server"),
         )
         .subcommand(
-            bench::experiment::Bench::augment_args(Command::new("bench"))
-                .about("Measure this server, or any other that speaks the Redis protocol"),
+            Command::new("bench")
+                .about("Measure this server, or any other that speaks the Redis protocol (by the program evenkeel-bench)")
+                .disable_help_flag(true)
+                .arg(
+                    Arg::new("ARGUMENT")
+                        .num_args(0..)
+                        .trailing_var_arg(true)
+                        .allow_hyphen_values(true)
+                        .value_parser(clap::value_parser!(std::ffi::OsString)),
+                ),
         )
         .args_conflicts_with_subcommands(true);
     serve_only(command).args(flags)

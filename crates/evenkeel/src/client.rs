@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use bench::drive::{Protocol, Target};
 use clap::Args;
+use connection::{Protocol, Target};
 use resp::Value;
 
 use crate::failure::Failure;

@@ -1,11 +1,12 @@
 //! The binary: `serve`, `check`, `backup`, `capture`, `tx`, `topology`, `worker`, `bench`.
 //!
 //! It reads the command line, wires settings to store, reactor and server, and turns every failure into one line on
-//! standard error and an exit status: 2 for a wrong setting or flag, 1 for anything else, 3 for a measurement that is not valid. What it does not have: commands
+//! standard error and an exit status: 2 for a wrong setting or flag, 1 for anything else. What it does not have: commands
 //! (`server`), data (`store`), sockets (`reactor`).
 
 mod allocator;
 mod backup;
+mod bench;
 mod capture;
 mod check;
 mod cli;
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
             say(std::io::stdout(), &text);
             Ok(())
         }
-        cli::Request::Bench(bench) => return bench::experiment::run(&bench),
+        cli::Request::Bench(arguments) => bench::run(&arguments),
         cli::Request::Capture(options) => capture::run(&options),
         cli::Request::Component(words) => topologies::component(&words),
         cli::Request::Topology(options) => topologies::run(&options),

@@ -126,10 +126,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A duration that something can last.
-///
-/// # Errors
-/// It is no duration, or 0.
-pub fn some_time(text: &str) -> Result<Duration, String> {
+pub(super) fn some_time(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|duration| {
         if duration.is_zero() { Err("nothing can be measured in no time".to_owned()) } else { Ok(duration) }
     })

@@ -27,7 +27,7 @@ use crate::process::{rss_bytes, rss_bytes_max};
 use crate::servers::{Folder, Recipe, Server};
 
 #[derive(Debug, Args)]
-pub(super) struct Churn {
+pub struct Churn {
     #[command(flatten)]
     pub(super) shown: Shown,
     /// Engine of the server: log (durability 1s) or memory (allkeys-lru)

@@ -19,7 +19,7 @@ use crate::report::number;
 use crate::servers::{Folder, is_installed};
 
 #[derive(Debug, Args)]
-pub(super) struct Collections {
+pub struct Collections {
     /// Parts to measure; all when none is named
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<Part>,

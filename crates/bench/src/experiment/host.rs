@@ -10,7 +10,7 @@ use crate::Failure;
 use crate::client::Client;
 use crate::drive::{Protocol, Target};
 use crate::process;
-use crate::servers::{Ready, Recipe, Server, is_installed};
+use crate::servers::{Ready, Recipe, Server, is_installed, sibling};
 
 /// A server to be measured.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Host {
 
     /// An evenkeel with `flags` beside those of `common`.
     pub(super) fn evenkeel(flags: &[String], label: String, common: &Common) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
+        let program = sibling("evenkeel");
         let mut arguments = "serve --bind 127.0.0.1 --port {port} --dir {dir} --connections-max {clients}"
             .split(' ')
             .map(str::to_owned)

@@ -26,7 +26,7 @@ use crate::Failure;
 use crate::drive::{Action, Drivers, Group, KeyForm, Keys, Limit, Outcome, Phase, Pick, Work};
 
 #[derive(Debug, Args)]
-pub(super) struct MapTest {
+pub struct MapTest {
     #[command(flatten)]
     pub(super) common: Common,
     /// Threads of the report, each with one request in flight (or --pipeline)

@@ -28,25 +28,18 @@ mod tx;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::Failure;
 use crate::{drive, servers};
 use arguments::Shown;
-pub use arguments::some_time;
 use report::Report;
 
-/// The arguments of `evenkeel bench`.
-#[derive(Debug, Args)]
-pub struct Bench {
-    #[command(subcommand)]
-    experiment: Experiment,
-}
-
+/// An experiment and its arguments.
 #[derive(Debug, Subcommand)]
-enum Experiment {
+pub enum Experiment {
     /// Voldemort's remote test: iterations of writes and deletes by many clients; detects lost keys
     RemoteTest(remote_test::RemoteTest),
     /// Hazelcast's map test: gets and puts by a few threads, in runs on fresh servers, with their spread
@@ -76,16 +69,16 @@ enum Experiment {
 }
 
 /// How another copy of this program becomes a load process.
-const WORKER: [&str; 2] = ["bench", "worker"];
+const WORKER: [&str; 1] = ["worker"];
 
 /// Runs the experiment and prints its reports; what the process ends with.
 ///
 /// Status 0 is a valid run, 1 one that could not be made, 3 one that was made and is not valid.
-pub fn run(bench: &Bench) -> ExitCode {
+pub fn run(experiment: &Experiment) -> ExitCode {
     if let Err(error) = clean_up_when_told_to_end() {
         return ended(Err(format!("cannot listen to signals: {error}")));
     }
-    let (shown, reports) = match &bench.experiment {
+    let (shown, reports) = match experiment {
         Experiment::RemoteTest(test) => (&test.common.shown, test.run()),
         Experiment::MapTest(test) => (&test.common.shown, test.run()),
         Experiment::Skew(test) => (&test.common.shown, test.run()),

@@ -33,8 +33,7 @@ fn date(unix_s: u64) -> String {
 /// As it was typed, about; without the passwords of addresses, for pages are passed on.
 fn command(arguments: impl Iterator<Item = String>) -> String {
     let words = arguments.enumerate().map(|(index, word)| {
-        let word =
-            if index == 0 { word.rsplit('/').next().unwrap_or_default().to_owned() } else { masked(&word) };
+        let word = if index == 0 { return "evenkeel bench".to_owned() } else { masked(&word) };
         let is_plain = !word.is_empty()
             && word.chars().all(|it| it.is_ascii_alphanumeric() || "-_=/.,:@%+".contains(it));
         if is_plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
@@ -75,9 +74,17 @@ mod tests {
 
     #[test]
     fn command_is_what_was_typed_without_passwords() {
-        let typed = ["/usr/bin/evenkeel", "bench", "--url", "redis://u:s3:cr@et@h:1/0", "--note", "it's", ""];
+        let typed = [
+            "/usr/bin/evenkeel-bench",
+            "map-test",
+            "--url",
+            "redis://u:s3:cr@et@h:1/0",
+            "--note",
+            "it's",
+            "",
+        ];
         let text = command(typed.into_iter().map(str::to_owned));
-        assert_eq!(text, r"evenkeel bench --url 'redis://u:***@h:1/0' --note 'it'\''s' ''");
+        assert_eq!(text, r"evenkeel bench map-test --url 'redis://u:***@h:1/0' --note 'it'\''s' ''");
         assert_eq!(masked("redis://h:1,postgres://a:b@c"), "redis://h:1,postgres://a:***@c");
     }
 }

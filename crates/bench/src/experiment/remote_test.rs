@@ -18,7 +18,7 @@ use crate::Failure;
 use crate::drive::{Action, Drivers, Group, KeyForm, Keys, Limit, Outcome, Phase, Pick, Tally, Work};
 
 #[derive(Debug, Args)]
-pub(super) struct RemoteTest {
+pub struct RemoteTest {
     #[command(flatten)]
     pub(super) common: Common,
     /// Connections; several values, or a doubling range such as 64..1024, are separate tests

@@ -19,7 +19,7 @@ use crate::Failure;
 use crate::drive::{Fleet, Playing, Protocol, Recorded, Script, Sparse, Speed};
 
 #[derive(Debug, Args)]
-pub(super) struct Replay {
+pub struct Replay {
     #[command(flatten)]
     pub(super) common: Common,
     /// File that `evenkeel capture` wrote

@@ -32,7 +32,7 @@ use crate::client::Client;
 use crate::drive::{Action, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, Phase, Pick, Work};
 
 #[derive(Debug, Args)]
-pub(super) struct Skew {
+pub struct Skew {
     #[command(flatten)]
     pub(super) common: Common,
     /// Connections

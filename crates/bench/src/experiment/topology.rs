@@ -18,7 +18,7 @@ use crate::topology::{self, Dealt, Outcome, Shape};
 use crate::transport::Carrier;
 
 #[derive(Debug, Args)]
-pub(super) struct Topology {
+pub struct Topology {
     #[command(flatten)]
     pub(super) shown: Shown,
     /// Tasks of the spout

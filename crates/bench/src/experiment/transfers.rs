@@ -27,7 +27,7 @@ use crate::Failure;
 use crate::drive::{Sparse, Tally};
 
 #[derive(Debug, Args)]
-pub(super) struct Transfers {
+pub struct Transfers {
     #[command(flatten)]
     pub(super) shown: Shown,
     /// PostgreSQL database for the run, with max_prepared_transactions of at least --clients; the table evenkeel_bench is created in it

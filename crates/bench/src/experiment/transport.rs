@@ -17,7 +17,7 @@ use crate::drive::{Sparse, Tally};
 use crate::transport::{self, Carrier, Load, Outcome};
 
 #[derive(Debug, Args)]
-pub(super) struct Transport {
+pub struct Transport {
     #[command(flatten)]
     pub(super) shown: Shown,
     /// Transport: tcp, tls, zeromq (in a build with that feature) or local

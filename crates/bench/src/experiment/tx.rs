@@ -27,7 +27,7 @@ use crate::servers::Folder;
 use crate::tx::{Load, LogKind};
 
 #[derive(Debug, Args)]
-pub(super) struct Tx {
+pub struct Tx {
     #[command(flatten)]
     pub(super) shown: Shown,
     /// Where decisions are kept

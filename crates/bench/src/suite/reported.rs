@@ -25,11 +25,10 @@ impl Reported {
     /// # Errors
     /// It measured nothing, or nothing valid.
     pub(super) fn of(arguments: &[&str]) -> Result<Self, Failure> {
-        let arguments = [&["bench"][..], arguments].concat();
-        let output = Command::new(sibling("evenkeel"))
-            .args(&arguments)
+        let output = Command::new(sibling("evenkeel-bench"))
+            .args(arguments)
             .output()
-            .map_err(|error| format!("cannot start evenkeel: {error}"))?;
+            .map_err(|error| format!("cannot start evenkeel-bench: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let report = text.lines().last().and_then(|line| serde_json::from_str(line).ok());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -37,7 +36,7 @@ impl Reported {
         if let Some(invalid) = invalid(&report) {
             return Err(format!("not valid: {}: {}", invalid["server"], invalid["failures"]));
         }
-        Ok(Self { command: format!("evenkeel {}", arguments.join(" ")), report, said })
+        Ok(Self { command: format!("evenkeel bench {}", arguments.join(" ")), report, said })
     }
 }
 

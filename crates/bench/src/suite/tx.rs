@@ -160,13 +160,13 @@ fn unchecked(context: &Context) -> Result<Figure, Failure> {
 /// Kills an experiment under way and opens its log.
 fn killed(kind: LogKind, parent: &Path) -> Result<crate::tx::Left, Failure> {
     std::fs::create_dir_all(parent).map_err(|error| format!("{}: {error}", parent.display()))?;
-    let mut child = Command::new(sibling("evenkeel"))
-        .args(["bench", "tx", "--duration", "60s", "--logical", "400", "--log", kind.name(), "--dir"])
+    let mut child = Command::new(sibling("evenkeel-bench"))
+        .args(["tx", "--duration", "60s", "--logical", "400", "--log", kind.name(), "--dir"])
         .arg(parent)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(|error| format!("cannot start evenkeel: {error}"))?;
+        .map_err(|error| format!("cannot start evenkeel-bench: {error}"))?;
     std::thread::sleep(KILLED_AFTER);
     let id = child.id();
     child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;

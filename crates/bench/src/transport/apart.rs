@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::asked::Asked;
 
 /// How another copy of this program becomes the receiving side.
-const RECEIVER: [&str; 2] = ["bench", "transport-receiver"];
+const RECEIVER: [&str; 1] = ["transport-receiver"];
 /// What a run may take beside its own time.
 const GRACE: Duration = Duration::from_secs(30);
 

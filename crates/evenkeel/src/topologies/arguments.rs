@@ -156,7 +156,7 @@ pub(super) struct Tap {
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = sample)]
     pub(super) sample: u64,
     /// End after so long
-    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = bench::experiment::some_time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = server::settings::positive_duration)]
     pub(super) length: Duration,
 }
 
@@ -228,7 +228,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "local", value_parser = clap::value_parser!(u16).range(0..=1_000))]
     pub(super) threads: u16,
     /// Duration of --local; without it, until Ctrl-C
-    #[arg(long = "for", value_name = "TIME", requires = "local", value_parser = bench::experiment::some_time)]
+    #[arg(long = "for", value_name = "TIME", requires = "local", value_parser = server::settings::positive_duration)]
     pub(super) length: Option<Duration>,
 }
 

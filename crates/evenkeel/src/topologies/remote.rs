@@ -3,8 +3,8 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use bench::drive::Target;
 use clock::{Clock, SystemClock};
+use connection::Target;
 use resp::Value;
 use serde_json::Value as Json;
 

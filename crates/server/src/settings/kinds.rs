@@ -79,6 +79,15 @@ impl Kind for Size {
     }
 }
 
+/// Reads a duration of a flag that is no setting, such as `250ms`, `1s` or `5m`.
+///
+/// # Errors
+/// `text` is no duration, or it is 0.
+pub fn positive_duration(text: &str) -> Result<Duration, Expected> {
+    let duration = Duration::read(text)?;
+    if duration.is_zero() { Err(Expected::from("a duration above 0")) } else { Ok(duration) }
+}
+
 impl Kind for Duration {
     fn read(text: &str) -> Result<Self, Expected> {
         let expected = || Expected::from("a duration such as 250ms, 1s or 5m");

@@ -33,7 +33,7 @@ pub use error::{Expected, SettingError, Unreadable};
 pub use file::FileError;
 pub use kinds::{
     Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
-    Node, Percent, Policy, Secret, Size, Threshold, TxnLog, User, WorkerTransport,
+    Node, Percent, Policy, Secret, Size, Threshold, TxnLog, User, WorkerTransport, positive_duration,
 };
 pub use resources::{KEYS, ResourceKind, ResourceSettings};
 pub use table::{ROWS, Row};
