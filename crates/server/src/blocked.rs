@@ -10,15 +10,17 @@
 //!
 //! Invariants
 //!   1. For each key, who came first is served first, whatever loop it is on.
-//!   2. When a reply to a command that adds an element leaves, those who wait for it have been served, as far as it goes.
+//!   2. When a reply to a command that adds an element leaves, the first of those who wait for it have been served, as far as it goes.
 //!   3. A command is in the line until it is served, or gives up; both happen under the lock of the lines, so that one of them happens.
 //!   4. Who waits is served in a group of the journal of its own, after the one that added the element. A client that does not wait may
 //!      take the element between the two.
 //!
+//! Those who are served at once are bounded: if more are waiting, the next in line is woken, and serves some more before it is served itself. So
+//! an entry that thousands wait for holds nobody up.
+//!
 //! The lock of the lines is taken before any lock of the store, and never while one is held.
 //! Out of scope: who stands where (`lines`), which key has what a command wants (`handlers::blocking`).
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -29,7 +31,8 @@ use store::{KeyRef, Prepared, Scope, Watch};
 
 use crate::call::{DataFn, Wait};
 use crate::copies::{Copies, Stored};
-use crate::lines::{Lines, Spot, Waiter};
+use crate::lines::{Lines, Waiter};
+use crate::long::EFFORT_MAX;
 use crate::lookup::Entry;
 use crate::message::Message;
 use crate::outcome::{Ran, Served};
@@ -65,6 +68,7 @@ fn attempt(server: &Server, waiter: &Waiter, key: &[u8]) -> Attempt {
         moment: None,
         growth_bytes: 0,
         uses,
+        effort_max: Some(EFFORT_MAX),
         effects: Effects::Commit,
     };
     let body = Single { step, stored: Stored::Nothing };
@@ -79,11 +83,13 @@ fn attempt(server: &Server, waiter: &Waiter, key: &[u8]) -> Attempt {
 pub(crate) fn forget(server: &Server, client: u64) {
     let mut lines = server.blocked.lock();
     if let Some(waiter) = lines.remove(client) {
-        serve(server, &mut lines, waiter.spots().collect(), None);
+        make_due(server, &mut lines, &waiter);
     }
+    serve(server, &mut lines, None);
 }
 
-/// Serves those who wait for keys that changed. To be called after what may have changed some, before its reply leaves.
+/// Serves those who wait for keys that changed: some of them, if they are many. To be called after what may have changed some, before its
+/// reply leaves.
 #[inline]
 pub(crate) fn serve_changed(server: &Server) {
     if server.store.has_changed_waited() {
@@ -95,20 +101,41 @@ pub(crate) fn serve_changed(server: &Server) {
 fn serve_those(server: &Server) {
     // Who finds none waits here for those who took some.
     let mut lines = server.blocked.lock();
-    loop {
-        let changed = server.store.take_changed_waited();
-        if changed.is_empty() {
-            return;
-        }
-        serve(server, &mut lines, changed.into(), None);
+    lines.due.extend(server.store.take_changed_waited());
+    serve(server, &mut lines, None);
+}
+
+/// Lets the keys that `waiter` waits or waited for be looked at, as far as they are there.
+fn make_due(server: &Server, lines: &mut Lines, waiter: &Waiter) {
+    if let [watch] = &waiter.watches[..] {
+        lines.due.push_back((watch.db(), watch.key().into()));
+        return;
+    }
+    let prepared = Prepared::default();
+    for watches in waiter.watches.chunks(LOOKED_AT) {
+        let keys: Vec<KeyRef<'_>> = watches.iter().map(|it| KeyRef { db: it.db(), key: it.key() }).collect();
+        let access = server.store.access(Scope::Keys(&keys), &prepared, 0);
+        // what cannot be told now is found out when it is looked at
+        let may_be_there = |key: &KeyRef<'_>| {
+            access.as_ref().map_or(true, |access| !matches!(access.meta(key.db, key.key), Ok(None)))
+        };
+        lines.due.extend(keys.iter().filter(|key| may_be_there(key)).map(|key| (key.db, key.key.into())));
     }
 }
 
-/// Serves those in line for `spots`; returns what came for the client `me`, others are told.
-fn serve(server: &Server, lines: &mut Lines, mut spots: VecDeque<Spot>, me: Option<u64>) -> Option<Served> {
+/// Serves those in line for the keys that are due, some of them: the rest is woken one after the other, and each serves more. Returns what
+/// came for the client `me`, others are told.
+fn serve(server: &Server, lines: &mut Lines, me: Option<u64>) -> Option<Served> {
     let mut mine = None;
-    while let Some(spot) = spots.pop_front() {
+    let mut left = SERVED_AT_ONCE;
+    while let Some(spot) = lines.due.pop_front() {
         while let Some(waiter) = lines.first(&spot) {
+            if left == 0 {
+                lines.due.push_front(spot);
+                server.peers.post(waiter.client, Message::Retry);
+                return mine;
+            }
+            left -= 1;
             match attempt(server, &waiter, &spot.1) {
                 Attempt::Nothing => break,
                 Attempt::Later => {
@@ -118,7 +145,7 @@ fn serve(server: &Server, lines: &mut Lines, mut spots: VecDeque<Spot>, me: Opti
                 Attempt::Served(served) => {
                     lines.remove(waiter.client);
                     // What it moved, others may wait for.
-                    spots.extend(server.store.take_changed_waited().into_iter().filter(|it| *it != spot));
+                    lines.due.extend(server.store.take_changed_waited().into_iter().filter(|it| *it != spot));
                     if me == Some(waiter.client) {
                         mine = Some(served);
                     } else {
@@ -162,6 +189,8 @@ pub(crate) fn resume<'a>(
     let (unblocked, client) = (pending.unblocked, session.client.id);
     let is_over = unblocked.is_some() || pending.until.is_some_and(|until| until <= now);
     let mut lines = server.blocked.lock();
+    // it may have been woken to go on with others
+    serve(server, &mut lines, None);
     let Some(waiter) = lines.of(client) else {
         return Resumed::Ended(Err(Unready::Parked(Parked::Until(now + Duration::MAX))));
     };
@@ -169,7 +198,8 @@ pub(crate) fn resume<'a>(
         return Resumed::Runs(Some(Turn { lines, waiter }));
     }
     lines.remove(client);
-    serve(server, &mut lines, waiter.spots().collect(), None);
+    make_due(server, &mut lines, &waiter);
+    serve(server, &mut lines, None);
     leave(session);
     if unblocked == Some(true) {
         let text = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
@@ -184,7 +214,8 @@ pub(crate) fn resume<'a>(
 pub(crate) fn end(server: &Server, session: &mut Session, turn: Option<Turn<'_>>) {
     let Some(Turn { mut lines, .. }) = turn else { return };
     if let Some(waiter) = lines.remove(session.client.id) {
-        serve(server, &mut lines, waiter.spots().collect(), None);
+        make_due(server, &mut lines, &waiter);
+        serve(server, &mut lines, None);
     }
     leave(session);
 }
@@ -211,9 +242,9 @@ pub(crate) fn wait(
         let watches = watches(server, entry, caller.db, args.view(&[]));
         let waiter = Waiter { client, turn, entry, handler, args, caller, watches };
         pending.line_bytes = (request.bytes + waiter.watches.len() * WATCH_BYTES) as u64;
-        let spots = waiter.spots().collect();
+        make_due(server, &mut lines, &waiter);
         lines.add(waiter);
-        if let Some(served) = serve(server, &mut lines, spots, Some(client)) {
+        if let Some(served) = serve(server, &mut lines, Some(client)) {
             return Ok(answer(session, served, out));
         }
     }
@@ -246,5 +277,9 @@ fn leave(session: &mut Session) {
     }
 }
 
+/// So many are served before others have their turn.
+const SERVED_AT_ONCE: usize = 64;
+/// Keys that are looked at under one access.
+const LOOKED_AT: usize = 64;
 /// What a key that is waited for takes: an entry of its stripe, a [`Watch`], and its line.
 const WATCH_BYTES: usize = 400;

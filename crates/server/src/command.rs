@@ -55,6 +55,12 @@ impl Command {
         matches!(self.kind, Kind::Container)
     }
 
+    /// Whether its keys are not where the first, the last and a step tell: they are counted, come behind a word, or are found out from values.
+    pub fn moves_keys(&self) -> bool {
+        let moves = |spec: &KeySpec| spec.is_counted || !spec.keyword.is_empty();
+        matches!(self.kind, Kind::Reaching) || self.keys.iter().any(moves)
+    }
+
     /// The name without its container.
     pub fn own_name(&self) -> &'static str {
         self.name.split_once('|').map_or(self.name, |(_, own)| own)
@@ -116,6 +122,9 @@ pub struct KeySpec {
     pub keyword: &'static str,
     /// With 2 the keys are the first half of what is there.
     pub limit: u8,
+    /// Other words that are looked for with the keyword, and how many arguments each has behind it: these are no keywords, and the last
+    /// keyword counts. Empty: the first one does.
+    pub(crate) words: &'static [(&'static str, u8)],
 }
 
 impl KeySpec {
@@ -128,6 +137,23 @@ impl KeySpec {
     pub(crate) fn first_key(&self, args: ArgsView<'_>) -> Option<usize> {
         let (first, last) = self.range(args);
         (first as i64 <= last).then_some(first)
+    }
+
+    /// The index of the last keyword that has an argument behind it.
+    fn last_keyword(&self, args: ArgsView<'_>) -> Option<usize> {
+        let (mut at, mut last) = (usize::from(self.first), None);
+        while let Some(word) = args.try_get(at) {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            if is(self.keyword) && at + 1 < args.len() {
+                last = Some(at);
+            }
+            at += 1 + self
+                .words
+                .iter()
+                .find(|(name, _)| is(name))
+                .map_or(0, |(_, values)| usize::from(*values));
+        }
+        last
     }
 
     /// Index of the first key among `args`, and of the last one; below the first if there is none.
@@ -146,6 +172,7 @@ impl KeySpec {
         }
         let first = match self.keyword {
             "" => first,
+            _ if !self.words.is_empty() => self.last_keyword(args).map_or(count, |at| at as i64 + 1),
             keyword => {
                 let words = args.iter().enumerate().skip(self.first.into());
                 let found = words.into_iter().find(|(_, word)| word.eq_ignore_ascii_case(keyword.as_bytes()));
@@ -183,7 +210,17 @@ pub(crate) const fn keys_behind(
 
 /// The keys that start at `first`; see [`KeySpec`].
 pub(crate) const fn keys(first: u8, last: i8, step: u8, flags: &'static str) -> KeySpec {
-    KeySpec { first, last, step, flags, is_counted: false, keyword: "", limit: 0 }
+    KeySpec { first, last, step, flags, is_counted: false, keyword: "", limit: 0, words: &[] }
+}
+
+/// The key behind the last word `keyword` that is looked for from `first` on, where `words` have so many arguments.
+pub(crate) const fn key_behind_last(
+    keyword: &'static str,
+    first: u8,
+    words: &'static [(&'static str, u8)],
+    flags: &'static str,
+) -> KeySpec {
+    KeySpec { words, ..keys_behind(keyword, first, 0, 0, flags) }
 }
 
 /// What a command runs over.
@@ -193,6 +230,8 @@ pub(crate) enum Kind {
     Data,
     /// The keys of its row, in the session's database and in the one that the function names.
     Across(fn(ArgsView<'_>) -> Option<u16>),
+    /// The keys of its row, and others that are found out from their values.
+    Reaching,
     /// All keys.
     Everything,
     /// All keys, one stripe of them at a time; in a transaction as [`Kind::Everything`].

@@ -27,9 +27,22 @@ pub(crate) fn difference(a: &[u8], b: &[u8]) -> Option<Option<String>> {
     sum(a, &opposite)
 }
 
-/// A number as `strtod` reads it, infinities included; `None` for all else.
+/// A number as `strtod` reads it, infinities included; `None` for all else, and for one that is so small that nothing is left of it.
 pub(crate) fn parse(text: &[u8]) -> Option<f64> {
+    float(text).filter(|number| *number != 0.0 || is_zero(text))
+}
+
+/// As [`parse`]; what is too small is 0.
+pub(crate) fn parse_small(text: &[u8]) -> Option<f64> {
     float(text)
+}
+
+/// Whether a number, which is one, has no digit but 0.
+fn is_zero(text: &[u8]) -> bool {
+    let is_hexadecimal = text.iter().any(|byte| byte.eq_ignore_ascii_case(&b'x'));
+    let ends = if is_hexadecimal { b'p' } else { b'e' };
+    let mut digits = text.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&ends));
+    digits.all(|digit| matches!(digit, b'0' | b'.' | b'+' | b'-' | b'x' | b'X'))
 }
 
 /// `number` with as many decimals as [`sum`] gives.

@@ -36,6 +36,7 @@ use crate::eval::attempt::Attempt;
 use crate::eval::{self, Invocation};
 use crate::halted;
 use crate::handlers::connection::{greeted, selected};
+use crate::long::EFFORT_MAX;
 use crate::long::job::{Job, Work};
 use crate::lookup::Entry;
 use crate::outcome::{Executed, Next, Pause, Ran};
@@ -82,7 +83,8 @@ impl<'a> Run<'a> {
     pub(crate) fn plan(&self, (scope, prepared): (Scope<'a>, &'a Prepared), uses: bool) -> Plan<'a> {
         let grows = self.transaction.queue.iter().any(|it| it.entry.command.flags.has(Flags::DENYOOM));
         let growth_bytes = if grows { self.transaction.queued_bytes } else { 0 };
-        Plan { scope, prepared, moment: None, growth_bytes, uses, effects: Effects::Commit }
+        let effort_max = if self.beside.is_some() { None } else { Some(EFFORT_MAX) };
+        Plan { scope, prepared, moment: None, growth_bytes, uses, effort_max, effects: Effects::Commit }
     }
 
     /// Whether a key that is watched has changed.
@@ -109,6 +111,7 @@ impl<'a> Run<'a> {
         let handler = match table::handler(queued.entry) {
             Handler::Data(handler)
             | Handler::Across(handler, _)
+            | Handler::Reaching(handler)
             | Handler::Everything(handler)
             | Handler::Walk(handler) => handler,
             Handler::Control(_) => {
@@ -138,7 +141,7 @@ impl<'a> Run<'a> {
             Step { handler, args, db, resp3, ready: Ready::default(), in_parts: false },
             out,
         );
-        let answered = answered.map_err(|(number, failure)| Pause::At(number, failure))?;
+        let answered = answered.map_err(|(number, failure)| Pause::of(number, failure))?;
         let (hits, misses) = answered.lookups;
         executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
         executed.attached.append(answered.attached);
@@ -292,6 +295,7 @@ fn exec_queue(
         let plan = run.plan((scope, &prepared), session.caller().uses);
         let mut executed = match server.runner().run(&run, plan, &mut copies, out) {
             Ok(done) => Executed::of(done),
+            Err((Stop::Long, _)) => Executed { pause: Some(Pause::Long), ..Executed::default() },
             Err((stop, wanted)) => {
                 want(server, (&stop, wanted), (&transaction, course), &mut prepared);
                 let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
@@ -309,10 +313,8 @@ fn exec_queue(
         match pause.next(&mut retained) {
             Next::Again => {}
             Next::Beside => {
-                let work = Work::Exec { transaction, watched, course };
-                let mut job = Job::new(session, entry, request, work);
-                job.retained = retained;
-                return Err(Unready::Beside(job));
+                let job = Job::new(session, entry, request, Work::Exec { transaction, watched, course });
+                return Err(Unready::Beside(Box::new(Job { prepared, copies, retained, ..*job })));
             }
             Next::Until(later) => {
                 put_back(session, transaction, (watched, watched_bytes), retained);
@@ -344,7 +346,9 @@ pub(crate) fn want(
                 let mut keys = Vec::new();
                 collect_keys(queued.entry, db, args, &mut keys);
                 let (scope, effects) = (Scope::Keys(&keys), Effects::Commit);
-                let plan = Plan { scope, prepared, moment: None, growth_bytes: 0, uses: false, effects };
+                let (moment, growth_bytes, uses) = (None, 0, false);
+                let effort_max = Some(EFFORT_MAX);
+                let plan = Plan { scope, prepared, moment, growth_bytes, uses, effort_max, effects };
                 let step = Step { handler, args, db, resp3, ready: Ready::default(), in_parts: false };
                 let wanted = server.runner().look(step, &plan);
                 count += wanted.count();

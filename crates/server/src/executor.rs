@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clock::Nanos;
-use resp::Writer;
-use store::{KeyRef, Scope};
+use resp::{ArgsView, Writer};
+use store::{KeyRef, Scope, Stop};
 use ticket::Ticket;
 
 use crate::admission::{admit, paused_until, queue, runs_in_multi};
@@ -31,6 +31,7 @@ use crate::eval;
 use crate::exec;
 use crate::halted;
 use crate::handlers::tx;
+use crate::long::EFFORT_MAX;
 use crate::long::beside;
 use crate::long::job::{Job, Work};
 use crate::lookup::Entry;
@@ -108,9 +109,11 @@ fn run(
     session.client.last_command.store(entry.id + 1, Ordering::Relaxed);
     let start = out.len();
     let result = match table::handler(entry) {
-        Handler::Data(run) | Handler::Across(run, _) | Handler::Everything(run) | Handler::Walk(run) => {
-            run_data(server, session, entry, run, request, out)
-        }
+        Handler::Data(run)
+        | Handler::Across(run, _)
+        | Handler::Reaching(run)
+        | Handler::Everything(run)
+        | Handler::Walk(run) => run_data(server, session, entry, run, request, out),
         Handler::Control(run) => run_control(server, session, (entry, run), request, out),
         Handler::Script(invoked) => eval::run(server, session, (entry, invoked), request, out),
         Handler::Exec => exec::run(server, session, entry, request, out),
@@ -252,19 +255,13 @@ fn run_data(
             &one
         }
         _ => {
-            let mut list = Vec::new();
-            collect_keys(entry, session.db, request.args, &mut list);
-            if let Some(mut foresight) = server.store.foresight().filter(|_| list.len() > 1) {
-                list.iter().for_each(|key| _ = foresight.add(*key));
-                foresight.prefetch();
-            }
-            many = list;
+            many = keys_near(server, session.db, entry, request.args);
             &many
         }
     };
     let scope = scope_of(entry, request, keys);
     let Caller { db, resp3, uses } = session.caller();
-    let ready = if blocks { Ready::Waits } else { Ready::AnswersAtOnce };
+    let ready = if blocks { Ready::on_loop(waiter.is_some()) } else { Ready::AnswersAtOnce };
     let step = Step { handler: run, args, db, resp3, ready, in_parts: session.takes_parts() };
     let plan = Plan {
         scope,
@@ -272,10 +269,10 @@ fn run_data(
         moment: Some(request.moment),
         growth_bytes: entry.growth_bytes(request.bytes),
         uses,
+        effort_max: Some(EFFORT_MAX),
         effects: Effects::Commit,
     };
-    let mut copies = session.take_copies();
-    let body = Single { step, stored: entry.command.stored };
+    let (mut copies, body) = (session.take_copies(), Single { step, stored: entry.command.stored });
     match server.runner().run(&body, plan, &mut copies, out) {
         Ok((Answered { blocked: Some(wait), .. }, _)) => {
             blocked::wait(server, session, (entry, run), request, (*wait, turn), out)
@@ -283,6 +280,12 @@ fn run_data(
         Ok((answered, ticket)) => {
             blocked::end(server, session, turn);
             Ok(Ran::answered(answered, ticket))
+        }
+        Err((Stop::Long, _)) => {
+            // it comes to the end of the line if it finds nothing there
+            blocked::end(server, session, turn);
+            let job = Job::new(session, entry, request, Work::Data(run));
+            Err(Unready::Beside(Box::new(Job { prepared, copies, ..*job })))
         }
         Err((stop, wanted)) => {
             prepared.want(wanted);
@@ -293,6 +296,17 @@ fn run_data(
             result
         }
     }
+}
+
+/// The keys of a command, which are looked up soon.
+fn keys_near<'a>(server: &Server, db: u16, entry: &Entry, args: ArgsView<'a>) -> Vec<KeyRef<'a>> {
+    let mut keys = Vec::new();
+    collect_keys(entry, db, args, &mut keys);
+    if let Some(mut foresight) = server.store.foresight().filter(|_| keys.len() > 1) {
+        keys.iter().for_each(|key| _ = foresight.add(*key));
+        foresight.prefetch();
+    }
+    keys
 }
 
 fn scope_of<'a>(entry: &Entry, request: &Request<'_>, keys: &'a [KeyRef<'a>]) -> Scope<'a> {

@@ -32,6 +32,8 @@ pub(crate) enum Failure {
     Stop(Stop),
     /// Unlock, make this, and call again.
     Make(Splice),
+    /// Call again with these keys claimed, too.
+    Keys(Vec<(u16, Box<[u8]>)>),
     /// Call again at this time, or when woken.
     Wait(Nanos),
     /// It found nothing, and waits for something.

@@ -3,7 +3,7 @@
 //! Invariant: a command stands in the line of each of its keys, or in none.
 //! Out of scope: who is served when (`blocked`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use resp::Args;
@@ -33,6 +33,8 @@ pub(crate) struct Lines {
     /// Clients by their turn.
     keys: HashMap<Spot, BTreeMap<u64, u64>>,
     next_turn: u64,
+    /// Keys that may have something for those in line: they are looked at in this order.
+    pub(crate) due: VecDeque<Spot>,
 }
 
 /// A command that waits.

@@ -126,6 +126,14 @@ pub(crate) enum Next {
 }
 
 impl Pause {
+    /// After `failure` of command `number` of a body, which it does not answer.
+    pub(crate) fn of(number: usize, failure: Failure) -> Self {
+        match failure {
+            Failure::Keys(more) => Self::Keys(more),
+            failure => Self::At(number, failure),
+        }
+    }
+
     /// What comes next; keys are added to `retained`.
     ///
     /// # Panics

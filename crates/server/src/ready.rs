@@ -8,6 +8,15 @@ pub(crate) enum Ready<'a> {
     AnswersAtOnce,
     /// Waits.
     Waits,
+    /// Goes on waiting; all its keys are looked at once more.
+    StillWaits,
     /// Goes on waiting; this key alone was changed and is looked at.
     Changed(&'a [u8]),
+}
+
+impl Ready<'_> {
+    /// Of a command that waits, on its own loop; whether it stands in line.
+    pub(crate) fn on_loop(stands_in_line: bool) -> Self {
+        if stands_in_line { Self::StillWaits } else { Self::Waits }
+    }
 }

@@ -27,6 +27,9 @@ pub(crate) fn rename(access: &mut Access<'_>, db: u16, from: &[u8], to: &[u8]) -
 /// # Errors
 /// As [`rename`].
 pub(crate) fn duplicate(access: &mut Access<'_>, from: Spot<'_>, to: Spot<'_>) -> Result<bool, Stop> {
+    if from != to && access.copy_paged(from, to)? {
+        return Ok(true);
+    }
     let Some(found) = access.get(from.0, from.1)? else { return Ok(false) };
     if from != to {
         let (kind, expiry) = (found.kind, found.expiry);

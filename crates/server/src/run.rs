@@ -71,6 +71,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) growth_bytes: u64,
     /// Whether keys that it looks up count as used.
     pub(crate) uses: bool,
+    /// On a loop: the most elements that it may touch there. `None`: it runs where nobody waits for it.
+    pub(crate) effort_max: Option<u64>,
     pub(crate) effects: Effects<'a>,
 }
 
@@ -210,6 +212,10 @@ impl Runner<'_> {
         let mut access = self.open(plan)?;
         reserved.iter_mut().for_each(Reserved::credited);
         let result = body.run(&mut Within { runner: *self, copies, access: &mut access }, out);
+        #[cfg(test)]
+        if plan.effort_max.is_some() {
+            self.stats.touched_max.fetch_max(access.touched(), std::sync::atomic::Ordering::Relaxed);
+        }
         let done = match result {
             Ok(done) => done,
             Err(Halt::GivenUp(done)) => return Ok((done, self.store.newest())),
@@ -245,6 +251,10 @@ impl Runner<'_> {
         let mut access = self.store.access_at(plan.scope, plan.prepared, credit_bytes, moment)?;
         if !plan.uses {
             access.set_without_use();
+        }
+        match plan.effort_max {
+            Some(most) => access.bound_effort(most),
+            None => access.look_briefly(),
         }
         if let Effects::Keep(workspace) = &plan.effects {
             access.resume(workspace);
@@ -284,7 +294,7 @@ impl Within<'_, '_> {
         let lookups = answered.lookups;
         match outcome {
             Ok(()) => Ok(answered),
-            Err(failure @ (Failure::Stop(_) | Failure::Make(_))) => Err((number, failure)),
+            Err(failure @ (Failure::Stop(_) | Failure::Make(_) | Failure::Keys(_))) => Err((number, failure)),
             Err(Failure::Blocked(wait)) => {
                 Ok(Answered { lookups, blocked: Some(wait), ..Answered::default() })
             }
@@ -321,8 +331,8 @@ impl Body for Single<'_> {
 
     #[inline(always)]
     fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<Answered, Halt<Answered>> {
-        let answered = within.step(0, self.step, out)?;
-        if answered.blocked.is_some() { Err(Halt::GivenUp(answered)) } else { Ok(answered) }
+        // one that waits may have made its consumer
+        Ok(within.step(0, self.step, out)?)
     }
 
     fn copy_stored(&self, store: &Store, copies: &mut Copies) {
@@ -457,6 +467,7 @@ mod tests {
                 moment: None,
                 growth_bytes: 0,
                 uses: true,
+                effort_max: None,
                 effects: Effects::Commit,
             };
             let mut out = Vec::new();

@@ -27,6 +27,9 @@ pub(crate) struct Stats {
     /// Replies that were sent in parts, and those of them that could not be finished.
     pub(crate) chunked_replies: AtomicU64,
     pub(crate) chunked_replies_broken: AtomicU64,
+    /// The most elements that a command has touched on a loop.
+    #[cfg(test)]
+    pub(crate) touched_max: AtomicU64,
 }
 
 /// Totals at a moment, and how fast they grew before.
@@ -61,7 +64,9 @@ impl Stats {
             // None of these reaches this place: the callers handle them.
             Failure::Stop(stop) => format!("ERR {stop:?}").into_bytes(),
             Failure::Make(splice) => format!("ERR {splice:?}").into_bytes(),
-            Failure::Wait(_) | Failure::Blocked(_) => b"ERR cannot wait inside a transaction".to_vec(),
+            Failure::Wait(_) | Failure::Blocked(_) | Failure::Keys(_) => {
+                b"ERR cannot wait inside a transaction".to_vec()
+            }
         };
         self.error(&text);
         Writer::new(out, resp3).error_bytes(&text);

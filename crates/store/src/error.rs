@@ -14,6 +14,8 @@ pub enum Stop {
     Refused(StoreError),
     /// The key's record is damaged: answer with this error for this key alone.
     Damaged(StoreError),
+    /// It would touch more elements than [it may](crate::Access::bound_effort) where it runs: run it where nobody waits for it.
+    Long,
     /// A prepared transaction holds a key that would change: wait for [`crate::Hooks::on_unlock`], and try again.
     Locked(Box<Locked>),
 }

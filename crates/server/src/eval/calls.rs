@@ -113,7 +113,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
                 take_in(answered.attached, out);
                 Ok(())
             }
-            Err((number, failure)) => Err(self.pause(Pause::At(number, failure))),
+            Err((number, failure)) => Err(self.pause(Pause::of(number, failure))),
         }
     }
 
@@ -224,7 +224,9 @@ impl Host for Calls<'_, '_, '_> {
         };
         self.attempt.server.monitors.note(self.db, entry, args, &mut self.answer.monitored);
         match table::handler(entry) {
-            Handler::Data(run) | Handler::Across(run, _) => self.data((entry, run), (args, resp3), out),
+            Handler::Data(run) | Handler::Across(run, _) | Handler::Reaching(run) => {
+                self.data((entry, run), (args, resp3), out)
+            }
             Handler::Everything(run) | Handler::Walk(run) => {
                 self.everything((entry, run), (args, resp3), out)
             }

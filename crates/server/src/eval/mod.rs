@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use resp::{ArgsView, parse_i64};
-use store::{Prepared, Scope};
+use store::{Prepared, Scope, Stop};
 use ticket::Ticket;
 
 use crate::call::{Attachments, Failure, text};
@@ -36,6 +36,7 @@ use crate::command::{By, Invoked};
 use crate::copies::Copies;
 use crate::halted;
 use crate::handlers::scripts::{compiled, found};
+use crate::long::EFFORT_MAX;
 use crate::long::job::{End, Job, Work};
 use crate::lookup::Entry;
 use crate::outcome::{Answer, Next, Pause, Ran};
@@ -174,7 +175,7 @@ pub(crate) fn run(
     let mut retained = session.take_retained();
     begin(server, &mut retained);
     if invocation.is_slow() || server.long.is_long(session.db, entry, request.args) {
-        return Err(beside(session, (entry, invoked), request, retained));
+        return Err(Unready::Beside(beside(session, (entry, invoked), request, retained)));
     }
     let (caller, mut prepared) = (session.caller(), session.take_prepared());
     loop {
@@ -194,13 +195,19 @@ pub(crate) fn run(
                     Next::Again => {}
                     Next::Beside => {
                         invocation.set_slow(true);
-                        return Err(beside(session, (entry, invoked), request, retained));
+                        return Err(Unready::Beside(beside(session, (entry, invoked), request, retained)));
                     }
                     Next::Until(later) => {
                         session.pending.get_or_insert_default().retained = retained;
                         return Err(Unready::Parked(Parked::Until(later)));
                     }
                 }
+            }
+            Err((Stop::Long, _)) => {
+                drop(keys);
+                let mut job = beside(session, (entry, invoked), request, retained);
+                job.prepared = prepared;
+                return Err(Unready::Beside(job));
             }
             Err((stop, wanted)) => {
                 prepared.want(wanted);
@@ -220,10 +227,10 @@ fn beside(
     (entry, invoked): (&'static Entry, Invoked),
     request: &Request<'_>,
     retained: Retained,
-) -> Unready {
+) -> Box<Job> {
     let mut job = Job::new(session, entry, request, Work::Script(invoked));
     job.retained = retained;
-    Unready::Beside(job)
+    job
 }
 
 /// What an attempt comes to.
@@ -318,7 +325,8 @@ impl Attempt<'_> {
         (bytes, uses): (usize, bool),
     ) -> Plan<'p> {
         let growth_bytes = if self.invocation.no_writes { 0 } else { bytes as u64 };
-        Plan { scope, prepared, moment, growth_bytes, uses, effects: Effects::Commit }
+        let effort_max = if self.running.is_some() { None } else { Some(EFFORT_MAX) };
+        Plan { scope, prepared, moment, growth_bytes, uses, effort_max, effects: Effects::Commit }
     }
 }
 

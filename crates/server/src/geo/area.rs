@@ -35,6 +35,16 @@ struct Bounds {
     north_east: Position,
 }
 
+impl Shape {
+    /// Corners that each member is compared with.
+    pub(crate) fn corners(&self) -> usize {
+        match self {
+            Self::Polygon { corners } => corners.len(),
+            _ => 0,
+        }
+    }
+}
+
 impl Area {
     /// What lies between three corners or more.
     pub(crate) fn polygon(corners: Vec<Position>) -> Self {

@@ -103,6 +103,7 @@ pub(crate) fn bitcount(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
         }
         _ => return Err(text::SYNTAX.into()),
     };
+    charge_bytes(data, (range.end - range.start) as usize / 8)?;
     let count = if range.is_empty() {
         0
     } else {
@@ -137,6 +138,7 @@ pub(crate) fn bitpos(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         return Err(text::SYNTAX.into());
     }
     let range = bit_range(start, end, unit, bytes.len());
+    charge_bytes(data, (range.end - range.start) as usize / 8)?;
     let position = if range.is_empty() { None } else { first_bit(bytes, &range, wanted) };
     out.integer(match position {
         Some(position) => position.cast_signed(),
@@ -257,6 +259,7 @@ pub(crate) fn bitop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         data.turn_to_key(key);
         let found = string(data, key)?;
         let value = found.map_or(&[][..], |found| found.value);
+        charge_bytes(data, value.len().max(sum.len()))?;
         if is_first {
             sum.extend_from_slice(value);
         } else {
@@ -279,6 +282,14 @@ pub(crate) fn bitop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     out.integer(len as i64);
     Ok(())
 }
+
+/// Counts bytes that are about to be looked at.
+fn charge_bytes(data: &Data<'_, '_>, bytes: usize) -> Outcome {
+    Ok(data.access.charge(bytes / BYTES_EACH)?)
+}
+
+/// Bytes of a bitmap that take about as long as an element.
+const BYTES_EACH: usize = 1 << 10;
 
 #[cfg(test)]
 mod tests {

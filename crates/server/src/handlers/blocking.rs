@@ -1,5 +1,6 @@
 //! What commands that wait for an element have in common: their time-outs, their keys, and which key they look at.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use resp::{ArgsView, Writer};
@@ -27,22 +28,26 @@ pub(super) fn first<'k>(
     data: &mut Data<'_, '_>,
     keys: impl Iterator<Item = &'k [u8]>,
     kind: ValueKind,
-) -> Result<Option<&'k [u8]>, Failure> {
+) -> Result<Option<Cow<'k, [u8]>>, Failure> {
+    if let Ready::Changed(changed) = data.ready {
+        return Ok(is_kind(data, changed, kind)?.then(|| Cow::Owned(changed.to_vec())));
+    }
     for key in keys {
-        if let Ready::Changed(changed) = data.ready {
-            let is_kind =
-                || Ok::<_, Failure>(data.access.meta(data.db, key)?.is_some_and(|it| it.kind == kind));
-            if key == changed && is_kind()? {
-                return Ok(Some(key));
-            }
+        data.turn_to_key(key);
+        if matches!(data.ready, Ready::StillWaits) && !is_kind(data, key, kind)? {
             continue;
         }
-        data.turn_to_key(key);
+        data.access.charge(1)?;
         if data.access.count(data.db, key, kind)?? > 0 {
-            return Ok(Some(key));
+            return Ok(Some(Cow::Borrowed(key)));
         }
     }
     Ok(None)
+}
+
+/// Whether `key` holds a value of this type.
+pub(super) fn is_kind(data: &Data<'_, '_>, key: &[u8], kind: ValueKind) -> Result<bool, Failure> {
+    Ok(data.access.meta(data.db, key)?.is_some_and(|it| it.kind == kind))
 }
 
 impl Data<'_, '_> {
@@ -61,7 +66,7 @@ impl Data<'_, '_> {
 
 /// How long to wait, given in seconds; `None`: for ever.
 pub(super) fn timeout(arg: &[u8]) -> Result<Option<Duration>, Failure> {
-    let seconds = decimal::parse(arg).ok_or("ERR timeout is not a float or out of range")?;
+    let seconds = decimal::parse_small(arg).ok_or("ERR timeout is not a float or out of range")?;
     if seconds < 0.0 {
         return Err("ERR timeout is negative".into());
     }

@@ -121,8 +121,14 @@ impl<'a> Query<'a> {
     fn run(&self, data: &mut Data<'_, '_>) -> Result<Vec<Scored>, Failure> {
         let mut all = match self.operation {
             Operation::Union => self.union(data)?,
-            Operation::Intersection => self.narrow(data, true)?,
-            Operation::Difference => self.narrow(data, false)?,
+            Operation::Intersection => {
+                let order = self.order(data)?;
+                self.narrow(data, (&order, if self.limit == 0 { usize::MAX } else { self.limit }), true)?
+            }
+            Operation::Difference => {
+                let order: Vec<usize> = (0..self.keys.len()).collect();
+                self.narrow(data, (&order, usize::MAX), false)?
+            }
         };
         all.sort_by(|(a, score_a), (b, score_b)| {
             (score_a + 0.0).total_cmp(&(score_b + 0.0)).then_with(|| a.cmp(b))
@@ -132,20 +138,42 @@ impl<'a> Query<'a> {
 
     /// The members of key number `at`, a sorted set or a set, where each has the score 1; their scores times its weight, which may be no number.
     fn members(&self, data: &mut Data<'_, '_>, key: &[u8], at: usize) -> Result<Vec<Scored>, Failure> {
-        data.turn_to_key(key);
-        let is_set = data.access.meta(data.db, key)?.is_some_and(|meta| meta.kind == ValueKind::Set);
-        let kind = if is_set { ValueKind::Set } else { SORTED_SET };
+        let kind = self.kind(data, key)?;
         let found = data.access.collection(data.db, key, kind)??;
         data.count_lookup(!found.is_empty());
-        let counts_one = is_set || self.aggregate == Aggregate::Count;
-        let score = |score: &[u8]| self.weights[at] * if counts_one { 1.0 } else { score_of(score) };
-        Ok(found.iter().map(|(member, value)| (member.to_vec(), score(value))).collect())
+        data.access.charge(found.len())?;
+        let weighed = |(member, value): (&[u8], &[u8])| (member.to_vec(), self.weighed(at, kind, value));
+        Ok(found.iter().map(weighed).collect())
+    }
+
+    /// Whether `key` is a set or, as one that is absent, a sorted set.
+    fn kind(&self, data: &mut Data<'_, '_>, key: &[u8]) -> Result<ValueKind, Failure> {
+        data.turn_to_key(key);
+        let is_set = data.access.meta(data.db, key)?.is_some_and(|meta| meta.kind == ValueKind::Set);
+        Ok(if is_set { ValueKind::Set } else { SORTED_SET })
+    }
+
+    /// The score of a member of key number `at` times its weight.
+    fn weighed(&self, at: usize, kind: ValueKind, score: &[u8]) -> f64 {
+        let counts_one = kind == ValueKind::Set || self.aggregate == Aggregate::Count;
+        self.weights[at] * if counts_one { 1.0 } else { score_of(score) }
+    }
+
+    /// The keys by their number, from the smallest set up: in this order scores are added, which tells where infinities of both signs meet.
+    fn order(&self, data: &mut Data<'_, '_>) -> Result<Vec<usize>, Failure> {
+        let mut sized = Vec::with_capacity(self.keys.len());
+        for (at, key) in self.keys.iter().enumerate() {
+            let kind = self.kind(data, key)?;
+            sized.push((data.access.count(data.db, key, kind)??, at));
+        }
+        sized.sort_unstable();
+        Ok(sized.into_iter().map(|(_, at)| at).collect())
     }
 
     fn union(&self, data: &mut Data<'_, '_>) -> Result<Vec<Scored>, Failure> {
         let mut all: HashMap<Vec<u8>, f64> = HashMap::new();
-        for (at, key) in self.keys.iter().enumerate() {
-            for (member, score) in self.members(data, key, at)? {
+        for at in self.order(data)? {
+            for (member, score) in self.members(data, self.keys[at], at)? {
                 let score = number(score);
                 all.entry(member)
                     .and_modify(|known| *known = self.aggregate.of(*known, score))
@@ -155,21 +183,60 @@ impl<'a> Query<'a> {
         Ok(all.into_iter().collect())
     }
 
-    /// The members of the first that are in all the others, or in none of them.
-    fn narrow(&self, data: &mut Data<'_, '_>, in_all: bool) -> Result<Vec<Scored>, Failure> {
-        let mut kept = self.members(data, self.keys[0], 0)?;
-        kept.iter_mut().for_each(|(_, score)| *score = number(*score));
-        for (at, key) in self.keys.iter().enumerate().skip(1) {
-            let others: HashMap<Vec<u8>, f64> = self.members(data, key, at)?.into_iter().collect();
-            kept.retain_mut(|(member, score)| {
-                let other = others.get(member);
-                if let Some(other) = other.filter(|_| in_all) {
-                    *score = self.aggregate.of(*score, *other);
+    /// The members of the first that are in all the others, or in none of them; `most` of them.
+    fn narrow(
+        &self,
+        data: &mut Data<'_, '_>,
+        (order, most): (&[usize], usize),
+        in_all: bool,
+    ) -> Result<Vec<Scored>, Failure> {
+        let (first, others) = order.split_first().expect("a command has a key at least");
+        let mut members = self.members(data, self.keys[*first], *first)?;
+        members.iter_mut().for_each(|(_, score)| *score = number(*score));
+        let (mut members, mut kept) = (members.into_iter(), Vec::new());
+        // all at once, if all are wanted
+        let part = if most == usize::MAX { usize::MAX } else { LIMITED_PART };
+        while kept.len() < most && members.len() > 0 {
+            let mut these: Vec<Scored> = members.by_ref().take(part).collect();
+            for at in others {
+                if these.is_empty() {
+                    break;
                 }
-                other.is_some() == in_all
-            });
+                self.narrow_by(data, *at, &mut these, in_all)?;
+            }
+            kept.append(&mut these);
         }
+        kept.truncate(most);
         Ok(kept)
+    }
+
+    /// Keeps of `kept` what is in key number `at`, too, or what is not.
+    fn narrow_by(
+        &self,
+        data: &mut Data<'_, '_>,
+        at: usize,
+        kept: &mut Vec<Scored>,
+        in_all: bool,
+    ) -> Result<(), Failure> {
+        let key = self.keys[at];
+        let kind = self.kind(data, key)?;
+        data.access.charge(kept.len())?;
+        let named = kept.iter().map(|(member, _)| &member[..]);
+        let found = data.access.values(data.db, key, kind, named)??;
+        let mut others: Vec<Option<f64>> = match &found {
+            Some(found) => found.iter().map(|it| it.map(|value| self.weighed(at, kind, value))).collect(),
+            None => vec![None; kept.len()],
+        };
+        data.count_lookup(found.is_some());
+        let mut others = others.drain(..);
+        kept.retain_mut(|(_, score)| {
+            let other = others.next().flatten();
+            if let Some(other) = other.filter(|_| in_all) {
+                *score = self.aggregate.of(*score, other);
+            }
+            other.is_some() == in_all
+        });
+        Ok(())
     }
 }
 
@@ -246,8 +313,10 @@ pub(crate) fn zdiffstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
 }
 
 pub(crate) fn zintercard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (query, members) = run(data, args, (Operation::Intersection, Use::Counts), "zintercard")?;
-    let most = if query.limit == 0 { usize::MAX } else { query.limit };
-    out.integer(members.len().min(most) as i64);
+    let (_, members) = run(data, args, (Operation::Intersection, Use::Counts), "zintercard")?;
+    out.integer(members.len() as i64);
     Ok(())
 }
+
+/// Members that are looked for in the other sets at a time, where not all are wanted.
+const LIMITED_PART: usize = 256;

@@ -5,7 +5,7 @@ use resp::{ArgsView, Writer};
 use super::args::{is, pattern};
 use crate::arguments;
 use crate::call::{Outcome, text};
-use crate::command::{Command, KeySpec};
+use crate::command::{Command, Flags, KeySpec};
 use crate::control::Control;
 use crate::errors;
 use crate::lookup::{Entry, Table};
@@ -49,8 +49,8 @@ fn write_info(table: &'static Table, entry: &Entry, out: &mut Writer<'_>) {
     out.array(10);
     out.bulk(command.name.as_bytes());
     out.integer(command.arity.into());
-    let moves = command.keys.iter().any(|spec| spec.is_counted || !spec.keyword.is_empty());
-    let flags: Vec<&str> = command.flags.names().chain(moves.then_some("movablekeys")).collect();
+    let flags: Vec<&str> =
+        command.flags.names().chain(command.moves_keys().then_some("movablekeys")).collect();
     out.set(flags.len());
     flags.iter().for_each(|flag| out.simple(flag));
     out.integer(first);
@@ -201,7 +201,7 @@ fn write_history(history: &str, out: &mut Writer<'_>) {
 }
 
 pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let all = control.server.table.commands();
+    let all = control.server.table.entries().iter();
     let names: Vec<&str> = match (args.len(), args.try_get(2)) {
         (2, _) => all.map(|entry| entry.command.name).collect(),
         (5, Some(by)) if is(by, "filterby") => {
@@ -250,6 +250,9 @@ fn keys_of<'a>(
         return Err("ERR Invalid number of arguments specified for command".into());
     }
     if command.has_miscounted_keys(args) {
+        if command.flags.has(Flags::NO_MANDATORY_KEYS) {
+            return Ok(());
+        }
         return Err("ERR Invalid arguments specified for command".into());
     }
     command.each_key(args, |index| found(command, index, args.get(index)));

@@ -83,6 +83,8 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     let value = match data.copies.find(3) {
         Some(value) => value,
         None => {
+            // before it is decoded nobody knows how many elements it has
+            data.access.charge(args.get(3).len() / RESTORED_BYTES)?;
             let (kind, value) = decode(args.get(3)).ok_or(damaged)?;
             match kind.shape() {
                 None => Value::String(value),
@@ -106,3 +108,6 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     out.ok();
     Ok(())
 }
+
+/// Bytes of a payload that take about as long as an element.
+const RESTORED_BYTES: usize = 32;

@@ -22,8 +22,8 @@ pub(crate) fn read_all<'a>(
     key: &[u8],
     kind: ValueKind,
 ) -> Result<Whole<'a>, Failure> {
-    let bytes_max = if data.in_parts { CHUNKED_BYTES_MIN } else { u64::MAX };
-    let whole = data.access.whole(data.db, key, kind, bytes_max)??;
+    let most = if data.in_parts { (CHUNKED_BYTES_MIN, CHUNKED_ELEMENTS_MIN) } else { (u64::MAX, u64::MAX) };
+    let whole = data.access.whole(data.db, key, kind, most)??;
     data.count_lookup(!matches!(&whole, Whole::Here(found) if found.is_empty()));
     Ok(whole)
 }
@@ -35,7 +35,8 @@ pub(crate) fn large_part(
     sequence: &Sequence<'_, '_>,
     count: usize,
 ) -> Result<Option<Snapshot>, Failure> {
-    if !data.in_parts || sequence.bytes_of(count) <= CHUNKED_BYTES_MIN {
+    let is_large = sequence.bytes_of(count) > CHUNKED_BYTES_MIN || count as u64 > CHUNKED_ELEMENTS_MIN;
+    if !data.in_parts || !is_large {
         return Ok(None);
     }
     Ok(data.access.snapshot(data.db, key, kind)??)
@@ -43,6 +44,8 @@ pub(crate) fn large_part(
 
 /// Collections, and parts of them, of more bytes are sent in parts.
 const CHUNKED_BYTES_MIN: u64 = 256 << 10;
+/// And so are those of more elements: together they would take a loop long.
+const CHUNKED_ELEMENTS_MIN: u64 = 2_048;
 
 /// As [`read`], for a command that changes it: neither a hit nor a miss.
 pub(crate) fn read_to_change<'a>(
@@ -189,6 +192,8 @@ impl Chosen {
         if count < 0 && !parts.is_empty() {
             data.admit_reply(wanted.saturating_mul(BULK_OVERHEAD_BYTES))?;
         }
+        let len: usize = parts.iter().map(Packed::len).sum();
+        data.access.charge(if count < 0 && len > 0 { wanted } else { wanted.min(len) })?;
         let element = |part: &Packed<'a>, at: usize| (part.tag(at), part.element(at));
         let any = |part: &Packed<'a>| element(part, below(data, part.len()));
         let chosen: Vec<_> = match &parts[..] {
@@ -219,6 +224,7 @@ impl Chosen {
             return Ok(sequence.range(0..len)?);
         }
         data.admit_reply(wanted.saturating_mul(BULK_OVERHEAD_BYTES))?;
+        data.access.charge(wanted)?;
         let chosen = match count < 0 {
             true => (0..wanted).map(|_| below(data, len)).collect(),
             false => Self::distinct(data, len, wanted),

@@ -38,7 +38,7 @@ fn change(control: &mut Control<'_>, change: impl FnOnce(&mut Libraries) -> Outc
     change(&mut libraries)?;
     control.ticket = match server.store.keep(RECORD, &libraries.encode()) {
         Ok(ticket) => ticket,
-        Err(Stop::Busy | Stop::Locked(_) | Stop::Cold) => {
+        Err(Stop::Busy | Stop::Long | Stop::Locked(_) | Stop::Cold) => {
             return Err(Failure::Wait(control.now + ROOM_RETRY));
         }
         Err(Stop::Refused(error) | Stop::Damaged(error)) => return Err(errors::of_store(&error)),

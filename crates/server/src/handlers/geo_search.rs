@@ -273,12 +273,12 @@ impl Query {
     }
 
     /// The members of `set` that it asks for.
-    fn run<'a>(&self, set: &Sequence<'a, '_>) -> Result<Vec<Match<'a>>, Failure> {
+    fn run<'a>(&self, data: &Data<'_, '_>, set: &Sequence<'a, '_>) -> Result<Vec<Match<'a>>, Failure> {
         let center = self.center.and_then(|(_, position)| position);
         let Some((center, shape)) = center.zip(self.shape.clone()).filter(|_| !set.is_empty()) else {
             return Ok(Vec::new());
         };
-        let mut found = self.matches(set, &Area { center, shape })?;
+        let mut found = self.matches(data, set, &Area { center, shape })?;
         let by_distance = |a: &Match<'_>, b: &Match<'_>| a.distance_m.total_cmp(&b.distance_m);
         match self.order {
             Some(Order::Farthest) => found.sort_by(|a, b| by_distance(b, a)),
@@ -292,7 +292,12 @@ impl Query {
     }
 
     /// The members in `area`, cell by cell; with ANY as many as are wanted.
-    fn matches<'a>(&self, set: &Sequence<'a, '_>, area: &Area) -> Result<Vec<Match<'a>>, Failure> {
+    fn matches<'a>(
+        &self,
+        data: &Data<'_, '_>,
+        set: &Sequence<'a, '_>,
+        area: &Area,
+    ) -> Result<Vec<Match<'a>>, Failure> {
         let mut found = Vec::new();
         let most = if self.any { self.count } else { usize::MAX };
         for cell in area.cells() {
@@ -301,6 +306,7 @@ impl Query {
             let end = set.partition_point(|(_, score)| score_of(score) < end)?;
             while start < end && found.len() < most {
                 let next = end.min(start + LOOKED_AT);
+                data.access.charge((next - start) * area.shape.corners() / CORNERS_EACH)?;
                 for (member, score) in set.range(start..next)? {
                     let score = score_of(score);
                     let position = Position::of_score(score);
@@ -363,7 +369,7 @@ fn run(data: &mut Data<'_, '_>, args: ArgsView<'_>, form: Form, out: &mut Writer
         }
     };
     let query = Query::parse(args, form, &locate)?;
-    let found = query.run(&set)?;
+    let found = query.run(data, &set)?;
     let Some(target) = query.target else { return query.write(data, &found, out) };
     let score = |it: &Match<'_>| if query.stores_distances { it.distance_m / query.unit_m } else { it.score };
     let members: Vec<Scored> = found.iter().map(|it| (it.member.to_vec(), score(it))).collect();
@@ -406,6 +412,8 @@ pub(crate) fn geosearchstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &
 
 /// Corners of a polygon: each member around it is compared with all of them.
 const CORNERS_MAX: usize = 1_024;
+/// Corners that take about as long as an element to compare a member with.
+const CORNERS_EACH: usize = 64;
 /// Members that are read at once: with ANY a few may be enough.
 const LOOKED_AT: usize = 1_024;
 /// A distance, a hash or two coordinates in a reply.

@@ -68,6 +68,10 @@ pub(super) fn read_group(
         };
         let count = claimed.len() + new.len();
         if count == 0 {
+            if known.is_none() {
+                changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms: 0 });
+                apply(data, key, &changes)?;
+            }
             return Ok(None);
         }
         admit(data, claimed.iter().map(|(entry, _)| entry).chain(&new))?;
@@ -147,9 +151,10 @@ fn deliver(
     (entries, acknowledges): (&[Entry<'_>], bool),
     changes: &mut Changes,
 ) -> Result<(), Stop> {
+    let extent = stream.extent()?;
     for Entry { id, .. } in entries {
         let id = *id;
-        group.read = stream.read_with(group, id)?;
+        group.read = extent.read_with(group, id);
         group.last_delivered = id;
         if !acknowledges {
             let pending = Pending { consumer: consumer.to_vec(), delivered_ms: now_ms, times: 1 };
@@ -417,7 +422,7 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     apply(data, key, &changes)
 }
 
-/// Notes that a consumer asked, and whether it got something; makes it if it is new and got something.
+/// Notes that a consumer asked, and whether it got something; makes it if it is new.
 fn note_consumer(
     stream: Stream<'_, '_>,
     (group, name): (&[u8], &[u8]),
@@ -425,9 +430,6 @@ fn note_consumer(
     changes: &mut Changes,
 ) -> Result<(), Stop> {
     let known = stream.consumer(group, name)?;
-    if known.is_none() && !got {
-        return Ok(());
-    }
     let active_ms = known.map_or(0, |known| known.active_ms);
     let active_ms = if got { now_ms } else { active_ms };
     changes.put_consumer(group, name, Consumer { seen_ms: now_ms, active_ms });
@@ -591,6 +593,8 @@ pub(crate) fn xgroup_setid(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
     }
     let last_delivered = match args.get(4) {
         b"$" => stream.meta()?.last,
+        b"-" => Id::MIN,
+        b"+" => Id::MAX,
         id => Id::parse(id, 0)?,
     };
     let mut changes = Changes::default();

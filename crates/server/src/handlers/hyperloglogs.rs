@@ -61,6 +61,7 @@ fn merged<'a>(
     for key in keys {
         data.turn_to_key(key);
         let Some(found) = string(data, key)? else { continue };
+        data.access.charge(SKETCH_EFFORT)?;
         let own = registers(found.value)?;
         any_dense |= is_dense(found.value);
         match &mut all {
@@ -84,3 +85,6 @@ pub(crate) fn pfmerge(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     out.ok();
     Ok(())
 }
+
+/// A sketch of 16,384 registers takes about as long as so many elements.
+const SKETCH_EFFORT: usize = 32;

@@ -398,6 +398,7 @@ fn pop_first(
     out: &mut Writer<'_>,
 ) -> Result<bool, Failure> {
     let Some(key) = first(data, pop.keys.all(args), ValueKind::List)? else { return Ok(false) };
+    let key = &key[..];
     let taken = take(data, key, pop.side, pop.count)?;
     out.array(2);
     out.bulk(key);
@@ -420,6 +421,7 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mu
     let Some(key) = first(data, keys, ValueKind::List)? else {
         return data.wait(timeout, Nothing::Array, out);
     };
+    let key = &key[..];
     let taken = take(data, key, end, 1)?;
     out.array(2);
     out.bulk(key);

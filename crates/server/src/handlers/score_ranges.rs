@@ -41,10 +41,10 @@ fn score_bound(arg: &[u8]) -> Option<Bound<f64>> {
         [b'(', text @ ..] => (true, text),
         _ => (false, arg),
     };
-    // As `strtod` has it: nothing is 0, blanks may come first, and what is too large is infinite.
+    // As `strtod` has it: nothing is 0, blanks may come first, what is too large is infinite, and what is too small 0.
     let text = text.trim_ascii_start();
     let large = || std::str::from_utf8(text).ok()?.parse().ok().filter(|number: &f64| !number.is_nan());
-    let at = if text.is_empty() { Some(0.0) } else { decimal::parse(text).or_else(large) };
+    let at = if text.is_empty() { Some(0.0) } else { decimal::parse_small(text).or_else(large) };
     Some(Bound { at: at?, is_outside })
 }
 

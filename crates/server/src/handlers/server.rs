@@ -28,6 +28,16 @@ fn note_save(control: &mut Control<'_>) {
     control.ticket = control.server.store.newest();
 }
 
+pub(crate) fn module_list(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.array(0);
+    Ok(())
+}
+
+pub(crate) fn module_help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    super::help(out, "MODULE", &["LIST", "    Return a list of loaded modules: there are none."]);
+    Ok(())
+}
+
 pub(crate) fn save(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     note_save(control);
     out.ok();

@@ -265,7 +265,9 @@ fn estimated_union(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Result<usize, Fai
     let mut sketch = Sketch::new();
     for key in keys {
         data.turn_to_key(key);
-        for (member, _) in read(data, key, ValueKind::Set)?.iter() {
+        let set = read(data, key, ValueKind::Set)?;
+        data.access.charge(set.len())?;
+        for (member, _) in set.iter() {
             sketch.add(member)?;
         }
     }
@@ -290,9 +292,7 @@ fn combine(
             let mut order: Vec<usize> = (0..keys.len()).collect();
             order.sort_by_key(|at| sizes[*at]);
             let sorted: Vec<&[u8]> = order.into_iter().map(|at| keys[at]).collect();
-            let mut members = narrow(data, &sorted, true)?;
-            members.truncate(most);
-            Ok(members)
+            if most == usize::MAX { narrow(data, &sorted, true) } else { narrow_limited(data, &sorted, most) }
         }
         Operation::Difference => narrow(data, keys, false),
     }
@@ -300,9 +300,11 @@ fn combine(
 
 fn union(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Result<Vec<Vec<u8>>, Failure> {
     let (mut known, mut all) = (HashSet::new(), Vec::new());
-    for key in keys {
+    for key in distinct(keys) {
         data.turn_to_key(key);
-        for member in members(read_to_change(data, key, ValueKind::Set)?) {
+        let set = read_to_change(data, key, ValueKind::Set)?;
+        data.access.charge(set.len())?;
+        for member in members(set) {
             if known.insert(member.to_vec()) {
                 all.push(member.to_vec());
             }
@@ -311,17 +313,53 @@ fn union(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Result<Vec<Vec<u8>>, Failur
     Ok(all)
 }
 
+/// The same keys, each once.
+fn distinct<'k>(keys: &[&'k [u8]]) -> Vec<&'k [u8]> {
+    let mut known = HashSet::with_capacity(keys.len());
+    keys.iter().copied().filter(|key| known.insert(*key)).collect()
+}
+
 /// The members of the first set that are in all the others, or in none of them.
 fn narrow(data: &mut Data<'_, '_>, keys: &[&[u8]], in_all: bool) -> Result<Vec<Vec<u8>>, Failure> {
     let (first, others) = keys.split_first().expect("a command has a key at least");
     data.turn_to_key(first);
     let set = read_to_change(data, first, ValueKind::Set)?;
-    let mut kept: Vec<Vec<u8>> = members(set).into_iter().map(<[u8]>::to_vec).collect();
+    data.access.charge(set.len())?;
+    let kept = members(set).into_iter().map(<[u8]>::to_vec).collect();
+    narrow_by(data, kept, &distinct(others), in_all)
+}
+
+/// `most` members of the first set that are in all the others: as many of it are read as are needed.
+fn narrow_limited(data: &mut Data<'_, '_>, keys: &[&[u8]], most: usize) -> Result<Vec<Vec<u8>>, Failure> {
+    let (first, others) = keys.split_first().expect("a command has a key at least");
+    let (others, mut kept, mut from) = (distinct(others), Vec::new(), 0);
+    loop {
+        data.turn_to_key(first);
+        let (next, part) = data.access.walk(data.db, first, ValueKind::Set, (from, LIMITED_PART))??;
+        data.access.charge(part.len())?;
+        let part = part.into_iter().map(|(member, _)| member.to_vec()).collect();
+        kept.append(&mut narrow_by(data, part, &others, true)?);
+        from = next;
+        if kept.len() >= most || from == 0 {
+            kept.truncate(most);
+            return Ok(kept);
+        }
+    }
+}
+
+/// Those of `kept` that are in all `others`, or in none of them.
+fn narrow_by(
+    data: &mut Data<'_, '_>,
+    mut kept: Vec<Vec<u8>>,
+    others: &[&[u8]],
+    in_all: bool,
+) -> Result<Vec<Vec<u8>>, Failure> {
     for key in others {
         if kept.is_empty() {
             break;
         }
         data.turn_to_key(key);
+        data.access.charge(kept.len())?;
         let members = kept.iter().map(|member| &member[..]);
         let found = data.access.values(data.db, key, ValueKind::Set, members)??;
         let found: Vec<bool> = match found {
@@ -333,3 +371,6 @@ fn narrow(data: &mut Data<'_, '_>, keys: &[&[u8]], in_all: bool) -> Result<Vec<V
     }
     Ok(kept)
 }
+
+/// Members that are looked for in the other sets at a time, where not all are wanted.
+const LIMITED_PART: usize = 256;

@@ -1,13 +1,15 @@
 //! SORT: the elements of a list, a set or a sorted set in an order that other keys may decide.
 //!
-//! It locks all keys, since BY and GET name keys that depend on the elements. Keys that are cold are asked for together.
+//! BY and GET name keys that depend on the elements: these are locked when the elements are known, or claimed beside the loops. Keys that are
+//! cold are asked for together.
 
 use std::cmp::Ordering;
 
 use resp::{ArgsView, Writer};
-use store::{ListChange, Stop, ValueKind};
+use store::{KeyRef, ListChange, Stop, ValueKind};
 
 use super::args::{integer, is, option_value};
+use super::elements::{read_to_change, sequence_to_change};
 use super::lists::change;
 use super::scan::BULK_OVERHEAD_BYTES;
 use super::sets::members;
@@ -81,9 +83,48 @@ impl<'a> Query<'a> {
     }
 }
 
+/// The key that `pattern` names for `element`, and the field of it; `None`: it names the element itself, or nothing.
+fn named<'p>(pattern: &'p [u8], element: &[u8]) -> Option<(Vec<u8>, Option<&'p [u8]>)> {
+    let star = pattern.iter().position(|byte| *byte == b'*').filter(|_| pattern != b"#")?;
+    let arrow = pattern[star..].windows(2).position(|pair| pair == b"->").map(|at| star + at);
+    let field = arrow.map(|at| &pattern[at + 2..]).filter(|field| !field.is_empty());
+    let end = if field.is_some() { arrow.unwrap_or(pattern.len()) } else { pattern.len() };
+    Some(([&pattern[..star], element, &pattern[star + 1..end]].concat(), field))
+}
+
+/// Has the keys that `patterns` name for `elements` locked.
+///
+/// # Errors
+/// [`Failure::Keys`] beside the loops; on a loop [`Stop::Long`] if they are many, or others have some.
+fn reach(data: &mut Data<'_, '_>, patterns: &[&[u8]], elements: &[Vec<u8>]) -> Outcome {
+    let patterns: Vec<&[u8]> = patterns.iter().copied().filter(|it| named(it, b"").is_some()).collect();
+    data.access.charge(patterns.len().saturating_mul(elements.len()))?;
+    let mut missing = Vec::new();
+    for element in elements {
+        for (key, _) in patterns.iter().filter_map(|pattern| named(pattern, element)) {
+            reach_key(data, &key, &mut missing);
+        }
+    }
+    have(data, missing)
+}
+
+fn reach_key(data: &mut Data<'_, '_>, key: &[u8], missing: &mut Vec<(u16, Box<[u8]>)>) {
+    if !data.access.include(KeyRef { db: data.db, key }) {
+        missing.push((data.db, key.into()));
+    }
+}
+
+fn have(data: &Data<'_, '_>, missing: Vec<(u16, Box<[u8]>)>) -> Outcome {
+    match missing.is_empty() {
+        true => Ok(()),
+        false if data.access.is_claimed() => Err(Failure::Keys(missing)),
+        false => Err(Stop::Long.into()),
+    }
+}
+
 /// Looks up what patterns name. The first stop is kept, so that all that is cold is asked for at once.
 struct Lookups<'d, 'a, 's> {
-    data: &'d Data<'a, 's>,
+    data: &'d mut Data<'a, 's>,
     stop: Option<Stop>,
 }
 
@@ -93,26 +134,28 @@ impl Lookups<'_, '_, '_> {
         if pattern == b"#" {
             return Some(element.to_vec());
         }
-        let star = pattern.iter().position(|byte| *byte == b'*')?;
-        let arrow = pattern[star..].windows(2).position(|pair| pair == b"->").map(|at| star + at);
-        let field = arrow.map(|at| &pattern[at + 2..]).filter(|field| !field.is_empty());
-        let end = if field.is_some() { arrow.unwrap_or(pattern.len()) } else { pattern.len() };
-        let key = [&pattern[..star], element, &pattern[star + 1..end]].concat();
-        let found = match self.data.access.get(self.data.db, &key) {
-            Ok(found) => found?,
+        let (key, field) = named(pattern, element)?;
+        self.data.turn_to_key(&key);
+        match self.value(&key, field) {
+            Ok(value) => value,
             Err(stop) => {
                 self.stop.get_or_insert(stop);
-                return None;
+                None
             }
-        };
-        match (field, found.kind) {
-            (None, ValueKind::String) => Some(found.value.to_vec()),
-            (Some(field), ValueKind::Hash) => {
-                let hash = store::Packed::new(store::Shape::Map, found.value);
-                hash.find(self.data.access.tag(field), field).map(|at| hash.element(at).1.to_vec())
-            }
-            _ => None,
         }
+    }
+
+    /// The string at `key`, or the value of a field of the hash there.
+    fn value(&self, key: &[u8], field: Option<&[u8]>) -> Result<Option<Vec<u8>>, Stop> {
+        let Data { access, db, .. } = &*self.data;
+        if let Some(field) = field {
+            let found = access.values(*db, key, ValueKind::Hash, std::iter::once(field))?;
+            return Ok(found.ok().flatten().and_then(|values| values[0].map(<[u8]>::to_vec)));
+        }
+        if access.meta(*db, key)?.is_none_or(|meta| meta.kind != ValueKind::String) {
+            return Ok(None);
+        }
+        Ok(access.get(*db, key)?.map(|found| found.value.to_vec()))
     }
 
     fn end(self) -> Outcome {
@@ -126,20 +169,40 @@ fn number(text: &[u8]) -> Option<f64> {
     if text.is_empty() { Some(0.0) } else { decimal::parse(text) }
 }
 
-/// The elements of the collection at `key`, in its order.
-fn elements(data: &Data<'_, '_>, key: &[u8]) -> Result<(Option<ValueKind>, Vec<Vec<u8>>), Failure> {
-    let found = data.access.get(data.db, key)?;
-    data.count_lookup(found.is_some());
-    let Some(found) = found else { return Ok((None, Vec::new())) };
-    match found.kind {
+/// The elements of the collection at `key`, in its order: all, or if nothing is sorted those that are wanted.
+fn elements(data: &Data<'_, '_>, query: &Query<'_>, key: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+    let meta = data.access.meta(data.db, key)?;
+    data.count_lookup(meta.is_some());
+    let Some(meta) = meta else { return Ok(Vec::new()) };
+    let owned = |element: &[u8]| element.to_vec();
+    match meta.kind {
+        ValueKind::Set if query.sorts() => {
+            let set = read_to_change(data, key, ValueKind::Set)?;
+            Ok(members(set).into_iter().map(owned).collect())
+        }
         ValueKind::Set => {
-            let members = members(store::Packed::new(store::Shape::Set, found.value));
-            Ok((Some(found.kind), members.into_iter().map(<[u8]>::to_vec).collect()))
+            let wanted = query.range(usize::MAX);
+            let mut all = match data.access.leaf_count(data.db, key)? {
+                0 => members(read_to_change(data, key, ValueKind::Set)?),
+                _ => {
+                    let walked = data.access.walk(data.db, key, ValueKind::Set, (0, wanted.end))??;
+                    walked.1.into_iter().map(|(member, _)| member).collect()
+                }
+            };
+            all.truncate(wanted.end);
+            Ok(all.into_iter().skip(wanted.start).map(owned).collect())
         }
         ValueKind::List | ValueKind::SortedSet => {
-            let shape = found.kind.shape().expect("they are collections");
-            let all = store::Packed::new(shape, found.value).iter().map(|(element, _)| element.to_vec());
-            Ok((Some(found.kind), all.collect()))
+            let all = sequence_to_change(data, key, meta.kind)?;
+            let wanted = if query.sorts() { 0..all.len() } else { query.range(all.len()) };
+            let is_reversed = !query.sorts() && query.is_descending;
+            let places = if is_reversed { all.len() - wanted.end..all.len() - wanted.start } else { wanted };
+            let mut elements: Vec<Vec<u8>> =
+                all.range(places)?.into_iter().map(|(element, _)| owned(element)).collect();
+            if is_reversed {
+                elements.reverse();
+            }
+            Ok(elements)
         }
         _ => Err(text::WRONG_TYPE.into()),
     }
@@ -164,7 +227,8 @@ fn order(
     if query.is_descending { ascending.reverse() } else { ascending }
 }
 
-fn sorted(data: &Data<'_, '_>, query: &Query<'_>, all: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Failure> {
+fn sorted(data: &mut Data<'_, '_>, query: &Query<'_>, all: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Failure> {
+    reach(data, &query.by.into_iter().collect::<Vec<_>>(), &all)?;
     let mut lookups = Lookups { data, stop: None };
     let mut weighed = Vec::with_capacity(all.len());
     let mut is_wrong = false;
@@ -192,20 +256,25 @@ fn sorted(data: &Data<'_, '_>, query: &Query<'_>, all: Vec<Vec<u8>>) -> Result<V
 
 fn run(data: &mut Data<'_, '_>, args: ArgsView<'_>, stores: bool, out: &mut Writer<'_>) -> Outcome {
     let mut query = Query::parse(args, stores)?;
-    let (kind, mut all) = elements(data, args.get(1))?;
-    if kind == Some(ValueKind::Set) && !query.sorts() && query.target.is_some() {
+    data.turn_to_key(args.get(1));
+    if query.target.is_some()
+        && data.access.meta(data.db, args.get(1))?.is_some_and(|it| it.kind == ValueKind::Set)
+        && !query.sorts()
+    {
         // A set has no order that another run would find again.
         (query.by, query.is_alpha) = (None, true);
     }
+    let mut chosen = elements(data, &query, args.get(1))?;
     if query.sorts() {
-        all = sorted(data, &query, all)?;
-    } else if kind != Some(ValueKind::Set) && query.is_descending {
-        all.reverse();
+        chosen = sorted(data, &query, chosen)?;
+        let wanted = query.range(chosen.len());
+        chosen.truncate(wanted.end);
+        chosen.drain(..wanted.start);
     }
-    let chosen = &all[query.range(all.len())];
-    let mut lookups = Lookups { data: &*data, stop: None };
+    reach(data, &query.gets, &chosen)?;
+    let mut lookups = Lookups { data, stop: None };
     let values: Vec<Option<Vec<u8>>> = if query.gets.is_empty() {
-        chosen.iter().map(|element| Some(element.clone())).collect()
+        chosen.into_iter().map(Some).collect()
     } else {
         let pairs = chosen.iter().flat_map(|element| query.gets.iter().map(move |get| (element, get)));
         pairs.map(|(element, get)| lookups.find(get, element)).collect()
@@ -218,6 +287,10 @@ fn run(data: &mut Data<'_, '_>, args: ArgsView<'_>, stores: bool, out: &mut Writ
         values.iter().for_each(|value| out.bulk_or_null(value.as_deref()));
         return Ok(());
     };
+    let mut missing = Vec::new();
+    reach_key(data, target, &mut missing);
+    have(data, missing)?;
+    data.turn_to_key(target);
     data.access.remove(data.db, target)?;
     let pushes = values.iter().map(|value| ListChange::PushBack(value.as_deref().unwrap_or_default()));
     change(data, target, &pushes.collect::<Vec<_>>())?;

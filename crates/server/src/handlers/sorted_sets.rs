@@ -375,6 +375,7 @@ fn pop_first(
     out: &mut Writer<'_>,
 ) -> Result<bool, Failure> {
     let Some(key) = first(data, pop.keys.all(args), SORTED_SET)? else { return Ok(false) };
+    let key = &key[..];
     let taken = take(data, key, pop.side, pop.count)?;
     out.array(2);
     out.bulk(key);
@@ -410,6 +411,7 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, side: Side, out: &
     let Some(key) = first(data, args.iter().take(last).skip(1), SORTED_SET)? else {
         return data.wait(timeout, Nothing::Array, out);
     };
+    let key = &key[..];
     let taken = take(data, key, side, 1)?;
     out.array(3);
     out.bulk(key);

@@ -10,7 +10,7 @@ use super::groups::no_consumer_group;
 use super::streams::{Left, admit, newest, stream, write_entry, write_id};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::control::Control;
-use crate::stream::{Consumer, Group, Id, Pending, Stream};
+use crate::stream::{Consumer, Extent, Group, Id, Pending, Stream};
 
 /// The stream at argument 2, which must be there.
 fn existing<'a, 's>(data: &'a Data<'_, 's>, args: ArgsView<'_>) -> Result<Stream<'a, 's>, Failure> {
@@ -61,7 +61,7 @@ pub(crate) fn xinfo_consumers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: 
 
 pub(crate) fn xinfo_groups(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let stream = existing(data, args)?;
-    let groups = stream.groups()?;
+    let (groups, extent) = (stream.groups()?, stream.extent()?);
     data.admit_reply(groups.iter().map(|(name, _)| name.len() + 160).sum())?;
     out.array(groups.len());
     for (name, group) in groups {
@@ -72,20 +72,19 @@ pub(crate) fn xinfo_groups(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
         out.integer(stream.consumers(name)?.len() as i64);
         out.bulk(b"pending");
         out.integer(stream.count_pending(name)? as i64);
-        write_progress(stream, group, out)?;
+        write_progress(&extent, group, out);
     }
     Ok(())
 }
 
 /// How far a group is.
-fn write_progress(stream: Stream<'_, '_>, group: Group, out: &mut Writer<'_>) -> Outcome {
+fn write_progress(extent: &Extent, group: Group, out: &mut Writer<'_>) {
     out.bulk(b"last-delivered-id");
     write_id(group.last_delivered, out);
     out.bulk(b"entries-read");
     number_or_null(group.read.map(u64::cast_signed), out);
     out.bulk(b"lag");
-    number_or_null(stream.lag(group)?, out);
-    Ok(())
+    number_or_null(extent.lag(group), out);
 }
 
 pub(crate) fn xinfo_stream(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -181,13 +180,13 @@ fn write_full(data: &Data<'_, '_>, stream: Stream<'_, '_>, most: usize, out: &mu
     out.array(entries.len());
     entries.iter().for_each(|entry| write_entry(entry, out));
     out.bulk(b"groups");
-    let groups = stream.groups()?;
+    let (groups, extent) = (stream.groups()?, stream.extent()?);
     out.array(groups.len());
     for (name, group) in groups {
         out.map(7);
         out.bulk(b"name");
         out.bulk(name);
-        write_progress(stream, group, out)?;
+        write_progress(&extent, group, out);
         let pending = stream.all_pending(name)?;
         out.bulk(b"pel-count");
         out.integer(pending.len() as i64);

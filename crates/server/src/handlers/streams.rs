@@ -4,7 +4,7 @@ use resp::{Args, ArgsView, Writer};
 use store::{Element, Stop, ValueKind};
 
 use super::args::{integer, is, option_value};
-use super::blocking::millis;
+use super::blocking::{is_kind, millis};
 use super::elements::{large_part, sequence, sequence_to_change};
 use super::groups;
 use super::scan::BULK_OVERHEAD_BYTES;
@@ -634,9 +634,13 @@ pub(crate) fn xread(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     let mut after = Vec::with_capacity(query.count);
     for nth in 0..query.count {
         data.turn_to_key(query.key(nth));
-        let stream = stream_to_change(data, query.key(nth))?;
+        let is_first_run = matches!(data.ready, Ready::AnswersAtOnce | Ready::Waits);
+        if is_first_run {
+            // who waits is told nothing of a key that has become of another type
+            stream_to_change(data, query.key(nth))?;
+        }
         after.push(match query.id(nth) {
-            b"$" => stream.meta()?.last,
+            b"$" => stream_to_change(data, query.key(nth))?.meta()?.last,
             b">" => {
                 let only = "when calling XREADGROUP using the GROUP <group> <consumer> option.";
                 return Err(format!("ERR The > ID can be specified only {only}").into());
@@ -647,6 +651,11 @@ pub(crate) fn xread(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     let (mut reply, mut found, mut left, ready) = (Vec::new(), 0, query.all, data.ready);
     for nth in (0..query.count).filter(|nth| query.looks_at(ready, *nth)) {
         data.turn_to_key(query.key(nth));
+        if matches!(ready, Ready::Changed(_) | Ready::StillWaits)
+            && !is_kind(data, query.key(nth), ValueKind::Stream)?
+        {
+            continue;
+        }
         let stream = stream(data, query.key(nth))?;
         let Some(first) = after[nth].after() else { continue };
         let entries = newest(stream, first, query.most, &mut left)?;
@@ -697,12 +706,12 @@ fn begin_stream(key: &[u8], entries: usize, out: &mut Writer<'_>) {
 }
 
 pub(crate) fn xreadgroup(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let query = Query::parse(args, true)?;
-    for nth in 0..query.count {
+    let (query, ready) = (Query::parse(args, true)?, data.ready);
+    for nth in (0..query.count).filter(|nth| query.looks_at(ready, *nth)) {
         data.turn_to_key(query.key(nth));
         groups::check_read(data, &query, nth)?;
     }
-    let (mut reply, mut found, mut left, ready) = (Vec::new(), 0, query.all, data.ready);
+    let (mut reply, mut found, mut left) = (Vec::new(), 0, query.all);
     for nth in (0..query.count).filter(|nth| query.looks_at(ready, *nth)) {
         data.turn_to_key(query.key(nth));
         let mut entries = Vec::new();

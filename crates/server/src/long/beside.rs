@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
-use resp::{Args, Writer};
-use store::{KeyRef, Prepared, Scope, Stop, StoreError, Watch};
+use resp::{Args, ArgsView, Writer};
+use store::{KeyRef, Prepared, Scope, Stop, Store, StoreError, Watch};
 use ticket::Ticket;
 
 use super::job::{Done, End, Job, Long, Work};
-use crate::call::DataFn;
+use crate::call::{DataFn, Failure};
 use crate::command::{Flags, Kind};
 use crate::copies::Copies;
 use crate::errors;
@@ -21,7 +21,7 @@ use crate::message::Message;
 use crate::outcome::{Executed, Next, Ran};
 use crate::ready::Ready;
 use crate::request::Request;
-use crate::run::{Effects, Plan, Single, Step, Stopped, collect_keys};
+use crate::run::{Answered, Body, Effects, Halt, Plan, Single, Step, Stopped, Within, collect_keys};
 use crate::script::retained::Retained;
 use crate::server::Server;
 use crate::session::Session;
@@ -85,9 +85,9 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
     let mut keys = Vec::new();
     let result = match &mut job.work {
         Work::Data(run) => {
-            collect_keys(job.entry, job.caller.db, job.args.view(&[]), &mut keys);
             let known = (job.caller, job.bytes);
-            run_data(server, (job.entry, *run), known, &job.args, (&keys, &prepared, &mut job.copies), out)
+            let kept = (&mut job.retained, &prepared, &mut job.copies);
+            run_data(server, (job.entry, *run), known, &job.args, kept, out)
         }
         Work::Exec { transaction, watched, course } => {
             let known = (job.caller, &mut job.copies, &mut job.retained);
@@ -100,7 +100,7 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
         Work::Stage(staged) => {
             let args = job.args.view(&[]).from(COMMAND_AT);
             collect_keys(staged.entry, job.caller.db, args, &mut keys);
-            let known = (job.caller, job.bytes);
+            let known = ((job.caller, job.bytes), true);
             let mut work = staged.lock();
             let ahead = (&keys[..], &prepared, &mut job.copies);
             stage::stage(server, (&*staged, &mut *work), known, args, ahead, out).map(End::Ran)
@@ -115,7 +115,9 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
                 exec::gather(server, &transaction.queue, *course, &mut keys);
                 keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
             }
-            Work::Script(_) => collect_keys(job.entry, job.caller.db, job.args.view(&[]), &mut keys),
+            Work::Data(_) | Work::Script(_) => {
+                collect_keys(job.entry, job.caller.db, job.args.view(&[]), &mut keys);
+            }
             _ => {}
         }
         keys.extend(job.retained.keys());
@@ -164,20 +166,60 @@ fn run_data(
     (entry, run): (&Entry, DataFn),
     (Caller { db, resp3, uses }, bytes): (Caller, usize),
     args: &Args,
-    (keys, prepared, copies): (&[KeyRef<'_>], &Prepared, &mut Copies),
+    (retained, prepared, copies): (&mut Retained, &Prepared, &mut Copies),
     out: &mut Vec<u8>,
 ) -> Result<End, Stopped> {
-    let scope = match entry.command.kind {
-        Kind::Walk => Scope::Walk,
-        _ => Scope::Claimed { keys, writes: entry.command.flags.has(Flags::WRITE) },
-    };
-    let step =
-        Step { handler: run, args: args.view(&[]), db, resp3, ready: Ready::default(), in_parts: false };
-    let growth_bytes = entry.growth_bytes(bytes);
-    let plan = Plan { scope, prepared, moment: None, growth_bytes, uses, effects: Effects::Commit };
-    let body = Single { step, stored: entry.command.stored };
-    let (answered, ticket) = server.runner().run(&body, plan, copies, out)?;
-    Ok(End::Ran(Ran::answered(answered, ticket)))
+    let (args, writes) = (args.view(&[]), entry.command.flags.has(Flags::WRITE));
+    let ready = if entry.command.flags.has(Flags::BLOCKING) { Ready::Waits } else { Ready::AnswersAtOnce };
+    let step = Step { handler: run, args, db, resp3, ready, in_parts: false };
+    let (moment, growth_bytes, effort_max) = (None, entry.growth_bytes(bytes), None);
+    loop {
+        let mut keys = Vec::new();
+        collect_keys(entry, db, args, &mut keys);
+        keys.extend(retained.keys());
+        let scope = match entry.command.kind {
+            Kind::Walk => Scope::Walk,
+            Kind::Everything => Scope::Everything,
+            _ => Scope::Claimed { keys: &keys, writes },
+        };
+        let effects = Effects::Commit;
+        let plan = Plan { scope, prepared, moment, growth_bytes, uses, effort_max, effects };
+        let body = Reaching(Single { step, stored: entry.command.stored });
+        match server.runner().run(&body, plan, copies, out)? {
+            (Reached::Answered(answered), _) if answered.blocked.is_some() => return Ok(End::Blocked),
+            (Reached::Answered(answered), ticket) => return Ok(End::Ran(Ran::answered(answered, ticket))),
+            (Reached::Keys(more), _) => retained.add(more),
+        }
+    }
+}
+
+/// A single command, and what it came to: it may find out that it needs more keys.
+struct Reaching<'a>(Single<'a>);
+
+enum Reached {
+    Answered(Answered),
+    Keys(Vec<(u16, Box<[u8]>)>),
+}
+
+impl Body for Reaching<'_> {
+    type Done = Reached;
+
+    fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<Reached, Halt<Reached>> {
+        match self.0.run(within, out) {
+            Ok(answered) => Ok(Reached::Answered(answered)),
+            Err(Halt::At(_, Failure::Keys(more))) => Err(Halt::GivenUp(Reached::Keys(more))),
+            Err(Halt::At(number, failure)) => Err(Halt::At(number, failure)),
+            Err(Halt::GivenUp(answered)) => Err(Halt::GivenUp(Reached::Answered(answered))),
+        }
+    }
+
+    fn copy_stored(&self, store: &Store, copies: &mut Copies) {
+        self.0.copy_stored(store, copies);
+    }
+
+    fn args(&self, command: usize) -> ArgsView<'_> {
+        self.0.args(command)
+    }
 }
 
 /// What a long command that came back comes to: a reply, or another wait.
@@ -223,6 +265,11 @@ pub(crate) fn end_long(
         End::Later(later) => {
             out.truncate(start);
             Err(Unready::Parked(Parked::Until(later)))
+        }
+        // on its loop it takes its place in the line
+        End::Blocked => {
+            out.truncate(start);
+            Err(Unready::Parked(Parked::Until(request.now)))
         }
         End::Stopped(stop) => {
             out.truncate(start);

@@ -62,6 +62,8 @@ pub(crate) enum End {
     Script(Answer, Ticket),
     /// To be run again from then on.
     Later(Nanos),
+    /// It found nothing, and waits for something.
+    Blocked,
     Stopped(Stop),
     /// Its records moved as often as they were read.
     NeverReady,

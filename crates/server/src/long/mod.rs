@@ -107,7 +107,7 @@ impl LongCommands {
         self.from.load(Ordering::Relaxed)
     }
 
-    /// Changes that, for tests.
+    /// Changes [`LongCommands::from`], for tests.
     #[cfg(test)]
     pub(crate) fn set_from(&self, keys: usize) {
         self.from.store(keys, Ordering::Relaxed);
@@ -125,7 +125,9 @@ impl LongCommands {
     pub(crate) fn is_long(&self, db: u16, entry: &Entry, args: ArgsView<'_>) -> bool {
         match entry.command.kind {
             Kind::Walk => entry.command.name == "keys" && self.store.keys_of(db) > self.from() as u64,
-            _ => args.len() > self.from() && entry.command.count_keys(args) > self.from(),
+            _ if args.len() <= self.from() => false,
+            // as many arguments are as many elements
+            _ => args.len() as u64 > EFFORT_MAX || entry.command.count_keys(args) > self.from(),
         }
     }
 
@@ -223,5 +225,7 @@ impl LongCommands {
 
 /// Keys of a command, or commands of a transaction, beyond which it is long: fewer take about a millisecond.
 const LONG_FROM: usize = 1_024;
+/// The most elements that a command touches on a loop, some milliseconds long: one that would touch more is long.
+pub(crate) const EFFORT_MAX: u64 = 4_096;
 /// Threads that run long commands: a second one, so that a short one of them need not wait for the longest.
 const THREADS_MAX: usize = 2;

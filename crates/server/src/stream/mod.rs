@@ -258,52 +258,86 @@ impl<'a, 's> Stream<'a, 's> {
         Ok(true)
     }
 
+    /// What positions of groups are told by.
+    pub(crate) fn extent(self) -> Result<Extent, Stop> {
+        let places = self.places(b"e")?;
+        let first = if places.is_empty() { None } else { self.0.element(places.start)?.map(Entry::of) };
+        Ok(Extent { meta: self.meta()?, len: places.len() as u64, first: first.map(|first| first.id) })
+    }
+}
+
+/// How far a stream reaches, and what of it is still there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    meta: Meta,
+    /// Entries.
+    len: u64,
+    /// The oldest of them.
+    first: Option<Id>,
+}
+
+impl Extent {
+    /// Whether no entry that is left was followed by one that was deleted: what is gone was the oldest.
+    fn is_whole(&self) -> bool {
+        let Meta { max_deleted, .. } = self.meta;
+        max_deleted == Id::MIN || self.first.is_none_or(|first| max_deleted < first)
+    }
+
     /// Whether entries behind `after` were deleted, as far as the greatest deleted id tells.
-    fn has_gap_behind(self, after: Id, meta: Meta) -> Result<bool, Stop> {
-        let is_whole = self.first()?.is_none_or(|first| first.id > meta.max_deleted);
-        Ok(!is_whole && meta.max_deleted != Id::MIN && after <= meta.max_deleted)
+    fn has_gap_behind(&self, after: Id) -> bool {
+        !self.is_whole() && after <= self.meta.max_deleted
+    }
+
+    /// Whether all entries that are left come behind `id`.
+    fn is_ahead_of(&self, id: Id) -> bool {
+        self.first.is_some_and(|first| id < first)
     }
 
     /// How many entries were ever added up to `id`; `None`: it cannot be told.
-    pub(crate) fn added_up_to(self, id: Id) -> Result<Option<u64>, Stop> {
-        let (meta, len) = (self.meta()?, self.len()? as u64);
-        let first = self.first()?.map_or(Id::MIN, |first| first.id);
+    pub(crate) fn added_up_to(&self, id: Id) -> Option<u64> {
+        let Self { meta, len, .. } = *self;
+        let first = self.first.unwrap_or(Id::MIN);
         if meta.added == 0 {
-            return Ok(Some(0));
+            return Some(0);
         }
         if id == meta.last || (len == 0 && id <= meta.last) {
-            return Ok(Some(meta.added));
+            return Some(meta.added);
         }
         let is_whole = meta.max_deleted == Id::MIN || meta.max_deleted < first;
-        Ok(match () {
+        match () {
             () if id > meta.last || !is_whole => None,
             () if id < first => Some(meta.added.saturating_sub(len)),
             () if id == first => Some(meta.added.saturating_sub(len).saturating_add(1)),
             () => None,
-        })
+        }
     }
 
-    /// What a group has read when it is given the entry `id`.
-    pub(crate) fn read_with(self, group: Group, id: Id) -> Result<Option<u64>, Stop> {
-        let meta = self.meta()?;
+    /// What a group has read when it is given the entry `id`, the next behind the last one that it was given.
+    pub(crate) fn read_with(&self, group: Group, id: Id) -> Option<u64> {
         match group.read {
-            Some(read) if !self.has_gap_behind(id, meta)? => Ok(Some(read.saturating_add(1))),
-            known if meta.added == 0 => Ok(known),
+            // what was removed before the group came to it is none of what it has read
+            Some(read) if !self.is_ahead_of(group.last_delivered) && !self.has_gap_behind(id) => {
+                Some(read.saturating_add(1))
+            }
+            known if self.meta.added == 0 => known,
             _ => self.added_up_to(id),
         }
     }
 
     /// How many entries a group has still to read; `None`: it cannot be told. Less than 0 if it was told that it has read more than there were.
-    pub(crate) fn lag(self, group: Group) -> Result<Option<i64>, Stop> {
-        let meta = self.meta()?;
-        if meta.added == 0 {
-            return Ok(Some(0));
+    pub(crate) fn lag(&self, group: Group) -> Option<i64> {
+        let Self { meta, len, .. } = *self;
+        if meta.added == 0 || len == 0 {
+            return Some(0);
+        }
+        if self.is_ahead_of(group.last_delivered) && self.is_whole() {
+            return Some(len.cast_signed());
         }
         let read = match group.read {
-            Some(read) if !self.has_gap_behind(group.last_delivered, meta)? => Some(read),
-            _ => self.added_up_to(group.last_delivered)?,
+            Some(read) if !self.has_gap_behind(group.last_delivered) => Some(read),
+            _ => self.added_up_to(group.last_delivered),
         };
-        Ok(read.map(|read| meta.added.wrapping_sub(read).cast_signed()))
+        read.map(|read| meta.added.wrapping_sub(read).cast_signed())
     }
 }
 

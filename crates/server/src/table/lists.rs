@@ -3,7 +3,7 @@
 //! One row a command, as `row` describes; names and texts are those that clients of Redis know.
 
 use super::row::{Handler, Row, rows};
-use crate::command::{counted_keys, keys, keys_behind};
+use crate::command::{counted_keys, key_behind_last, keys};
 use crate::handlers::{list_moves, lists, sort};
 
 /// The rows.
@@ -115,12 +115,15 @@ pub(crate) const ROWS: &[Row] = rows! {
         "Append an element to a list, only if the list exists",
         args "key:key0 element:string+",
         history "4.0.0 Accepts multiple `element` arguments.";
-    "sort", -2, [WRITE DENYOOM], [keys(1, 0, 1, "RO access"), keys_behind("STORE", 2, 0, 0, "OW update")], Handler::Everything(sort::sort),
+    "sort", -2, [WRITE DENYOOM], [keys(1, 0, 1, "RO access"), key_behind_last("STORE", 2, SORT_WORDS, "OW update")], Handler::Reaching(sort::sort),
         "write set sortedset list slow dangerous", "", "generic", "1.0.0", "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",
         "Sort the elements in a list, set or sorted set",
         args "key:key0 [pattern:pattern=BY] [offset_count{offset:integer count:integer}=LIMIT] [pattern:pattern=GET++] [order(asc=ASC|desc=DESC)] [sorting=ALPHA] [destination:key1=STORE]";
-    "sort_ro", -2, [READONLY], [keys(1, 0, 1, "RO access")], Handler::Everything(sort::sort_ro),
+    "sort_ro", -2, [READONLY], [keys(1, 0, 1, "RO access")], Handler::Reaching(sort::sort_ro),
         "read set sortedset list slow dangerous", "", "generic", "7.0.0", "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",
         "Sort the elements in a list, set or sorted set. Read-only variant of SORT.",
         args "key:key0 [pattern:pattern=BY] [offset_count{offset:integer count:integer}=LIMIT] [pattern:pattern=GET++] [order(asc=ASC|desc=DESC)] [sorting=ALPHA]";
 };
+
+/// Options of SORT, and how many arguments each has.
+const SORT_WORDS: &[(&str, u8)] = &[("STORE", 1), ("LIMIT", 2), ("BY", 1), ("GET", 1)];

@@ -22,6 +22,7 @@ pub(crate) enum Handler {
     Data(DataFn),
     /// With the database that it reaches beside the session's.
     Across(DataFn, fn(ArgsView<'_>) -> Option<u16>),
+    Reaching(DataFn),
     Everything(DataFn),
     Walk(DataFn),
     Script(Invoked),
@@ -36,6 +37,7 @@ pub(crate) const fn kind(handler: &Handler) -> Kind {
     match handler {
         Handler::Data(_) => Kind::Data,
         Handler::Across(_, target) => Kind::Across(*target),
+        Handler::Reaching(_) => Kind::Reaching,
         Handler::Everything(_) => Kind::Everything,
         Handler::Walk(_) => Kind::Walk,
         Handler::Script(invoked) => Kind::Script(*invoked),

@@ -49,6 +49,9 @@ pub(crate) const ROWS: &[Row] = rows! {
     "memory", -2, [], [], Handler::Container(MEMORY),
         "slow", "", "server", "4.0.0", "Depends on subcommand.",
         "A container for memory diagnostics commands";
+    "module", -2, [], [], Handler::Container(MODULE),
+        "slow", "", "server", "4.0.0", "Depends on subcommand.",
+        "A container for module commands";
     "debug", -2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Container(DEBUG),
         "admin slow dangerous", "", "server", "1.0.0", "Depends on subcommand.",
         "A container for debugging commands";
@@ -199,6 +202,16 @@ const MEMORY: &[Row] = rows! {
         "read slow", "", "server", "4.0.0", "O(N)",
         "Estimate the memory usage of a key",
         args "key:key0 [count:integer=SAMPLES]";
+};
+
+/// Subcommands of MODULE: there are no modules.
+const MODULE: &[Row] = rows! {
+    "module|help", 2, [LOADING STALE], [], Handler::Control(server::module_help),
+        "slow", "", "server", "5.0.0", "O(1)",
+        "Show helpful text about the different subcommands";
+    "module|list", 2, [ADMIN NOSCRIPT], [], Handler::Control(server::module_list),
+        "admin slow dangerous", "nondeterministic_output_order", "server", "4.0.0", "O(N) where N is the number of loaded modules.",
+        "List all modules loaded by the server";
 };
 
 /// Subcommands of DEBUG.

@@ -72,7 +72,7 @@ fn reply_in_parts_is_of_the_moment_when_it_began_and_in_order() {
     let mut whole = |line: &str| {
         harness.line(&mut other, "MULTI");
         harness.line(&mut other, line);
-        harness.line(&mut other, "EXEC").strip_prefix("*1\r\n").expect("one reply").to_owned()
+        harness.long(&mut other, &[words("EXEC")]).strip_prefix("*1\r\n").expect("one reply").to_owned()
     };
     let lines = [
         "HGETALL h",
@@ -153,14 +153,14 @@ fn reply_is_whole_where_messages_may_come_between_and_in_scripts() {
     let mut harness = Harness::new();
     let mut wire = harness.connect();
     fill(&harness, &mut wire, "hslzx");
-    let script = command(&["EVAL".into(), "return #redis.call('HGETALL', 'h')".into(), "0".into()]);
-    assert_eq!(harness.feed(&mut wire, &script), b":40000\r\n");
+    let script = ["EVAL".into(), "return #redis.call('HGETALL', 'h')".into(), "0".into()].to_vec();
+    assert_eq!(harness.long(&mut wire, &[script]), ":40000\r\n");
     harness.line(&mut wire, "HELLO 3");
     harness.line(&mut wire, "SUBSCRIBE channel");
-    harness.turn(&mut wire, &command(&words("HGETALL h")));
-    assert_eq!(wire.step, Step::Continue);
+    let reply = harness.long(&mut wire, &[words("HGETALL h")]);
+    assert!(reply.starts_with("%20000\r\n") && wire.step == Step::Continue);
     let mut wire = harness.connect();
     harness.line(&mut wire, "CLIENT REPLY OFF");
-    harness.turn(&mut wire, &command(&words("HGETALL h")));
+    harness.long(&mut wire, &[words("HGETALL h")]);
     assert_eq!((wire.step, harness.sent(&mut wire)), (Step::Continue, String::new()));
 }

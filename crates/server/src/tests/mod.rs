@@ -1,9 +1,11 @@
 //! Tests of the protocol without sockets: bytes in, bytes out, on a store in memory and a clock that stands still.
 
+mod agreements;
 mod basics;
 mod blocking;
 mod captured;
 mod chunked;
+mod costly;
 mod edges;
 mod elements;
 mod fields;

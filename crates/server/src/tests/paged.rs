@@ -153,19 +153,24 @@ fn copies_are_equal_and_no_leaf_outlives_its_collection() {
     assert_eq!(leaves(&harness), 0);
 }
 
+/// The reply to a command that may run beside the loop.
+fn long(harness: &Harness, wire: &mut Wire, line: &str) -> String {
+    harness.long(wire, &[line.split(' ').map(str::to_owned).collect()])
+}
+
 #[test]
 fn some_elements_by_chance_are_of_some_leaves() {
     let (harness, mut wire) = start();
     let all: BTreeSet<String> = (0..FIELDS).map(field).collect();
     for (count, told) in [(1, 1), (7, 7), (60, 60), (1_500, 1_500), (2_000, 2_000), (9_000, 2_000)] {
-        let members = strings(&harness.line(&mut wire, &format!("SRANDMEMBER s {count}")));
+        let members = strings(&long(&harness, &mut wire, &format!("SRANDMEMBER s {count}")));
         let distinct: BTreeSet<String> = members.iter().cloned().collect();
         assert!(members.len() == told && distinct.len() == told && distinct.is_subset(&all), "{count}");
-        let fields = strings(&harness.line(&mut wire, &format!("HRANDFIELD h {count} WITHVALUES")));
+        let fields = strings(&long(&harness, &mut wire, &format!("HRANDFIELD h {count} WITHVALUES")));
         let found = pairs(&fields);
         assert!(fields.len() == 2 * told && found.len() == told, "{count}");
         assert!(found.iter().all(|(name, value)| *name == field(value.parse().expect("a number"))));
-        let again = strings(&harness.line(&mut wire, &format!("SRANDMEMBER s -{count}")));
+        let again = strings(&long(&harness, &mut wire, &format!("SRANDMEMBER s -{count}")));
         assert!(again.len() == count && again.iter().all(|member| all.contains(member)), "-{count}");
     }
     harness.expect(

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::Harness;
+use super::{Harness, Wire};
+use crate::message::Message;
 
 const NOW: &str = "1700000000000";
 
@@ -178,5 +179,113 @@ fn stream_that_no_server_would_write_is_read_and_changed_without_harm() {
             let reply = harness.line(&mut wire, line);
             assert!(!reply.is_empty() && !reply.starts_with('-'), "added {added:?}: {line}: {reply}");
         }
+    }
+}
+
+/// Redis makes the consumer that asks, whether it gets something or not.
+#[test]
+fn consumer_that_gets_nothing_is_there_all_the_same() {
+    let mut harness = Harness::new();
+    let (mut wire, mut waits) = (harness.connect(), harness.connect());
+    let consumers = |harness: &Harness, wire: &mut Wire| {
+        let reply = harness.line(wire, "XINFO CONSUMERS s g");
+        reply.split("\r\n").next().unwrap_or_default().to_owned()
+    };
+    harness.line(&mut wire, "XGROUP CREATE s g $ MKSTREAM");
+    harness.expect(&mut wire, &[("XREADGROUP GROUP g a STREAMS s >", "*-1\r\n")]);
+    assert_eq!(consumers(&harness, &mut wire), "*1");
+    assert_eq!(harness.line(&mut waits, "XREADGROUP GROUP g b BLOCK 0 STREAMS s >"), "");
+    assert_eq!(consumers(&harness, &mut wire), "*2", "also while it waits");
+    harness.expect(&mut wire, &[("XCLAIM s g c 0 1-1", "*0\r\n")]);
+    assert_eq!(consumers(&harness, &mut wire), "*3");
+    harness.expect(&mut wire, &[("XAUTOCLAIM s g d 0 0", "*3\r\n$3\r\n0-0\r\n*0\r\n*0\r\n")]);
+    assert_eq!(consumers(&harness, &mut wire), "*4");
+    assert_eq!(harness.line(&mut wire, "XADD s 1-1 f v"), "$3\r\n1-1\r\n");
+    assert!(String::from_utf8_lossy(&harness.deliver(&mut waits)).contains("1-1"), "and is served");
+}
+
+/// The lag of a group stayed above 0 for ever once entries were trimmed that it had not read.
+#[test]
+fn lag_after_trimming_is_what_is_left_to_read() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let lag = |harness: &Harness, wire: &mut Wire| {
+        let reply = harness.line(wire, "XINFO GROUPS s");
+        reply.trim_end().rsplit("\r\n").next().unwrap_or_default().to_owned()
+    };
+    (1..=5).for_each(|ms| drop(harness.line(&mut wire, &format!("XADD s {ms}-0 f v"))));
+    harness.line(&mut wire, "XGROUP CREATE s g 0");
+    harness.line(&mut wire, "XREADGROUP GROUP g c COUNT 1 STREAMS s >");
+    assert_eq!(lag(&harness, &mut wire), ":4");
+    harness.line(&mut wire, "XTRIM s MAXLEN 2");
+    assert_eq!(lag(&harness, &mut wire), ":2", "those that are gone cannot be read");
+    harness.line(&mut wire, "XREADGROUP GROUP g c COUNT 1 STREAMS s >");
+    assert_eq!(lag(&harness, &mut wire), ":1");
+    harness.line(&mut wire, "XREADGROUP GROUP g c STREAMS s >");
+    assert_eq!(lag(&harness, &mut wire), ":0");
+    harness.line(&mut wire, "XADD s MAXLEN 1 6-0 f v");
+    assert_eq!(lag(&harness, &mut wire), ":1");
+    harness.line(&mut wire, "XTRIM s MAXLEN 0");
+    assert_eq!(lag(&harness, &mut wire), ":0", "nothing is left");
+}
+
+#[test]
+fn group_may_be_set_to_either_end() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.line(&mut wire, "XADD s 1-0 f v");
+    harness.line(&mut wire, "XGROUP CREATE s g $");
+    harness.expect(&mut wire, &[("XGROUP SETID s g -", "+OK\r\n")]);
+    assert!(harness.line(&mut wire, "XREADGROUP GROUP g c STREAMS s >").contains("1-0"));
+    harness.expect(
+        &mut wire,
+        &[("XGROUP SETID s g +", "+OK\r\n"), ("XREADGROUP GROUP g c STREAMS s >", "*-1\r\n")],
+    );
+}
+
+/// Who waited for a stream was told WRONGTYPE when it had become a string meanwhile.
+#[test]
+fn reader_goes_on_waiting_while_its_key_is_of_another_type() {
+    let mut harness = Harness::new();
+    let (mut wire, mut one, mut two) = (harness.connect(), harness.connect(), harness.connect());
+    harness.line(&mut wire, "XADD st 1-0 f v");
+    assert_eq!(harness.line(&mut one, "XREAD BLOCK 0 STREAMS st $"), "");
+    assert_eq!(harness.line(&mut two, "XREAD BLOCK 0 STREAMS other st 0 $"), "");
+    for line in ["SET st v", "DEL st"] {
+        harness.line(&mut wire, line);
+        assert_eq!(
+            (&*harness.deliver(&mut one), &*harness.deliver(&mut two)),
+            (&b""[..], &b""[..]),
+            "{line}"
+        );
+    }
+    harness.line(&mut wire, "XADD st 2-0 f v");
+    for wire in [&mut one, &mut two] {
+        let reply = String::from_utf8(harness.deliver(wire)).expect("text");
+        assert!(reply.contains("2-0"), "{reply}");
+    }
+}
+
+/// One XADD answered thousands of readers in one turn of its loop.
+#[test]
+fn many_who_wait_for_one_entry_are_served_some_at_a_time() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let mut readers: Vec<Wire> = (0..300).map(|_| harness.connect()).collect();
+    for reader in &mut readers {
+        assert_eq!(harness.line(reader, "XREAD BLOCK 0 STREAMS s $"), "");
+    }
+    harness.line(&mut wire, "XADD s 1-0 f v");
+    let served = |harness: &Harness| {
+        let messages = harness.posts.messages.lock().expect("nobody panicked");
+        messages.values().flatten().filter(|message| matches!(message, Message::Served(_))).count()
+    };
+    assert_eq!(served(&harness), 64);
+    let mut rounds = 0;
+    let mut waiting: Vec<&mut Wire> = readers.iter_mut().collect();
+    while !waiting.is_empty() {
+        rounds += 1;
+        assert!(rounds < 10, "{} still wait", waiting.len());
+        waiting.retain_mut(|reader| !harness.deliver(reader).windows(3).any(|part| part == b"1-0"));
     }
 }

@@ -525,7 +525,9 @@ fn remove_group(access: &mut Access<'_>, group: &LeftGroup) -> Result<(), Stop> 
 fn patiently<T>(mut change: impl FnMut() -> Result<T, Stop>) -> Result<T, String> {
     for _ in 0..TRIES {
         match change() {
-            Err(Stop::Busy | Stop::Locked(_) | Stop::Cold) => std::thread::park_timeout(LOOK_AGAIN),
+            Err(Stop::Busy | Stop::Long | Stop::Locked(_) | Stop::Cold) => {
+                std::thread::park_timeout(LOOK_AGAIN);
+            }
             result => return result.map_err(said),
         }
     }
@@ -536,7 +538,7 @@ fn said(stop: Stop) -> String {
     match stop {
         Stop::Refused(error) | Stop::Damaged(error) => error.to_string(),
         Stop::Locked(_) => "a prepared transaction holds one of its keys".to_owned(),
-        Stop::Busy | Stop::Cold => "the journal has no room now".to_owned(),
+        Stop::Busy | Stop::Long | Stop::Cold => "the journal has no room now".to_owned(),
     }
 }
 

@@ -344,7 +344,9 @@ impl Keys {
     fn refusal(&self, question: Question, target: &Target, stop: &Stop) -> Answer {
         let (is_final, why) = match stop {
             Stop::Refused(error) | Stop::Damaged(error) => (true, error.to_string()),
-            Stop::Busy | Stop::Cold | Stop::Locked(_) => (false, "the journal has no room now".to_owned()),
+            Stop::Busy | Stop::Long | Stop::Cold | Stop::Locked(_) => {
+                (false, "the journal has no room now".to_owned())
+            }
         };
         match question {
             Question::Prepare | Question::CommitOnePhase if is_final => {

@@ -13,7 +13,7 @@
 use std::sync::{Arc, TryLockError};
 
 use resp::ArgsView;
-use store::{KeyRef, Prepared, Scope};
+use store::{KeyRef, Prepared, Scope, Stop};
 use ticket::Ticket;
 
 use super::KEYS_PLACE;
@@ -26,6 +26,7 @@ use crate::copies::Copies;
 use crate::errors;
 use crate::halted;
 use crate::handlers::tx::{transaction_id, transactions};
+use crate::long::EFFORT_MAX;
 use crate::long::job::{self, Job};
 use crate::lookup::Entry;
 use crate::outcome::Ran;
@@ -66,9 +67,16 @@ pub(crate) fn run(
     let mut keys = Vec::new();
     collect_keys(staged.entry, session.db, args, &mut keys);
     let (mut prepared, mut copies) = (session.take_prepared(), session.take_copies());
-    let known = (session.caller(), request.bytes);
-    match stage(server, (&staged, &mut work), known, args, (&keys, &prepared, &mut copies), out) {
+    let (known, is_beside) = ((session.caller(), request.bytes), false);
+    let at = (&keys[..], &prepared, &mut copies);
+    match stage(server, (&staged, &mut work), (known, is_beside), args, at, out) {
         Ok(ran) => Ok(ran),
+        Err((Stop::Long, _)) => {
+            drop(work);
+            let mut job = Job::new(session, entry, request, job::Work::Stage(staged));
+            (job.prepared, job.copies) = (prepared, copies);
+            Err(Unready::Beside(job))
+        }
         Err((stop, wanted)) => {
             prepared.want(wanted);
             halted::wait(server, stop, session, (prepared, copies), &keys, out)
@@ -90,7 +98,7 @@ fn staged(server: &Server, session: &Session, args: ArgsView<'_>) -> Result<Stag
 pub(crate) fn stage(
     server: &Server,
     (staged, work): (&Staged, &mut Work),
-    (Caller { db, resp3, uses }, bytes): (Caller, usize),
+    ((Caller { db, resp3, uses }, bytes), is_beside): ((Caller, usize), bool),
     args: ArgsView<'_>,
     (keys, prepared, copies): (&[KeyRef<'_>], &Prepared, &mut Copies),
     out: &mut Vec<u8>,
@@ -107,11 +115,9 @@ pub(crate) fn stage(
         return refused(errors::of_store(&error), out);
     }
     let scope = match entry.command.kind {
-        Kind::Everything => Scope::Everything,
+        Kind::Everything | Kind::Reaching => Scope::Everything,
         // what it has moved is found under all locks
-        _ if keys.len() > server.long.from() && !work.workspace.moves_databases() => {
-            Scope::Claimed { keys, writes: false }
-        }
+        _ if is_beside && !work.workspace.moves_databases() => Scope::Claimed { keys, writes: false },
         _ => Scope::Keys(keys),
     };
     let step = Step { handler: *run, args, db, resp3, ready: Ready::default(), in_parts: false };
@@ -121,6 +127,7 @@ pub(crate) fn stage(
         moment: None,
         growth_bytes: entry.growth_bytes(bytes),
         uses,
+        effort_max: if is_beside { None } else { Some(EFFORT_MAX) },
         effects: Effects::Keep(&mut work.workspace),
     };
     let body = Single { step, stored: entry.command.stored };
@@ -140,7 +147,9 @@ fn staged_command(args: ArgsView<'_>) -> Result<(&'static Entry, DataFn), Failur
         return Err(errors::arity(entry.command.name));
     }
     match table::handler(entry) {
-        Handler::Data(run) | Handler::Across(run, _) | Handler::Everything(run) => Ok((entry, run)),
+        Handler::Data(run) | Handler::Across(run, _) | Handler::Reaching(run) | Handler::Everything(run) => {
+            Ok((entry, run))
+        }
         Handler::Script(_) => {
             let name = entry.command.name.to_ascii_uppercase();
             Err(format!("ERR TX.DO cannot stage {name}: it is a script; stage its commands").into())

@@ -14,6 +14,7 @@
 //!
 //! Out of scope: which commands are long, and the threads that run them (`server`).
 
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -138,9 +139,44 @@ impl Access<'_> {
         self.claim.is_some()
     }
 
+    /// From now on lookups keep no stripe locked, if the keys are claimed: what they find is copied. For a command that may work on large values
+    /// for long. Keys that are [turned to](Access::turn_to_next) in order are locked all the same, one by one.
+    pub fn look_briefly(&mut self) {
+        if self.claim.is_some() {
+            self.guards = Guards::none();
+            self.copied.is_on = true;
+        }
+    }
+
+    /// Whether this access has claimed `key`.
+    pub(super) fn has_claimed(&self, KeyRef { db, key }: KeyRef<'_>) -> bool {
+        let (Some(claimed), Some(keyspace)) = (&self.claim, self.store.index.keyspace(db)) else {
+            return false;
+        };
+        let hash = self.store.hasher.hash(key);
+        let stripe = self.at_stripe(hash.stripe());
+        let has = |stripe: &Stripe| {
+            stripe.locks.as_ref().is_some_and(|locks| locks.has_claim(claimed.claim(), keyspace, hash))
+        };
+        stripe.is_ok_and(|stripe| has(&stripe))
+    }
+
+    /// Stripe `number`, to read: locked by the scope, or for a moment.
+    pub(super) fn at_stripe(&self, number: usize) -> Result<AtStripe<'_>, Stop> {
+        match self.guards.stripe(number) {
+            Ok(stripe) => Ok(AtStripe::Held(stripe)),
+            Err(_) if self.copied.is_on => Ok(AtStripe::Moment(self.store.index.lock_after_others(number))),
+            Err(stop) => Err(stop),
+        }
+    }
+
     /// Locks the stripes of `keys`, and lets those go that were locked before. Does nothing unless the keys are claimed.
     pub fn turn_to(&mut self, keys: &[KeyRef<'_>]) {
         if self.claim.is_none() {
+            return;
+        }
+        if self.copied.is_on {
+            self.copied.clear();
             return;
         }
         match keys {
@@ -157,7 +193,7 @@ impl Access<'_> {
 
     /// Makes hot what was read of `keys`, whose stripes are locked.
     pub(super) fn warm(&mut self, keys: &[KeyRef<'_>]) {
-        if self.prepared.has_records() {
+        if self.prepared.has_records() && !self.copied.is_on {
             self.guards.warm_all(self.store, Scope::Keys(keys), self.prepared);
         }
     }
@@ -186,6 +222,12 @@ impl Access<'_> {
         self.guards = Guards::none();
     }
 
+    /// Locks stripe `number`, after those who wait for it.
+    pub(super) fn turn_after_others(&mut self, number: usize) {
+        drop(self.store.index.lock_after_others(number));
+        self.turn_to_stripe(number);
+    }
+
     /// Locks stripe `number` alone, if the keys are claimed.
     pub(super) fn turn_to_stripe(&mut self, number: usize) {
         if self.claim.is_none() || self.guards.is_one(number) {
@@ -208,6 +250,7 @@ impl Access<'_> {
                 let staged = self.overlay.get(at);
                 (staged.keyspace, staged.hash)
             }));
+            self.turn_after_others(self.overlay.get(at).hash.stripe());
         }
         self.turn_to_stripe(self.overlay.get(at).hash.stripe());
     }
@@ -221,6 +264,7 @@ impl Access<'_> {
             self.let_go();
             let taken = std::iter::once(staged).chain(rest);
             self.near(taken.map(|staged| (staged.keyspace, staged.hash)));
+            self.turn_after_others(staged.hash.stripe());
         }
         self.turn_to_stripe(staged.hash.stripe());
     }
@@ -284,6 +328,23 @@ impl Access<'_> {
             self.guards = Guards::none();
             let late = late.get_or_insert_default();
             unknown.iter().for_each(|sought| late.supply(sought.address, self.store.engine.read(sought)));
+        }
+    }
+}
+
+/// A stripe that may be read.
+pub(super) enum AtStripe<'a> {
+    Held(&'a Stripe),
+    Moment(MutexGuard<'a, Stripe>),
+}
+
+impl Deref for AtStripe<'_> {
+    type Target = Stripe;
+
+    fn deref(&self) -> &Stripe {
+        match self {
+            Self::Held(stripe) => stripe,
+            Self::Moment(stripe) => stripe,
         }
     }
 }

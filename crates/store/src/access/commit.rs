@@ -72,6 +72,7 @@ impl Access<'_> {
             self.overlay.iter().all(|staged| staged.cause != Cause::Resumed),
             "what was resumed is kept, or dropped"
         );
+        self.charge(0)?;
         self.check_mapping_locks()?;
         self.adopt_expired();
         self.drop_dead();

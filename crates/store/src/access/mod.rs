@@ -22,11 +22,14 @@ mod claim_tests;
 mod claim_waits;
 mod collection;
 mod commit;
+mod copied;
 mod databases;
 mod editing;
+mod effort;
 mod fields;
 mod gathered;
 mod guards;
+mod lent;
 mod nodes;
 mod order;
 mod overlay;
@@ -70,6 +73,8 @@ use claim::Claimed;
 pub use claim_waits::ClaimReport;
 pub(crate) use claim_waits::Claims;
 pub use collection::{KeyedChange, ListChanged, WrongType};
+use copied::Copied;
+use effort::Effort;
 use gathered::Gathered;
 use guards::Guards;
 pub use guards::Scope;
@@ -114,6 +119,8 @@ pub struct Access<'s> {
     keeps_to_workspace: bool,
     /// Paged collections as a whole.
     gathered: Gathered,
+    effort: Effort,
+    copied: Copied,
 }
 
 /// Where a value belongs.
@@ -183,6 +190,8 @@ impl<'s> Access<'s> {
             settles: None,
             keeps_to_workspace: false,
             gathered: Gathered::default(),
+            effort: Effort::default(),
+            copied: Copied::default(),
         };
         access.look(store.index.mapping_seq());
         access
@@ -287,8 +296,28 @@ impl<'s> Access<'s> {
         Ok(true)
     }
 
+    /// Stops this access with [`Stop::Long`] when it would touch more than `most` elements.
+    pub fn bound_effort(&mut self, most: u64) {
+        self.effort.most = most;
+    }
+
+    /// Counts `elements` that are about to be touched.
+    ///
+    /// # Errors
+    /// [`Stop::Long`] if they are more than may be touched.
+    pub fn charge(&self, elements: usize) -> Result<(), Stop> {
+        self.effort.charge(elements)
+    }
+
+    /// Elements that were touched so far.
+    #[must_use]
+    pub fn touched(&self) -> u64 {
+        self.effort.touched()
+    }
+
     /// Adds an effect; what was put together may be another now.
     fn stage(&mut self, staged: Staged) {
+        self.effort.note(1);
         self.gathered = Gathered::default();
         self.overlay.stage(staged);
     }
@@ -417,7 +446,8 @@ impl<'s> Access<'s> {
         let now_ms = self.now.server_ms();
         let stamped = self.keyspace(db).and_then(|keyspace| {
             let hash = self.hash(key);
-            let space = self.guards.stripe(hash.stripe()).ok()?.space(keyspace)?;
+            let stripe = self.at_stripe(hash.stripe()).ok()?;
+            let space = stripe.space(keyspace)?;
             let Seek::At { spot, .. } = space.seek((keyspace, hash), key, self.prepared) else { return None };
             let (tracking, stamp) = space.table.stamp(spot)?;
             Some(tracking.usage(stamp.get(), now_ms))
@@ -459,7 +489,7 @@ impl<'s> Access<'s> {
         if !self.store.engine_keeps() {
             return Ok(false);
         }
-        let stripe = self.guards.stripe(watch.stripe)?;
+        let stripe = &*self.at_stripe(watch.stripe)?;
         if let (Some(_), Some(keyspace)) = (&stripe.locks, self.store.index.keyspace(watch.db)) {
             self.check_claim(stripe, keyspace, self.store.hasher.hash(&watch.key), false)?;
         }
@@ -476,12 +506,15 @@ impl<'s> Access<'s> {
 
     /// Lets this access touch `key`, too, if that needs no waiting: returns whether it may from now on.
     ///
-    /// Where the keys are claimed it answers for those that are locked now: whoever claims keys knows which they are.
+    /// Where the keys are claimed it answers for those that are.
     pub fn include(&mut self, key: KeyRef<'_>) -> bool {
         if !self.store.engine_keeps() {
             return true;
         }
         let number = self.hash(key.key).stripe();
+        if self.copied.is_on {
+            return self.has_claimed(key);
+        }
         if self.guards.stripe(number).is_ok() {
             return true;
         }
@@ -569,7 +602,35 @@ impl<'s> Access<'s> {
         key: &[u8],
         db: u16,
     ) -> Result<Option<State<'_>>, Stop> {
-        let stripe = self.guards.stripe(hash.stripe())?;
+        match self.guards.stripe(hash.stripe()) {
+            Ok(stripe) => self.lookup_in(stripe, (keyspace, hash), key, db),
+            Err(_) if self.copied.is_on => self.lookup_briefly((keyspace, hash), key, db),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// As [`Access::lookup_there`], with the stripe locked for that alone.
+    #[cold]
+    fn lookup_briefly(
+        &self,
+        (keyspace, hash): (Keyspace, KeyHash),
+        key: &[u8],
+        db: u16,
+    ) -> Result<Option<State<'_>>, Stop> {
+        let stripe = self.at_stripe(hash.stripe())?;
+        let found = self.lookup_in(&stripe, (keyspace, hash), key, db)?;
+        Ok(found.map(|state| self.copied.keep(state)))
+    }
+
+    /// The key's state in its stripe.
+    #[inline]
+    fn lookup_in<'a>(
+        &'a self,
+        stripe: &'a Stripe,
+        (keyspace, hash): (Keyspace, KeyHash),
+        key: &[u8],
+        db: u16,
+    ) -> Result<Option<State<'a>>, Stop> {
         if stripe.locks.is_some() {
             self.check_claim(stripe, keyspace, hash, false)?;
         }
@@ -641,7 +702,7 @@ impl<'s> Access<'s> {
 
     /// Whether a damaged record is `key`'s.
     fn owns_damage(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Result<bool, Stop> {
-        let stripe = self.guards.stripe(hash.stripe())?;
+        let stripe = self.at_stripe(hash.stripe())?;
         let found = stripe.seek(keyspace, hash, key, self.prepared);
         Ok(matches!(found, Seek::Damaged { own: Some(_), .. }))
     }

@@ -112,6 +112,7 @@ impl Access<'_> {
             return Ok(Ok(Some(named.map(|named| tell(all, named)).collect())));
         };
         let named: Vec<_> = named.collect();
+        self.charge(named.len())?;
         let leaves = self.leaves(&paged, named.iter().map(|(hash, _)| paged.root.leaf_of(*hash)))?;
         Ok(Ok(Some(leaves.into_iter().zip(named).map(|(leaf, named)| tell(leaf, named)).collect())))
     }
@@ -194,6 +195,7 @@ impl Access<'_> {
                 Ok(all) => add(all, &mut met),
             },
             Some(paged) => {
+                self.charge(count.min(paged.root.count as usize))?;
                 let mut numbers = Vec::new();
                 let enough =
                     (count as u64).saturating_mul(paged.root.leaves.into()) / paged.root.count.max(1) + 1;
@@ -276,6 +278,7 @@ impl Access<'_> {
         change: impl FnOnce(&mut Edit<'_>) -> R,
     ) -> Result<R, Stop> {
         self.check_gathered(paged)?;
+        self.charge(paged.root.count as usize)?;
         if paged.kind == ValueKind::SortedSet {
             let leaves = self.leaves(paged, 0..paged.root.leaves)?;
             let members: Vec<Vec<u8>> =
@@ -296,6 +299,7 @@ impl Access<'_> {
     ) -> Result<R, Stop> {
         let named: BTreeMap<&[u8], KeyHash> =
             members.map(|member| (member, self.store.hasher.hash(member))).collect();
+        self.charge(named.len())?;
         let leaves = self.leaves(paged, named.values().map(|hash| paged.root.leaf_of(*hash)))?;
         let (mut before, mut scores) = (Edit::new(Packed::empty(Shape::Scored)), BTreeMap::new());
         for ((member, hash), leaf) in named.iter().zip(leaves) {
@@ -330,6 +334,7 @@ impl Access<'_> {
         let has_changed = |member: &&[u8]| before.get(member) != after.get(member);
         let members: BTreeSet<&[u8]> =
             before.keys().chain(after.keys()).copied().filter(has_changed).collect();
+        self.charge(members.len())?;
         let (mut operations, mut gone, mut new) = (Vec::new(), Vec::new(), Vec::new());
         for member in members {
             let tag = hash_of(member).low_bits();
@@ -380,6 +385,7 @@ impl Access<'_> {
                 self.edit_tree((db, key), &paged, |tree| tree.remove(from, count))?;
             }
             count => {
+                self.charge(count as usize)?;
                 let mut operations = Vec::new();
                 let set = self.sequence(db, key, kind)?.expect("it is of this type");
                 for (member, _) in set.range(range)? {
@@ -451,6 +457,7 @@ impl Access<'_> {
         let Some(paged) = self.paged_in(state, at) else { return Ok(None) };
         let gather = || {
             self.check_gathered(&paged)?;
+            self.charge(paged.root.count as usize)?;
             let parts = match paged.root.tree {
                 None => self.leaves(&paged, 0..paged.root.leaves)?,
                 Some(_) => self.tree_leaves(&paged, 0..u64::MAX)?.into_iter().map(|(_, leaf)| leaf).collect(),
@@ -493,7 +500,7 @@ impl Access<'_> {
     fn reach_node(&self, paged: &Paged, number: u32) -> Result<([u8; LEAF_KEY_BYTES], KeyHash), Stop> {
         let key = leaf_key(paged.root.object, number);
         let hash = self.store.hasher.hash_in(paged.leaves, &key);
-        let is_reached = self.guards.reach(self.store, hash.stripe());
+        let is_reached = self.copied.is_on || self.guards.reach(self.store, hash.stripe());
         if is_reached { Ok((key, hash)) } else { Err(self.miss_node(paged, (key, hash), true)) }
     }
 
@@ -511,6 +518,7 @@ impl Access<'_> {
     fn leaves(&self, paged: &Paged, numbers: impl Iterator<Item = u32>) -> Result<Vec<Packed<'_>>, Stop> {
         let (mut leaves, mut stop) = (Vec::new(), None);
         for number in numbers {
+            self.charge(1)?;
             match self.leaf(paged, number) {
                 Ok(value) => leaves.push(Packed::new(paged.hashed_shape(), value)),
                 Err(Stop::Cold) => stop = Some(Stop::Cold),
@@ -687,10 +695,11 @@ impl Access<'_> {
     fn stage_touch(&mut self, place: KeyPlace<'_>) -> Result<(), Stop> {
         let KeyPlace { db, keyspace, hash, key } = place;
         let touched = Staged { db, keyspace, hash, change: Change::removal(key), cause: Cause::Command };
-        let stripe = self.guards.stripe(hash.stripe())?;
+        let stripe = self.at_stripe(hash.stripe())?;
         if stripe.locks.is_some() {
-            self.check_lock(stripe, &touched)?;
+            self.check_lock(&stripe, &touched)?;
         }
+        drop(stripe);
         self.overlay.touch(touched);
         Ok(())
     }
@@ -712,6 +721,7 @@ impl Access<'_> {
         if self.keeps_to_workspace || !is_large {
             return false;
         }
+        self.effort.note(packed.len());
         let object = self.store.objects.next(place.hash.stripe());
         let (count, is_timed) = (packed.len() as u64, packed.is_timed());
         let root = Root { object, count, bytes: 0, leaves: 0, tree: None, is_timed };
@@ -783,6 +793,66 @@ impl Access<'_> {
         self.forget_leaves(&target);
         self.stage_root(target, paged.kind, &paged.root, paged.expiry_ms());
         Ok(true)
+    }
+
+    /// Copies the collection at `from` to `to`, in place of what is there, if it is paged; returns whether it is. Nodes are copied as they are.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    pub fn copy_paged(
+        &mut self,
+        (from_db, from): (u16, &[u8]),
+        (to_db, to): (u16, &[u8]),
+    ) -> Result<bool, Stop> {
+        let paged = if self.keeps_to_workspace { None } else { self.paged(from_db, from)? };
+        // where fields have deadlines, some may be gone
+        let (Some(paged), Some(target)) = (paged.filter(|paged| !paged.root.is_timed), self.place(to_db, to))
+        else {
+            return Ok(false);
+        };
+        if self.refuses_size(to, ROOT_BYTES_MAX) {
+            return Ok(true);
+        }
+        let root = Root { object: self.store.objects.next(target.hash.stripe()), ..paged.root };
+        let leaves = leaves_of(target.keyspace);
+        self.charge(usize::try_from(root.nodes()).unwrap_or(usize::MAX).saturating_mul(NODE_COPY_EFFORT))?;
+        let (mut copies, mut is_cold) = (Vec::new(), false);
+        for number in (0..root.leaves).chain((0..root.numbered()).map(|number| number | NODE)) {
+            match self.copied_node(&paged, (leaves, root.object), number) {
+                Err(Stop::Cold) => is_cold = true,
+                copy => copies.push(copy?),
+            }
+        }
+        if is_cold {
+            return Err(Stop::Cold);
+        }
+        self.forget_leaves(&target);
+        copies.into_iter().for_each(|staged| self.stage(staged));
+        self.stage_root(target, paged.kind, &root, paged.expiry_ms());
+        Ok(true)
+    }
+
+    /// Node `number` as it will be of another object.
+    fn copied_node(
+        &self,
+        paged: &Paged,
+        (leaves, object): (Keyspace, u64),
+        number: u32,
+    ) -> Result<Staged, Stop> {
+        let place = self.reach_node(paged, number)?;
+        let state = match self.lookup(paged.leaves, place.1, &place.0, HIDDEN_DB) {
+            Ok(Some(state)) => state,
+            Ok(None) => return Err(damaged(paged, &format!("node {number} is not there"))),
+            Err(Stop::Cold) => {
+                return Err(self.miss_node(paged, place, self.guards.is_beside(place.1.stripe())));
+            }
+            Err(stop) => return Err(stop),
+        };
+        self.check_value(&state)?;
+        let key = leaf_key(object, number);
+        let hash = self.store.hasher.hash_in(leaves, &key);
+        let change = Change::Put(Object::new(state.kind, &key, state.value, 0));
+        Ok(Staged { db: HIDDEN_DB, keyspace: leaves, hash, change, cause: Cause::Command })
     }
 
     fn stage_root(&mut self, place: KeyPlace<'_>, kind: ValueKind, root: &Root, expiry_ms: u64) {
@@ -897,6 +967,9 @@ pub(super) fn root_in(staged: &Staged) -> Option<Root> {
 fn value_in<'a>(packed: Packed<'a>, hash: KeyHash, element: &[u8]) -> Option<&'a [u8]> {
     packed.find(hash.low_bits(), element).map(|at| packed.element(at).1)
 }
+
+/// A node that is copied takes about as long as so many elements.
+const NODE_COPY_EFFORT: usize = 4;
 
 /// Leaves that are drawn for each that is to have elements.
 const SAMPLES_MAX: usize = 64;

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use journal::Keyspace;
 
+use super::lent::Lent;
 use super::overlay::Staged;
 use crate::hash::KeyHash;
 use crate::keyspaces::is_leaves;
@@ -22,14 +23,12 @@ pub(super) struct Purged(OnceCell<Box<Met>>);
 
 #[derive(Debug, Default)]
 struct Met {
-    /// The first of them, the two that follow, the four that follow those, and so on.
-    chunks: [OnceCell<Box<[OnceCell<Purge>]>>; CHUNKS],
+    purges: Lent<Purge>,
     known: RefCell<Known>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    count: usize,
     /// Their numbers, by keyspace and hash.
     numbers: HashMap<(Keyspace, KeyHash), Vec<usize>>,
     /// Of leaves: fields that are gone, by the object that they belong to.
@@ -64,7 +63,7 @@ impl Purged {
     pub(super) fn find(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Option<&Purge> {
         let met = self.0.get()?;
         let known = met.known.borrow();
-        let mut purges = known.numbers.get(&(keyspace, hash))?.iter().map(|number| met.purge(*number));
+        let mut purges = known.numbers.get(&(keyspace, hash))?.iter().map(|number| met.purges.get(*number));
         purges.find(|purge| purge.staged.object().view().key() == key)
     }
 
@@ -78,39 +77,21 @@ impl Purged {
     pub(super) fn push(&self, purge: Purge) -> &Purge {
         let met = self.0.get_or_init(Box::default);
         let mut known = met.known.borrow_mut();
-        let (number, Staged { keyspace, hash, .. }) = (known.count, &purge.staged);
+        let (number, Staged { keyspace, hash, .. }) = (met.purges.len(), &purge.staged);
         known.numbers.entry((*keyspace, *hash)).or_default().push(number);
         if is_leaves(*keyspace)
             && let Some(object) = object_of(purge.staged.object().view().key())
         {
             *known.fields.entry(object).or_default() += u64::from(purge.fields);
         }
-        known.count += 1;
-        met.cell(number).get_or_init(|| purge)
+        met.purges.push(purge)
     }
 
     /// Takes them out.
     pub(super) fn take(&mut self) -> Vec<Purge> {
-        let chunks = self.0.take().into_iter().flat_map(|met| met.chunks).filter_map(OnceCell::into_inner);
-        chunks.flatten().filter_map(OnceCell::into_inner).collect()
+        self.0.take().map_or_else(Vec::new, |mut met| met.purges.take())
     }
 }
-
-impl Met {
-    fn purge(&self, number: usize) -> &Purge {
-        self.cell(number).get().expect("it was met")
-    }
-
-    fn cell(&self, number: usize) -> &OnceCell<Purge> {
-        let chunk = (number + 1).ilog2();
-        let first = (1 << chunk) - 1;
-        &self.chunks[chunk as usize].get_or_init(|| (0..1 << chunk).map(|_| OnceCell::new()).collect())
-            [number - first]
-    }
-}
-
-/// Chunks of 2^32 - 1 hashes: more than an access could hold.
-const CHUNKS: usize = 32;
 
 /// When the first of a key and its fields ends: what is in its record's header. `own`: when the key expires, 0 if never.
 pub(super) fn next_deadline(now: Moment, kind: u8, value: &[u8], own: u64) -> u64 {

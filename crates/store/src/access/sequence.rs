@@ -65,6 +65,7 @@ impl<'a> Sequence<'a, '_> {
             return Ok(at.map(|at| self.whole.element(at)).collect());
         };
         self.access.check_part(paged, at.len() as u64)?;
+        self.access.charge(at.len())?;
         let mut elements = Vec::with_capacity(at.len().min(ROOM_MAX));
         for (first, leaf) in self.access.tree_leaves(paged, at.start as u64..at.end as u64)? {
             let within = |place: usize| place.saturating_sub(first as usize).min(leaf.len());
@@ -374,6 +375,7 @@ impl<'s> Access<'s> {
 
     /// The value of a node of the tree.
     pub(super) fn tree_node(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
+        self.charge(1)?;
         self.node(paged, number | NODE, if is_leaf { paged.kind } else { ValueKind::List })
     }
 

@@ -69,7 +69,8 @@ impl Access<'_> {
         Ok(if paged.kind == kind { Ok(self.snapshot_of(paged)) } else { Err(WrongType) })
     }
 
-    /// The collection of type `kind` at `key`: put together, or as a snapshot if it is in leaves of more than `bytes_max` together.
+    /// The collection of type `kind` at `key`: put together, or as a snapshot if it is in leaves of more than `bytes_max` together, or has more
+    /// than `count_max` elements.
     ///
     /// # Errors
     /// As [`Access::get`]; inside, [`WrongType`].
@@ -81,7 +82,7 @@ impl Access<'_> {
         db: u16,
         key: &[u8],
         kind: ValueKind,
-        bytes_max: u64,
+        (bytes_max, count_max): (u64, u64),
     ) -> Result<Result<Whole<'_>, WrongType>, Stop> {
         let shape = kind.shape().expect("a type of collections");
         let Some(state) = self.find(db, key)? else { return Ok(Ok(Whole::Here(Packed::empty(shape)))) };
@@ -89,7 +90,9 @@ impl Access<'_> {
             return Ok(Err(WrongType));
         }
         self.check_value(&state)?;
-        let large = self.paged_in(&state, (db, key)).filter(|paged| paged.root.all_bytes() > bytes_max);
+        let large = self
+            .paged_in(&state, (db, key))
+            .filter(|paged| paged.root.all_bytes() > bytes_max || paged.root.count > count_max);
         if let Some(snapshot) = large.and_then(|paged| self.snapshot_of(paged)) {
             return Ok(Ok(Whole::Large(snapshot)));
         }

@@ -99,6 +99,7 @@ impl<'s> Access<'s> {
         if let Some(error) = self.refused.take() {
             return Err(error.into());
         }
+        self.charge(0)?;
         let (before, first) = (self.store.index.mapping(), self.store.index.next_keyspace());
         // Only who has all locks can have changed it.
         let mapping = self.overlay.take_mapping().filter(|_| self.guards.everything().is_ok());

@@ -108,6 +108,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     /// Makes changes of a list: one, or several pushes at one end; returns how many elements [`ListChange::RemoveEqual`] removed.
     pub(super) fn change_list(&mut self, changes: &[ListChange<'_>]) -> Result<usize, Stop> {
+        self.access.charge(changes.len())?;
         match changes[0] {
             ListChange::PushFront(_) => {
                 self.change_at(0, |leaf| changes.iter().for_each(|change| _ = leaf.apply(change)))?;
@@ -144,22 +145,38 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     /// Removes the first elements that are `value`, or the last, `most` at most; returns how many there were.
     fn remove_equal(&mut self, value: &[u8], most: usize, from_back: bool) -> Result<usize, Stop> {
-        let (mut found, mut total) = (Vec::new(), 0);
-        for (first, leaf) in leaves_in(self, self.paged, &self.tree, 0..u64::MAX)? {
-            let equal = (0..leaf.len()).filter(|at| leaf.element(*at).0 == value);
-            let equal: Vec<usize> = equal.collect();
-            total += equal.len();
-            found.push((first, equal));
+        // by the number of their leaf's first element
+        let mut found: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        let (mut looked, mut total) = (0, 0);
+        while looked < self.count && total < most {
+            let next = self.count.min(looked + LOOKED_AT);
+            let part = if from_back { self.count - next..self.count - looked } else { looked..next };
+            self.access.charge((next - looked) as usize)?;
+            for (first, leaf) in leaves_in(self, self.paged, &self.tree, part.clone())? {
+                let is_equal =
+                    |at: &usize| part.contains(&(first + *at as u64)) && leaf.element(*at).0 == value;
+                let equal: Vec<usize> = (0..leaf.len()).filter(is_equal).collect();
+                total += equal.len();
+                found.entry(first).or_default().extend(equal);
+            }
+            looked = next;
         }
-        // those that stay are the first, or the last
-        let mut skipped = if from_back { total.saturating_sub(most) } else { 0 };
+        // of those in the last part that was looked at some may be too many
         let mut left = most;
-        for (_, equal) in &mut found {
-            let stay = skipped.min(equal.len());
-            equal.drain(..stay);
-            skipped -= stay;
-            equal.truncate(left);
-            left -= equal.len();
+        let keep = |equal: &mut Vec<usize>| {
+            equal.sort_unstable();
+            let few = equal.len().min(left);
+            if from_back {
+                equal.drain(..equal.len() - few);
+            } else {
+                equal.truncate(few);
+            }
+            left -= few;
+        };
+        if from_back {
+            found.values_mut().rev().for_each(keep);
+        } else {
+            found.values_mut().for_each(keep);
         }
         // from the back, so that those before keep their numbers
         for (first, equal) in found.into_iter().rev().filter(|(_, equal)| !equal.is_empty()) {
@@ -186,6 +203,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             Shape::Scored => by_score(element, other).is_gt(),
             _ => element.0 > other.0,
         };
+        self.access.charge(changes.len())?;
         if changes.len() > 1 {
             self.miss_together(changes.iter().map(&element), is_behind)?;
         }
@@ -223,6 +241,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     /// Removes `count` elements from number `from` on: of leaves that go as a whole nothing is read.
     pub(super) fn remove(&mut self, from: u64, count: u64) -> Result<(), Stop> {
+        self.access.charge(count as usize)?;
         if places_in(self, self.paged, &self.tree, from..from.saturating_add(count))?.1 {
             return Err(Stop::Cold);
         }
@@ -602,6 +621,9 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
 /// An inner node that is made has this many children at least.
 const CHILDREN_MIN: usize = 2;
+
+/// Elements that are compared before more are read.
+const LOOKED_AT: u64 = 1_024;
 
 /// Nodes that can be done without, and are read for one change.
 const EXTRAS_MAX: u32 = 8;

@@ -100,6 +100,11 @@ impl Locks {
         })
     }
 
+    /// Whether `claim` has the key.
+    pub(crate) fn has_claim(&self, claim: &Arc<Claim>, keyspace: Keyspace, hash: KeyHash) -> bool {
+        self.claims.iter().any(|share| Arc::ptr_eq(claim, &share.claim) && share.has(keyspace, hash.slot()))
+    }
+
     /// Whether anything is claimed.
     pub(crate) fn has_claims(&self) -> bool {
         !self.claims.is_empty()

@@ -19,7 +19,7 @@ pub(crate) mod table;
 pub(crate) mod watches;
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::hash::STRIPES;
 use crate::keyspaces::{KEPT_DB, KEPT_KEYSPACE, PREPARED_KEYSPACE, is_own, keys_of};
@@ -30,7 +30,11 @@ use stripe::{Space, Stripe};
 /// A stripe on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Padded(Mutex<Stripe>);
+struct Padded {
+    stripe: Mutex<Stripe>,
+    /// Threads that wait for it.
+    waiting: AtomicU32,
+}
 
 /// All stripes, and which keyspace serves each database number.
 #[derive(Debug)]
@@ -71,12 +75,34 @@ impl Index {
     /// Locks stripe `number`.
     pub(crate) fn lock(&self, number: usize) -> MutexGuard<'_, Stripe> {
         // A panic under the lock aborts the server (profile); in tests the data is still whole.
-        self.stripes[number].0.lock().unwrap_or_else(PoisonError::into_inner)
+        let Padded { stripe, waiting } = &self.stripes[number];
+        match stripe.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                waiting.fetch_add(1, Ordering::Relaxed);
+                let guard = stripe.lock().unwrap_or_else(PoisonError::into_inner);
+                waiting.fetch_sub(1, Ordering::Relaxed);
+                guard
+            }
+        }
+    }
+
+    /// As [`Index::lock`], for who does so again and again: lets those go first who wait for it. A mutex alone would not, for they have to wake up.
+    pub(crate) fn lock_after_others(&self, number: usize) -> MutexGuard<'_, Stripe> {
+        let waiting = &self.stripes[number].waiting;
+        for _ in 0..YIELDS_MAX {
+            if waiting.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.lock(number)
     }
 
     /// Locks stripe `number` unless somebody holds it.
     pub(crate) fn try_lock(&self, number: usize) -> Option<MutexGuard<'_, Stripe>> {
-        self.stripes[number].0.try_lock().ok()
+        self.stripes[number].stripe.try_lock().ok()
     }
 
     /// Whether somebody holds stripe `number`.
@@ -238,3 +264,6 @@ impl Index {
         Some(space)
     }
 }
+
+/// How often a thread lets others run that wait for a stripe, before it takes it all the same: for some 100 us.
+const YIELDS_MAX: u32 = 500;

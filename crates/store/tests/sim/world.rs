@@ -682,6 +682,7 @@ impl World {
                     store.drive();
                     self.check_alive()?;
                 }
+                Stop::Long => unreachable!("nothing bounds what an access of the simulation touches"),
                 Stop::Locked(locked) => return Err(Trouble::Locked(*locked)),
                 Stop::Refused(error @ StoreError::Journal(_)) => {
                     return Err(Trouble::Dead(error.to_string()));
