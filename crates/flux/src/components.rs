@@ -21,6 +21,8 @@ pub(crate) struct Vertex {
     pub(crate) place: Place,
     pub(crate) component: Component,
     pub(crate) program: Program,
+    /// Its command and its streams are right by themselves.
+    pub(crate) is_whole: bool,
 }
 
 /// Reads the component `node`.
@@ -28,6 +30,7 @@ pub(crate) fn read(node: &Node, kind: Kind, faults: &mut Faults) -> Option<Verte
     let what = if kind == Kind::Spout { "a spout" } else { "a bolt" };
     let form = Form::new(node, what, VERTEX_KEYS, faults)?;
     let parallelism = parallelism(&form, faults);
+    let before = faults.errors();
     refuse_java(&form, faults);
     let id = form.need_text("id", faults);
     if id.is_some_and(|id| id.starts_with("__")) {
@@ -48,7 +51,8 @@ pub(crate) fn read(node: &Node, kind: Kind, faults: &mut Faults) -> Option<Verte
     };
     (component.parallelism, component.tick_interval) = (parallelism, tick_interval);
     let program = Program { command: command?.0, place, config: shell.config };
-    Some(Vertex { place: form.place_of("id"), component, program })
+    let is_whole = faults.errors() == before;
+    Some(Vertex { place: form.place_of("id"), component, program, is_whole })
 }
 
 /// Flux's parallelism is executors; tasks are as many, unless `numTasks` says more.
@@ -64,7 +68,7 @@ fn parallelism(form: &Form<'_>, faults: &mut Faults) -> Parallelism {
     for key in ["onHeapMemoryLoad", "offHeapMemoryLoad", "cpuLoad"] {
         form.number(key, 0..=u64::from(u32::MAX), faults);
     }
-    Parallelism { tasks: tasks as u32, executors: executors as u32 }
+    Parallelism { tasks: tasks.max(executors) as u32, executors: executors as u32 }
 }
 
 fn refuse_java(form: &Form<'_>, faults: &mut Faults) {

@@ -60,7 +60,12 @@ impl Faults {
     }
 
     pub(crate) fn has_errors(&self) -> bool {
-        self.0.iter().any(|fault| fault.severity == Severity::Error)
+        self.errors() > 0
+    }
+
+    /// How many errors there are.
+    pub(crate) fn errors(&self) -> usize {
+        self.0.iter().filter(|fault| fault.severity == Severity::Error).count()
     }
 
     /// Warnings and errors, each in the order of the file, at most [`FAULTS_MAX`] of each.

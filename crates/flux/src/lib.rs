@@ -42,14 +42,27 @@ mod tree;
 pub use changes::{Change, Changes, ComponentChange, Difference, changes};
 pub use config::Serializer;
 pub use definition::{Definition, Program, Variables};
+pub use document::{Check, EXECUTORS, Parts};
 pub use fault::{Fault, Faults, Place, Severity};
 pub use properties::parse as parse_properties;
 
 /// Reads a definition; the warnings beside it do not keep it from running.
 ///
 /// # Errors
-/// All that is wrong, in the order of the file. Mistakes between components are looked for when each part is right by itself.
+/// All that is wrong, in the order of the file.
 pub fn read(text: &str, variables: &Variables<'_>) -> Result<(Definition, Vec<Fault>), Vec<Fault>> {
+    read_checked(text, variables, &|_| Vec::new())
+}
+
+/// As [`read`], with the mistakes that `check` finds in what components run: told together with all others.
+///
+/// # Errors
+/// All that is wrong, in the order of the file.
+pub fn read_checked(
+    text: &str,
+    variables: &Variables<'_>,
+    check: Check<'_>,
+) -> Result<(Definition, Vec<Fault>), Vec<Fault>> {
     let (text, origin) = substitute::replace(text, variables);
     let mut faults = Faults::default();
     for place in origin.second_names() {
@@ -61,7 +74,7 @@ pub fn read(text: &str, variables: &Variables<'_>) -> Result<(Definition, Vec<Fa
     let definition = tree::parse(&text)
         .map_err(|fault| faults.push(fault))
         .ok()
-        .and_then(|root| document::read(&root, variables, &mut faults))
+        .and_then(|root| document::read(&root, variables, check, &mut faults))
         .map(|definition| with_places(definition, &origin));
     let (mut warnings, mut errors) = faults.split();
     warnings.iter_mut().chain(&mut errors).for_each(|fault| fault.place = origin.of(fault.place));

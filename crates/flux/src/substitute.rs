@@ -3,17 +3,24 @@
 //! A value may be any text of one line: a number, or a whole list. What has no value stays as it is: in a comment it means nothing,
 //! and elsewhere it is refused with its place ([`open_names`]).
 
+use std::collections::HashMap;
+
 use crate::definition::Variables;
-use crate::fault::Place;
+use crate::fault::{FAULTS_MAX, Place};
+use crate::tree::TEXT_BYTES_MAX;
 
 /// Where places of the new text were in the old one.
 #[derive(Debug, Default)]
-pub(crate) struct Origin(Vec<Replaced>);
+pub(crate) struct Origin {
+    /// In the order of the text.
+    replaced: Vec<Replaced>,
+    /// Where the second of several different names in one line is: the first [`FAULTS_MAX`].
+    second_names: Vec<Place>,
+}
 
 /// One that was replaced; columns are in characters, from 0.
 #[derive(Debug)]
 struct Replaced {
-    name: String,
     line: usize,
     new_start: usize,
     new_end: usize,
@@ -21,47 +28,75 @@ struct Replaced {
     old_end: usize,
 }
 
-/// The text with values for names. Lines end with `\n` alone: YAML has three ways to end one.
+/// The text with values for names. Lines end with `\n` alone: YAML has three ways to end one. A text that becomes larger than a file may be is cut behind
+/// that size, and refused for it by whoever reads it.
 pub(crate) fn replace(text: &str, variables: &Variables<'_>) -> (String, Origin) {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    let (mut out, mut origin) = (String::with_capacity(text.len()), Origin::default());
+    let mut replacing =
+        Replacing { variables, values: HashMap::new(), out: String::new(), origin: Origin::default() };
     for (number, line) in text.split('\n').enumerate() {
         if number > 0 {
-            out.push('\n');
+            replacing.out.push('\n');
         }
-        replace_line(line, number + 1, variables, &mut out, &mut origin);
-        if out.len() > crate::tree::TEXT_BYTES_MAX {
-            break; // it is refused for its size
+        replacing.line(line, number + 1);
+        if replacing.is_full() {
+            break;
         }
     }
-    (out, origin)
+    (replacing.out, replacing.origin)
 }
 
-fn replace_line(line: &str, number: usize, variables: &Variables<'_>, out: &mut String, origin: &mut Origin) {
-    let (mut rest, mut old, mut new) = (line, 0, 0);
-    while let Some((before, name, after)) = next_name(rest) {
-        let whole = name.chars().count() + "${}".len();
-        let value = value_of(name, variables).filter(|value| !value.contains(['\n', '\r']));
-        let length = value.as_ref().map_or(whole, |value| value.chars().count());
-        let gap = before.chars().count();
-        out.push_str(before);
-        match &value {
-            Some(value) => out.push_str(value),
-            None => out.extend(["${", name, "}"]),
+/// The new text, as far as it is made.
+struct Replacing<'t, 'v> {
+    variables: &'v Variables<'v>,
+    /// The value of each name that was met, and its characters: it is looked up once, however often the name is there.
+    values: HashMap<&'t str, Option<(String, usize)>>,
+    out: String,
+    origin: Origin,
+}
+
+impl<'t> Replacing<'t, '_> {
+    fn line(&mut self, line: &'t str, number: usize) {
+        let (mut rest, mut old, mut new) = (line, 0, 0);
+        let mut former = None;
+        while let Some((before, name, after)) = next_name(rest) {
+            let whole = name.chars().count() + "${}".len();
+            let gap = before.chars().count();
+            self.out.push_str(before);
+            let value = self.values.entry(name).or_insert_with(|| {
+                let value = value_of(name, self.variables).filter(|value| !value.contains(['\n', '\r']))?;
+                let length = value.chars().count();
+                Some((value, length))
+            });
+            let length = value.as_ref().map_or(whole, |(_, length)| *length);
+            match value {
+                Some((value, _)) => self.out.push_str(value),
+                None => self.out.extend(["${", name, "}"]),
+            }
+            (old, new) = (old + gap, new + gap);
+            if former.is_some_and(|former| former != name) && self.origin.second_names.len() < FAULTS_MAX {
+                self.origin.second_names.push(Place { line: number, column: new + 1 });
+            }
+            former = Some(name);
+            self.origin.replaced.push(Replaced {
+                line: number,
+                new_start: new,
+                new_end: new + length,
+                old_start: old,
+                old_end: old + whole,
+            });
+            (old, new) = (old + whole, new + length);
+            rest = after;
+            if self.is_full() {
+                return;
+            }
         }
-        (old, new) = (old + gap, new + gap);
-        origin.0.push(Replaced {
-            name: name.to_owned(),
-            line: number,
-            new_start: new,
-            new_end: new + length,
-            old_start: old,
-            old_end: old + whole,
-        });
-        (old, new) = (old + whole, new + length);
-        rest = after;
+        self.out.push_str(rest);
     }
-    out.push_str(rest);
+
+    fn is_full(&self) -> bool {
+        self.out.len() > TEXT_BYTES_MAX
+    }
 }
 
 /// Names that have no value in a scalar of the file.
@@ -92,15 +127,15 @@ fn value_of(name: &str, variables: &Variables<'_>) -> Option<String> {
 impl Origin {
     /// Where the second of several different names in one line is.
     pub(crate) fn second_names(&self) -> impl Iterator<Item = Place> {
-        let pairs = self.0.windows(2).filter(|two| two[0].line == two[1].line && two[0].name != two[1].name);
-        pairs.map(|two| Place { line: two[1].line, column: two[1].new_start + 1 })
+        self.second_names.iter().copied()
     }
 
     /// Where `place` was in the file.
     pub(crate) fn of(&self, place: Place) -> Place {
         let column = place.column.saturating_sub(1);
-        let is_before = |one: &&Replaced| one.line == place.line && one.new_start <= column;
-        let Some(last) = self.0.iter().rfind(is_before) else { return place };
+        let before = self.replaced.partition_point(|one| (one.line, one.new_start) <= (place.line, column));
+        let last = self.replaced[..before].last().filter(|last| last.line == place.line);
+        let Some(last) = last else { return place };
         let old = if column < last.new_end { last.old_start } else { last.old_end + column - last.new_end };
         Place { column: old + 1, ..place }
     }
@@ -127,6 +162,28 @@ mod tests {
         let (text, _) = replaced("a: ${n}${n}\nb: ${list} # ${x}\nc: ${ENV-HOST}:${ENV-NO} ${ $\n${lines}");
         assert_eq!(text, "a: 1212\nb: [a, b] # ${x}\nc: h:${ENV-NO} ${ $\n${lines}");
         assert_eq!(open_names("${x} ${y").collect::<Vec<_>>(), ["x"]);
+    }
+
+    /// One line of 1 MB with 200,000 names had all of them replaced before its size was looked at: 200 GB.
+    #[test]
+    fn line_that_becomes_too_large_is_cut_behind_the_limit_and_each_value_is_looked_up_once() {
+        let value = "x".repeat(TEXT_BYTES_MAX);
+        let lookups = std::cell::Cell::new(0);
+        let environment = |name: &str| {
+            lookups.set(lookups.get() + 1);
+            Some(if name == "LINES" { format!("{value}\n") } else { value.clone() })
+        };
+        let properties = BTreeMap::new();
+        let variables = Variables { properties: &properties, environment: &environment };
+        for (text, most) in [("${ENV-A}", 2 * TEXT_BYTES_MAX), ("${ENV-A}${ENV-B}", 2 * TEXT_BYTES_MAX)] {
+            let (text, origin) = replace(&text.repeat(60_000), &variables);
+            assert!(text.len() > TEXT_BYTES_MAX && text.len() <= most, "{}", text.len());
+            assert!(origin.replaced.len() <= 2);
+        }
+        lookups.set(0);
+        // A value of several lines is left out, and not searched for their ends again each time.
+        let (text, _) = replace(&"${ENV-LINES}".repeat(60_000), &variables);
+        assert_eq!((text.len(), lookups.get()), (12 * 60_000, 1));
     }
 
     #[test]

@@ -263,3 +263,32 @@ fn key_that_is_nearly_one_of_storms_is_a_warning() {
         ["6:3: warning: `topology.worker` means nothing here (did you mean `topology.workers`?)"]
     );
 }
+
+/// Mistakes of three kinds came in three rounds: the next kind was looked for when the one before was mended.
+#[test]
+fn mistakes_of_all_kinds_are_told_at_once_and_none_that_follows_from_another() {
+    let mut text = WORD_COUNT.to_owned();
+    for (from, to) in [
+        ("numTasks: 4", "numTasks: 1"), // in a part
+        ("to: count\n    grouping:\n      type: ALL", "to: cuont\n    grouping:\n      type: ALL"), // between parts
+        ("args: [word]\n", "args: [wrod]\n"), // in the graph
+    ] {
+        text = text.replacen(from, to, 1);
+    }
+    let properties = BTreeMap::from([("counters".to_owned(), "3".to_owned())]);
+    let environment = |name: &str| (name == "PYTHON").then(|| "python3".to_owned());
+    let check = |parts: &flux::Parts<'_>| {
+        let last = parts.programs.last().expect("a program");
+        vec![Fault { place: last.place, severity: flux::Severity::Error, text: "no such file".to_owned() }]
+    };
+    let variables = Variables { properties: &properties, environment: &environment };
+    let faults = flux::read_checked(&text, &variables, &check).expect_err("faults");
+    let has = |what: &str| faults.iter().any(|fault| fault.text.contains(what));
+    for what in ["`numTasks` 1 is less", "`cuont`", "field `wrod`", "no such file"] {
+        assert!(has(what), "{what}: {faults:?}");
+    }
+    assert_eq!(faults.len(), 4, "{faults:?}");
+    // A spout that cannot be read is one mistake: what reads it is none.
+    let faults = changed("FluxShellSpout", "FluxShellSpuot");
+    assert_eq!(faults.len(), 1, "{faults:?}");
+}
