@@ -70,6 +70,7 @@ enum Name {
 /// The best victim of one stripe, while that is locked.
 struct Sample<'a> {
     stripe: &'a Stripe,
+    never_evicted: fn(&[u8]) -> bool,
     number: usize,
     moment: Moment,
     /// The best rank so far, of this stripe or others.
@@ -225,6 +226,7 @@ impl Store {
             let rank = victim.as_ref().map(|victim| victim.rank);
             let mut sample = Sample {
                 stripe: &stripe,
+                never_evicted: self.options.never_evicted,
                 number,
                 moment,
                 rank,
@@ -272,6 +274,11 @@ impl Store {
         };
         let keys = [KeyRef { db, key: &key }];
         let Ok(mut access) = self.access(Scope::Keys(&keys), &prepared, 0) else { return false };
+        if (self.options.never_evicted)(&key) {
+            // It counts as used: otherwise it were the best of its sample for ever.
+            let _ = access.touch(db, &key);
+            return false;
+        }
         let removed = || self.expired_keys() + self.evicted_keys();
         let removed_before = removed();
         match access.meta(db, &key) {
@@ -394,10 +401,12 @@ impl Sample<'_> {
         }
         let Best { keyspace, hash, spot, .. } = offered;
         let is_removed = || space.table.word(spot).object().is_some_and(|it| it.kind() == record::REMOVED);
+        let is_kept_back =
+            || space.table.word(spot).object().is_some_and(|it| (self.never_evicted)(it.key()));
         let is_held = || self.stripe.locks.as_ref().is_some_and(|locks| locks.has_slot(keyspace, hash));
         if is_removed() {
             self.has_leaving = true;
-        } else if !is_held() {
+        } else if !is_held() && !is_kept_back() {
             (self.rank, self.best) = (Some(rank), Some(offered));
         }
     }

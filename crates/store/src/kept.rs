@@ -38,7 +38,8 @@ impl Store {
         self.keep_all(&[(name, Some(value))])
     }
 
-    /// Keeps each value by its name, and forgets what has none: all of that, or nothing; returns the ticket by which whoever is told of it waits.
+    /// Keeps each value by its name, and forgets what has none: all of that, or nothing; returns the ticket by which whoever is told of it waits. On a full disk
+    /// this works as removals do, if no value is larger than the one that it replaces: what is kept can always be ended, removed or switched.
     ///
     /// # Errors
     /// As [`Store::keep`].
@@ -49,7 +50,7 @@ impl Store {
     /// Changes keys, and keeps values as [`Store::keep_all`] does: all of that, or nothing. Waits for reads from the disk: `prepared` has what was read before, by
     /// [`Store::rehearse`].
     ///
-    /// `bytes` is about what keys and values of the changes hold.
+    /// `bytes` is about what keys and values of the changes hold; 0 if they only remove, which makes the whole one that a full disk takes.
     ///
     /// # Errors
     /// As [`Store::keep`], and what `change` says.
@@ -66,6 +67,9 @@ impl Store {
         let kept_bytes: usize = kept.iter().map(|(_, value)| value.map_or(0, <[u8]>::len)).sum();
         self.with_keys(Scope::Keys(&keys), bytes + kept_bytes as u64, prepared, |access| {
             change(access)?;
+            if bytes == 0 && grows_by_none(access, kept)? {
+                access.take_reserve();
+            }
             for (name, value) in kept {
                 match value {
                     Some(value) => access.put(KEPT_DB, name, Value::String(value), None),
@@ -125,6 +129,18 @@ impl Store {
             self.read_wanted(wanted, prepared);
         }
     }
+}
+
+/// Whether no value is larger than the one that is kept by its name now.
+fn grows_by_none(access: &Access<'_>, kept: &[(&[u8], Option<&[u8]>)]) -> Result<bool, Stop> {
+    for (name, value) in kept {
+        let Some(value) = value else { continue };
+        let former = access.peek(KEPT_DB, name)?.map_or(0, |found| found.value.len());
+        if value.len() > former {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Slots that a walk looks at between two others that want their locks.

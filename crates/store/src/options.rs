@@ -79,6 +79,8 @@ pub struct Options {
     /// Bytes of the process that are resident, asked four times a second: what of them is not counted takes a part of the memory limit. 0:
     /// nobody knows, and it takes none.
     pub resident_bytes: fn() -> u64,
+    /// Keys that are evicted by no policy. Asked often: it looks at the key alone.
+    pub never_evicted: fn(&[u8]) -> bool,
     /// Whom the store tells of events.
     pub hooks: Hooks,
 }
@@ -137,6 +139,7 @@ impl Default for Options {
             journal: journal::Options::default(),
             readers: 8,
             resident_bytes: || 0,
+            never_evicted: |_| false,
             hooks: Hooks::default(),
         }
     }

@@ -710,3 +710,34 @@ fn group_that_stores_takes_nothing_of_what_a_full_disk_keeps_for_removals() {
         machine.settle();
     }
 }
+
+/// On a full disk a topology could not be killed, and not be told to emit nothing: both write the list of topologies again.
+#[test]
+fn what_is_kept_changes_on_a_full_disk_if_it_grows_by_nothing() {
+    let machine = Machine::new(128);
+    let keep = |changes: &[(&[u8], Option<&[u8]>)]| {
+        let kept = machine.store.keep_all(changes);
+        machine.settle();
+        kept
+    };
+    let record = [7; 3_000];
+    keep(&[(b"a", Some(&record)), (b"list", Some(b"a 1"))]).expect("there is room");
+    machine.disk.set_capacity(machine.disk.used_bytes());
+    let is_full =
+        |result: &Result<Ticket, Stop>| matches!(result, Err(Stop::Refused(StoreError::DiskFull(_))));
+    let fill = |n: u32| {
+        let (key, prepared) = (n.to_be_bytes(), Prepared::default());
+        let scope = [KeyRef { db: 0, key: &key }];
+        let mut access = machine.store.access(Scope::Keys(&scope), &prepared, 2_000)?;
+        access.put(0, &key, Value::String(&[7; 2_000]), None);
+        let ticket = access.commit();
+        machine.settle();
+        ticket
+    };
+    (0..10_000).find(|n| is_full(&fill(*n))).expect("the disk is full");
+    assert!(is_full(&keep(&[(b"b", Some(&record))])), "something new");
+    assert!(is_full(&keep(&[(b"list", Some(&record))])), "something larger");
+    keep(&[(b"list", Some(b"a 0"))]).expect("another value of the same length");
+    keep(&[(b"a", None), (b"list", Some(b""))]).expect("a removal, and what is shorter");
+    assert_eq!((machine.store.kept(b"a"), machine.store.kept(b"list")), (Ok(None), Ok(Some(Vec::new()))));
+}

@@ -63,6 +63,11 @@ impl Access<'_> {
         committed
     }
 
+    /// Lets the commit take what the disk keeps for those that free space, whatever it changes: for what must be possible on a full disk, and is small.
+    pub(crate) fn take_reserve(&mut self) {
+        self.takes_reserve = true;
+    }
+
     /// As [`Access::commit`], but the keys stay locked.
     pub(super) fn carry_out(&mut self) -> Result<Ticket, Stop> {
         if let Some(error) = self.refused.take() {
@@ -128,8 +133,8 @@ impl Access<'_> {
         self.admit(std::slice::from_ref(&plan))?;
         let staged = self.overlay.get(0);
         let draft = draft(staged, &plan);
-        let credits =
-            secure(self.credits.take(), &*self.store.engine, (draft.record_bytes(), 1), is_reclaim(staged))?;
+        let reclaim = self.takes_reserve || is_reclaim(staged);
+        let credits = secure(self.credits.take(), &*self.store.engine, (draft.record_bytes(), 1), reclaim)?;
         let mut addresses = [LogAddress::default()];
         let seq = self.store.engine.append(credits, &[draft], &mut addresses);
         let bytes = draft.record_bytes();
@@ -174,7 +179,8 @@ impl Access<'_> {
         if size_bytes > limit_bytes && self.settles.is_none() {
             return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
         }
-        let reclaim = self.settles.is_some() || pairs().all(|(staged, _)| is_reclaim(staged));
+        let reclaim =
+            self.settles.is_some() || self.takes_reserve || pairs().all(|(staged, _)| is_reclaim(staged));
         let room = (size_bytes, drafts.len() as u64);
         let had = self.credits.take();
         let credits = self.secure_many(had, room, reclaim)?;

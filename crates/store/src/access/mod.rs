@@ -117,6 +117,8 @@ pub struct Access<'s> {
     settles: Option<&'s str>,
     /// A transaction keeps what is staged here.
     keeps_to_workspace: bool,
+    /// The commit may take what the disk keeps for those that free space.
+    takes_reserve: bool,
     /// Paged collections as a whole.
     gathered: Gathered,
     effort: Effort,
@@ -189,6 +191,7 @@ impl<'s> Access<'s> {
             refused: None,
             settles: None,
             keeps_to_workspace: false,
+            takes_reserve: false,
             gathered: Gathered::default(),
             effort: Effort::default(),
             copied: Copied::default(),

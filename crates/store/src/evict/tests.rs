@@ -25,6 +25,7 @@ impl Bench {
             clock: clock.clone(),
             memory_limit_bytes: LIMIT_BYTES,
             eviction,
+            never_evicted: |key| key.starts_with(b"positions"),
             ..Options::default()
         };
         Self { clock, store: Store::open(options).expect("nothing to read") }
@@ -421,4 +422,18 @@ fn writers_wait_while_removals_are_on_their_way_to_the_disk() {
         matches!(admitted, Err(Stop::Busy)),
         "one key is left, beside thousands that are going: {admitted:?}"
     );
+}
+
+/// The positions of topologies were keys as any other, and the first to go while their topology was at rest.
+#[test]
+fn key_that_is_never_evicted_stays_under_each_policy() {
+    for policy in [Eviction::AllKeysLru, Eviction::AllKeysLfu, Eviction::AllKeysRandom, Eviction::VolatileTtl]
+    {
+        let bench = Bench::new(policy);
+        bench.put("positions", 100, Some(1 << 40)).expect("there is room");
+        for i in 0..3_000 {
+            bench.put(&format!("key{i}"), 1_000, Some(1 << 41)).expect("others go");
+        }
+        assert!(bench.get("positions"), "{policy:?}");
+    }
 }
