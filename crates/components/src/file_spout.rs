@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use topology::builder::Factory;
 use topology::component::{Context, Fault, Next, Spout, SpoutOut};
+use topology::past::Past;
 use topology::tracker::Position;
 use topology::value::Value;
 
@@ -37,8 +38,9 @@ struct FileSpout {
     place: u64,
     step: u64,
     fields: usize,
-    /// Lines up to this one are not emitted.
+    /// Lines up to this one are not emitted, nor those that tasks have emitted when there were others.
     after: Option<u64>,
+    past: Past,
 }
 
 impl FileSpout {
@@ -55,6 +57,7 @@ impl FileSpout {
             step: 1,
             fields: 1,
             after: None,
+            past: Past::default(),
         }
     }
 
@@ -83,7 +86,9 @@ impl FileSpout {
         let (line, offset, number) = (std::mem::take(&mut self.line), self.offset, self.number);
         self.offset += line.len() as u64;
         self.number += 1;
-        if number % self.step != self.place || self.after.is_some_and(|after| offset <= after) {
+        let is_done = self.after.is_some_and(|after| offset <= after)
+            || self.past.is_done(Position(u128::from(offset)), |tasks| number % tasks);
+        if number % self.step != self.place || is_done {
             self.is_too_long = false;
             return Ok(());
         }
@@ -119,7 +124,12 @@ impl Spout for FileSpout {
 
     /// Lines before are read again, as their number says whose they are.
     fn seek(&mut self, after: Option<Position>) -> Result<(), Fault> {
-        self.after = after.map(|Position(offset)| u64::try_from(offset)).transpose()?;
+        self.seek_past(&Past::after(after))
+    }
+
+    fn seek_past(&mut self, past: &Past) -> Result<(), Fault> {
+        self.after = past.begin().map(|Position(offset)| u64::try_from(offset)).transpose()?;
+        self.past = past.clone();
         Ok(())
     }
 

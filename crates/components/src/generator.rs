@@ -9,6 +9,7 @@ use std::time::Duration;
 use clock::{Clock, Nanos, SystemClock};
 use topology::builder::Factory;
 use topology::component::{Context, Fault, Next, Spout, SpoutOut};
+use topology::past::Past;
 use topology::random::Random;
 use topology::tracker::Position;
 use topology::value::Value;
@@ -40,12 +41,24 @@ struct Generator {
     /// Fields of its stream.
     fields: usize,
     text: String,
+    /// What tasks have emitted when there were others.
+    past: Past,
 }
 
 impl Generator {
     fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
         let start = clock.now();
-        Self { settings, clock, start, first: 0, next: 0, step: 1, fields: 2, text: String::new() }
+        Self {
+            settings,
+            clock,
+            start,
+            first: 0,
+            next: 0,
+            step: 1,
+            fields: 2,
+            text: String::new(),
+            past: Past::default(),
+        }
     }
 
     /// When the next tuple is due, from the start on.
@@ -79,11 +92,18 @@ impl Spout for Generator {
     }
 
     fn seek(&mut self, after: Option<Position>) -> Result<(), Fault> {
-        if let Some(Position(after)) = after {
-            self.next = u64::try_from(after)? + self.step;
+        self.seek_past(&Past::after(after))
+    }
+
+    fn seek_past(&mut self, past: &Past) -> Result<(), Fault> {
+        if let Some(Position(done)) = past.begin() {
             // a task's first number is less than the step
-            self.first = self.next - self.next % self.step;
+            let place = self.next % self.step;
+            let after = u64::try_from(done)? + 1;
+            self.next = after + (place + self.step - after % self.step) % self.step;
+            self.first = self.next - place;
         }
+        self.past = past.clone();
         Ok(())
     }
 
@@ -95,6 +115,10 @@ impl Spout for Generator {
             }
             if let Some(wait) = self.due().checked_sub(now).filter(|wait| !wait.is_zero()) {
                 return Ok(Next::After(wait));
+            }
+            if self.past.is_done(Position(u128::from(self.next)), |tasks| self.next % tasks) {
+                self.next += self.step;
+                continue;
             }
             self.fill_text();
             let (number, text) = (Value::Int(self.next as i64), Value::Str(self.text.as_str().into()));

@@ -31,8 +31,8 @@ enum Place {
     Memory,
     /// In keys.
     Store,
-    /// In the epochs of the topology, by the component's id and its number of tasks.
-    Epochs { tasks: u32 },
+    /// In the epochs of the topology, by the component's id.
+    Epochs,
     /// In keys that hold for this form, which one of them has.
     Formed { key: String, form: String },
 }
@@ -91,7 +91,7 @@ impl Fate {
 pub fn compare(name: &str, old: Option<Held<'_>>, new: Option<Held<'_>>) -> Vec<Outcome> {
     let states = |held: Option<Held<'_>>| held.map(|held| held.states(name)).unwrap_or_default();
     let (old, new) = (states(old), states(new));
-    let mut outcomes: Vec<Outcome> = old.iter().map(|state| state.outcome(name, &new)).collect();
+    let mut outcomes: Vec<Outcome> = old.iter().map(|state| state.outcome(&new)).collect();
     let is_taken = |state: &&State| old.iter().any(|of| of == *state || of.is_in_place_of(state));
     let begins = new.iter().filter(|state| state.place != Place::Memory && !is_taken(state));
     outcomes.extend(begins.map(|state| Outcome { fate: Fate::New, what: state.what.clone() }));
@@ -103,30 +103,24 @@ impl State {
     /// Whether it is where the other one would be, whatever it is.
     fn is_in_place_of(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
-            (Place::Epochs { .. }, Place::Epochs { .. }) => true,
+            (Place::Epochs, Place::Epochs) => true,
             (Place::Formed { key, .. }, Place::Formed { key: of_other, .. }) => key == of_other,
             _ => false,
         }
     }
 
-    fn outcome(&self, name: &str, new: &[Self]) -> Outcome {
+    fn outcome(&self, new: &[Self]) -> Outcome {
         let what = self.what.clone();
         let there = new.iter().find(|state| self.is_in_place_of(state));
         let (fate, what) = match (&self.place, there.map(|state| (&state.place, &state.what))) {
             (Place::Memory, _) => (Fate::Lost, what),
-            (Place::Epochs { tasks }, Some((Place::Epochs { tasks: now }, _))) if tasks != now => {
-                let text = format!(
-                    "{what} is that of {tasks} tasks: with {now} it does not begin until `topology:{name}:epochs` is removed"
-                );
-                (Fate::Blocks, text)
-            }
             (Place::Formed { key, form }, Some((Place::Formed { form: now, .. }, _))) if form != now => {
                 let text = format!(
                     "{what} are those of `{form}`: as `{now}` it does not begin until they and `{key}` are removed"
                 );
                 (Fate::Blocks, text)
             }
-            (Place::Epochs { .. }, Some((_, now))) if *now != what => {
+            (Place::Epochs, Some((_, now))) if *now != what => {
                 (Fate::Kept, format!("{what}, which is taken as its {now}"))
             }
             (_, Some(_)) => (Fate::Kept, what),
@@ -159,14 +153,12 @@ impl Held<'_> {
         let prefix = arguments.text("--prefix");
         let word = |place: usize| arguments.words().get(place).map_or("", String::as_str);
         let (what, place) = match keeps {
-            Keeps::Position if is_exact => {
-                (format!("position in the stream `{}`", word(0)), Place::Epochs { tasks })
-            }
+            Keeps::Position if is_exact => (format!("position in the stream `{}`", word(0)), Place::Epochs),
             Keeps::Position => {
                 let group = arguments.text("--group").unwrap_or(name);
                 (format!("position in the stream `{}`: its group `{group}`", word(0)), Place::Store)
             }
-            Keeps::Progress if is_exact => ("how far it is".to_owned(), Place::Epochs { tasks }),
+            Keeps::Progress if is_exact => ("how far it is".to_owned(), Place::Epochs),
             Keeps::Progress => ("how far it is".to_owned(), Place::Memory),
             Keeps::Key(suffix) => match prefix {
                 Some(prefix) => (format!("the key `{prefix}{suffix}`"), Place::Store),
@@ -280,15 +272,10 @@ mod tests {
     }
 
     #[test]
-    fn positions_of_exactly_once_hold_for_their_number_of_tasks() {
+    fn positions_of_exactly_once_are_kept_also_with_another_number_of_tasks() {
         let exactly = |old, new| outcomes(Guarantee::ExactlyOnce, Some(old), Some(new));
         assert_eq!(exactly((SPOUT, 2), (SPOUT, 2)), ["kept: position in the stream `orders`"]);
-        assert_eq!(
-            exactly((SPOUT, 1), (SPOUT, 2)),
-            [
-                "blocks: position in the stream `orders` is that of 1 tasks: with 2 it does not begin until `topology:t:epochs` is removed"
-            ]
-        );
+        assert_eq!(exactly((SPOUT, 1), (SPOUT, 2)), ["kept: position in the stream `orders`"]);
         let another = SPOUT.replace("orders", "sales");
         assert_eq!(
             exactly((SPOUT, 1), (&another, 1)),

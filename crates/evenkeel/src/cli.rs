@@ -240,7 +240,12 @@ fn command() -> Command {
             crate::topologies::Topology::augment_args(Command::new("topology"))
                 .about("Check and run definitions of topologies"),
         )
-        .subcommand(Command::new("worker").about("Run a topology for a server, which starts it").hide(true))
+        .subcommand(
+            Command::new("worker")
+                .about("Run a topology for a server, which starts it")
+                .hide(true)
+                .arg(Arg::new("NAME").help("What it is called in lists of processes")),
+        )
         .subcommand(
             crate::tx::Tx::augment_args(Command::new("tx"))
                 .about("Show and resolve the transactions of a running server"),

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::OnceLock;
 
 use clap::Args;
 use connection::{Protocol, Target};
@@ -37,8 +38,25 @@ impl Server {
 /// # Errors
 /// One line: EVENKEEL_URL names none.
 pub(crate) fn default_target() -> Result<Target, Failure> {
-    let found = components::default_target(&|name| std::env::var(name).ok());
+    let found = components::default_target(&variable);
     found.map_err(|error| Failure::Usage(format!("EVENKEEL_URL: {error}")))
+}
+
+/// Has this process reach the server at `url` where no argument names one, in place of that of the environment: others can read the environment.
+pub(crate) fn set_url(url: &str) {
+    let _ = URL.set(Some(url.to_owned()));
+}
+
+/// Where this process reaches the server, with a password that is for it alone, if it was told.
+pub(crate) fn own_url() -> Option<&'static str> {
+    let handed = || processes::handed_over(&std::env::var(URL_DESCRIPTOR).ok()?).ok();
+    URL.get_or_init(handed).as_deref()
+}
+
+/// A variable of the environment, but for what this process was told by other ways.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    let own = own_url().filter(|_| name == "EVENKEEL_URL").map(str::to_owned);
+    own.or_else(|| std::env::var(name).ok())
 }
 
 /// Connects to a server and logs in: with what the address says, or with the password in `REDISCLI_AUTH`, as redis-cli does.
@@ -102,6 +120,10 @@ fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Value, F
         None => unreachable!("its end was found"),
     }
 }
+
+static URL: OnceLock<Option<String>> = OnceLock::new();
+/// The descriptor that a component reads its server's URL from.
+pub(crate) const URL_DESCRIPTOR: &str = "EVENKEEL_URL_FD";
 
 fn refusal(text: &str) -> Failure {
     if text.starts_with("NOAUTH") {

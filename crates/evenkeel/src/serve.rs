@@ -302,6 +302,7 @@ fn store_options(settings: &Settings, clock: &Arc<dyn Clock>, hooks: store::Hook
             ..journal::Options::default()
         },
         resident_bytes: server::metrics::resident_bytes,
+        never_evicted: server::is_of_a_topology,
         hooks,
         ..store::Options::default()
     }

@@ -45,6 +45,10 @@ pub(crate) fn new(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Option<
 /// One line: the system grants no thread.
 pub(crate) fn start(supervisor: Option<&Supervisor>, running: &Running) -> Result<(), Failure> {
     let Some(supervisor) = supervisor else { return Ok(()) };
+    // What a worker leaves behind that was killed. Process 1 of a container is the parent of what others start there, too.
+    if std::process::id() != 1 {
+        processes::adopt_orphans(processes::Orphans::All).map_err(|error| system(&error))?;
+    }
     supervisor.start(running.tcp.map(|address| address.to_string())).map_err(|error| system(&error))
 }
 

@@ -1,11 +1,14 @@
 //! A child process: a group of its own, its three pipes, and its end, after which nothing of it is left.
 //!
 //! The group is killed while the process is not waited for, so that its number is nobody else's. Processes that left the group (daemons, groups that it
-//! made) are found by a mark in their environment, which all that it starts inherits. One that clears its environment as well is not found.
+//! made) are found by a mark in their environment, which all that it starts inherits. One that clears its environment as well is found where this process
+//! adopts what its children leave behind (`orphans`).
 //!
 //! Out of scope: what is read and written, when a process is started again (`shell`, `supervisor`).
 
 mod account;
+mod handed;
+mod orphans;
 
 use std::fs;
 use std::io;
@@ -19,6 +22,8 @@ use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
 pub use account::{Account, AccountError};
+pub use handed::{hand_over, handed_over};
+pub use orphans::{Orphans, adopt_orphans, end_orphans};
 
 /// A process that was started. When it is dropped it is killed, with all that it has started.
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub struct Process {
     /// Its standard error.
     pub stderr: Option<ChildStderr>,
     mark: Mark,
+    /// The number of its start.
+    start: u64,
     is_reaped: bool,
 }
 
@@ -53,13 +60,19 @@ impl Process {
     pub fn start(mut command: Command, mark: Mark) -> io::Result<Self> {
         command.env(mark.variable, &mark.value).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
+        let (mut child, start) = {
+            let mut children = orphans::children();
+            let child = command.spawn()?;
+            let start = children.add(Pid::from_child(&child).as_raw_nonzero().get());
+            (child, start)
+        };
         let exit = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
             let _ = child.kill();
             let _ = child.wait();
+            orphans::children().remove(Pid::from_child(&child).as_raw_nonzero().get(), start);
         })?;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let process = Self { child, exit, stdin, stdout, stderr, mark, is_reaped: false };
+        let process = Self { child, exit, stdin, stdout, stderr, mark, start, is_reaped: false };
         let pipes = [
             process.stdin.as_ref().map(AsFd::as_fd),
             process.stdout.as_ref().map(AsFd::as_fd),
@@ -110,7 +123,9 @@ impl Process {
         }
         let status = has_ended.and_then(|status| status.map_or_else(|| self.child.wait(), Ok));
         self.is_reaped = true;
+        orphans::children().remove(self.pid().as_raw_nonzero().get(), self.start);
         kill_marked(self.mark.variable, |value| value == self.mark.value.as_bytes());
+        end_orphans(self.mark.variable);
         status
     }
 }
@@ -179,7 +194,14 @@ fn marked(variable: &str, fits: &impl Fn(&[u8]) -> bool) -> Vec<Pid> {
     pids.filter(has_mark).filter_map(|(pid, _)| Pid::from_raw(pid)).collect()
 }
 
-const ROUNDS_MAX: usize = 10;
+/// Whether a process that this one may look at has `variable` in its environment.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel, which no simulation has")]
+fn has_variable(pid: i32, variable: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    values_in(&environment, variable).next().is_some()
+}
+
+pub(crate) const ROUNDS_MAX: usize = 10;
 const KILL_WAIT_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 #[cfg(test)]

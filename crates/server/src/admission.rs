@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use clock::Nanos;
 use resp::Args;
+use supervisor::Hold;
 
 use crate::call::Failure;
 use crate::command::{Flags, Kind};
@@ -20,11 +21,13 @@ use crate::request::Request;
 use crate::server::Server;
 use crate::session::Session;
 use crate::table::commands;
+use crate::topologies::{Login, guard};
 use crate::transaction::Queued;
 
 /// Which row it is, or why the request is refused; with the row, if the name was one.
 #[inline]
 pub(crate) fn admit(
+    server: &Server,
     session: &Session,
     request: &Request<'_>,
 ) -> Result<&'static Entry, (Option<&'static Entry>, Failure)> {
@@ -42,10 +45,16 @@ pub(crate) fn admit(
     if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
         return Err((Some(entry), "NOAUTH Authentication required.".into()));
     }
-    if let Some(rights) = &session.rights
-        && !command.flags.has(Flags::NO_AUTH)
-    {
-        rights.check(command, args).map_err(|failure| (Some(entry), failure))?;
+    if !command.flags.has(Flags::NO_AUTH) {
+        let Login { rights, hold } = &session.login;
+        if hold.as_ref().is_some_and(Hold::is_over) {
+            return Err((Some(entry), "NOAUTH the worker of the topology has ended".into()));
+        }
+        if let Some(rights) = rights {
+            rights.check(command, args).map_err(|failure| (Some(entry), failure))?;
+        }
+        let own = hold.as_ref().map(Hold::topology);
+        guard::check(server, own, command, args).map_err(|failure| (Some(entry), failure))?;
     }
     if session.transaction.is_some() && command.flags.has(Flags::NO_MULTI) {
         return Err((Some(entry), "ERR Command not allowed inside a transaction".into()));

@@ -54,7 +54,7 @@ pub(crate) fn execute(
     request: &Request<'_>,
     out: &mut Vec<u8>,
 ) -> Verdict {
-    let entry = match admit(session, request) {
+    let entry = match admit(server, session, request) {
         Ok(entry) => entry,
         Err((entry, failure)) => {
             let failure = match entry.map(|entry| entry.command.kind) {

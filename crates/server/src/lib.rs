@@ -98,6 +98,7 @@ pub use protocol::EvenkeelProtocol;
 pub use server::{ServerOptions, ShutdownKind};
 pub use session::Session;
 pub use table::commands;
+pub use topologies::guard::is_of_a_topology;
 pub use tx::{Transactions, TransactionsError, TransactionsOptions};
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::script::retained::Retained;
 use crate::strangers::Stranger;
 use crate::subscriptions::{Publishing, Subscriptions, Walk};
 use crate::topologies::Checked;
-use crate::topologies::rights::Rights;
+use crate::topologies::Login;
 use crate::topologies::trial::TrialEnd;
 use crate::transaction::{Caller, Transaction};
 use crate::tx::answer::Answer;
@@ -39,8 +39,8 @@ pub struct Session {
     pub(crate) db: u16,
     pub(crate) resp3: bool,
     pub(crate) authenticated: bool,
-    /// Of a worker whose topology names its keys.
-    pub(crate) rights: Option<Arc<Rights>>,
+    /// Who it is.
+    pub(crate) login: Login,
     pub(crate) stranger: Stranger,
     /// Take no more commands; send what there is, then close.
     pub(crate) closing: bool,
@@ -66,7 +66,7 @@ impl Session {
             db: 0,
             resp3: false,
             authenticated,
-            rights: None,
+            login: Login::default(),
             closing: false,
             replies: Replies::On,
             ticket: Ticket::NOTHING,
@@ -140,7 +140,8 @@ impl Session {
     pub(crate) fn take_retained(&mut self) -> Retained {
         let kept = self.pending.as_mut().map(|pending| std::mem::take(&mut pending.retained));
         let mut retained = kept.unwrap_or_default();
-        retained.rights.clone_from(&self.rights);
+        retained.rights.clone_from(&self.login.rights);
+        retained.topology = self.login.hold.as_ref().map(|hold| hold.topology().to_owned());
         retained
     }
 

@@ -6,7 +6,7 @@
 //!      the queue before the bolt fills and stops its sources.
 
 use topology::bolt::TupleId;
-use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
+use topology::component::{Bolt, BoltOut, Context, Fault, Figures, Outcome, Outgoing, Tuple};
 use topology::definition::Guarantee;
 use topology::message::Misuse;
 
@@ -27,6 +27,8 @@ pub struct ShellBolt {
     last: u64,
     /// What the child said of an error, which belongs to the next tuple that it fails.
     error: Option<String>,
+    /// It has answered a heartbeat since it was told a tuple: what it has it keeps, and waits for more.
+    rests: bool,
 }
 
 impl ShellBolt {
@@ -34,7 +36,7 @@ impl ShellBolt {
     #[must_use]
     pub fn new(spec: Spec) -> Self {
         let (child, held) = (Kept::new(spec), Held::new(false));
-        Self { child, tick_s: 0, is_exact: false, held, last: speak::NOBODYS, error: None }
+        Self { child, tick_s: 0, is_exact: false, held, last: speak::NOBODYS, error: None, rests: false }
     }
 
     /// Handles what has happened; an error is for the log alone.
@@ -70,6 +72,7 @@ impl ShellBolt {
             if told.is_none() {
                 return;
             }
+            self.rests = false;
             self.held.on_told_again();
         }
     }
@@ -89,6 +92,7 @@ impl ShellBolt {
                 Ok(())
             }
             Message::Sync => {
+                self.rests = true;
                 self.held.on_answer();
                 Ok(())
             }
@@ -148,6 +152,18 @@ impl Bolt for ShellBolt {
         self.held.has_room() && self.child.has_room(self.held.len())
     }
 
+    fn is_busy(&self) -> bool {
+        self.held.len() > 0 && !self.rests
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        self.child.trouble()
+    }
+
+    fn figures(&self) -> Option<&Figures> {
+        self.child.figures()
+    }
+
     fn execute(&mut self, tuple: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
         self.last += 1;
         let (component, stream) = (tuple.component(), tuple.stream().id.as_str());
@@ -159,6 +175,7 @@ impl Bolt for ShellBolt {
             Fault::fatal(format!("field {place} cannot be told to a child: {why}"))
         })?;
         let is_told = self.child.tell(0, |_, bytes| bytes.extend_from_slice(&message)).is_some();
+        self.rests = false;
         self.held.add(told.id, tuple.id(), message, is_told);
         Ok(Outcome::Keep)
     }

@@ -45,6 +45,7 @@ pub(crate) fn usage(now: Nanos, age_max: Duration, group: i32, mark: &str) -> Us
     let pids = {
         let mut census = CENSUS.lock().unwrap_or_else(PoisonError::into_inner);
         if census.taken.is_none_or(|taken| now.since(taken) > age_max) {
+            processes::end_orphans(MARK);
             census.processes = look(&census.processes);
             census.taken = Some(now);
         }
@@ -119,7 +120,7 @@ mod tests {
     fn processes_of_a_child_are_counted_in_its_group_and_out_of_it() {
         let script = "sleep 60 & setsid sleep 60 & setsid -f sleep 60; sleep 60";
         let command = ["sh", "-c", script].map(str::to_owned);
-        let mut child = Child::start(&command, None).expect("it starts");
+        let mut child = Child::start(&command, None, None).expect("it starts");
         let mut now = 0;
         let counted = loop {
             now += 1;

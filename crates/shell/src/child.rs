@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use processes::{Mark, Process};
 use rustix::process::{Resource, Rlimit, prlimit};
 
+use crate::secret::Secret;
+
 /// A child that was started. When it is dropped it is killed, with all that it has started.
 #[derive(Debug)]
 pub(crate) struct Child {
@@ -17,15 +19,23 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts `command` in `folder`.
-    pub(crate) fn start(command: &[String], folder: Option<&Path>) -> io::Result<Self> {
+    /// Starts `command` in `folder`, with `secret`.
+    pub(crate) fn start(
+        command: &[String],
+        folder: Option<&Path>,
+        secret: Option<&Secret>,
+    ) -> io::Result<Self> {
         let mark = mark();
         let pid_dir = std::env::temp_dir().join(format!("evenkeel-{mark}"));
         fs::create_dir(&pid_dir)?;
         let mut builder = Command::new(&command[0]);
         builder.args(&command[1..]);
         folder.iter().for_each(|folder| _ = builder.current_dir(folder));
-        let started = Process::start(builder, Mark { variable: MARK, value: mark });
+        let handed = secret.map(|secret| secret.hand_over(&mut builder)).transpose();
+        let started = handed.and_then(|_until_here| {
+            let mark = Mark { variable: MARK, value: mark };
+            Process::start(builder, mark)
+        });
         if started.is_err() {
             let _ = fs::remove_dir_all(&pid_dir);
         }

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 
-use topology::component::Context;
+use topology::component::{Context, Figures};
 
 use crate::codec::Codec;
+use crate::message::Message;
 use crate::supervisor::{Event, Spec, Supervisor};
 
 /// A child that is started again whenever it ends, once it was started.
@@ -16,11 +17,21 @@ pub(crate) struct Kept {
     /// The life that is told things.
     life: Option<u64>,
     events: VecDeque<Event>,
+    /// Why the last one has ended, until another one lives.
+    why: Option<String>,
+    figures: Figures,
 }
 
 impl Kept {
     pub(crate) fn new(spec: Spec) -> Self {
-        Self { spec, supervisor: None, life: None, events: VecDeque::new() }
+        Self {
+            spec,
+            supervisor: None,
+            life: None,
+            events: VecDeque::new(),
+            why: None,
+            figures: Figures::default(),
+        }
     }
 
     /// Starts it for the task of `context`, whose waker is called when there are events.
@@ -39,9 +50,15 @@ impl Kept {
         loop {
             let event = self.events.pop_front()?;
             match &event {
-                Event::Started(life) => self.life = Some(*life),
-                Event::Ended(_) => self.life = None,
+                Event::Started(life) => (self.life, self.why) = (Some(*life), None),
+                Event::Ended(why) => {
+                    (self.life, self.why) = (None, Some(format!("its child has ended: {why}")));
+                }
                 Event::Said(_) if self.life.is_none() => continue,
+                Event::Said(Message::Metrics(reports)) => {
+                    reports.iter().for_each(|(name, value)| self.figures.report(name, *value));
+                    continue;
+                }
                 Event::Said(_) => {}
             }
             return Some(event);
@@ -74,6 +91,16 @@ impl Kept {
 
     pub(crate) fn is_alive(&self) -> bool {
         self.life.is_some()
+    }
+
+    /// Why there is none, if there was one.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.why.as_deref().filter(|_| self.life.is_none())
+    }
+
+    /// What it has reported of itself.
+    pub(crate) fn figures(&self) -> Option<&Figures> {
+        Some(&self.figures).filter(|figures| !figures.is_empty())
     }
 
     /// Whether it may be told one more tuple while it has `open`.

@@ -8,7 +8,7 @@
 //! | `{"command": "sync"}` | it has done what it was told, or it answers a heartbeat |
 //! | `{"command": "log", "msg": text, "level": 0 to 4}` | a line for the log: trace, debug, info, warn, error |
 //! | `{"command": "error", "msg": text}` | an error that ended nothing |
-//! | `{"command": "metrics", ...}` | taken, and of no effect |
+//! | `{"command": "metrics", "name": text, "params": number or {key: number}}` | figures of its own, by `name`, or by `name.key` |
 //!
 //! Tasks have numbers from 1 here, because 0 means none on the wire.
 
@@ -39,8 +39,8 @@ pub enum Message {
     Log(Level, String),
     /// Something went wrong.
     Error(String),
-    /// Figures of its own.
-    Metrics,
+    /// Figures of its own, by name.
+    Metrics(Vec<(String, f64)>),
 }
 
 /// A tuple that a child emits.
@@ -142,6 +142,8 @@ struct Raw {
     need_task_ids: Option<bool>,
     msg: Option<String>,
     level: Option<i64>,
+    name: Option<String>,
+    params: Option<Json>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -173,7 +175,7 @@ impl Message {
             "sync" => Ok(Self::Sync),
             "log" => Ok(Self::Log(Level::of(raw.level), raw.msg.ok_or_else(|| missing("msg"))?)),
             "error" => Ok(Self::Error(raw.msg.ok_or_else(|| missing("msg"))?)),
-            "metrics" => Ok(Self::Metrics),
+            "metrics" => raw.metrics(missing),
             _ => {
                 let command = excerpt(command.as_bytes());
                 let nearest = nearest(&command, COMMANDS.iter().copied());
@@ -189,6 +191,7 @@ impl Message {
         let content = match self {
             Self::Emit(emit) => emit.values.size_bytes() + emit.stream.len() + 8 * emit.anchors.len() + 64,
             Self::Log(_, text) | Self::Error(text) => text.len(),
+            Self::Metrics(reports) => reports.iter().map(|(name, _)| name.len() + 64).sum(),
             _ => 0,
         };
         content + size_of::<Self>()
@@ -221,6 +224,21 @@ impl Raw {
             direct,
             needs_task_ids: self.need_task_ids.unwrap_or(true),
         }))
+    }
+
+    /// Numbers alone: what else a metric of Storm's may have means something to a class of Java.
+    fn metrics(self, missing: impl Fn(&'static str) -> Garbage) -> Result<Message, Garbage> {
+        let name = self.name.ok_or_else(|| missing("name"))?;
+        let reports = match self.params {
+            Some(Json::Object(params)) => params
+                .iter()
+                .filter_map(|(key, value)| Some((format!("{name}.{key}"), value.as_f64()?)))
+                .collect(),
+            params => {
+                params.and_then(|value| value.as_f64()).map(|value| (name, value)).into_iter().collect()
+            }
+        };
+        Ok(Message::Metrics(reports))
     }
 
     fn tuple_id(&self, command: &str, missing: impl Fn(&'static str) -> Garbage) -> Result<u64, Garbage> {
@@ -324,6 +342,13 @@ mod tests {
             Ok(Message::Log(Level::Error, "m".into()))
         );
         assert_eq!(log(r#"{"pid":12}"#), Ok(Message::Pid(12)));
+        let metrics = |reports: &[(&str, f64)]| {
+            Ok(Message::Metrics(reports.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()))
+        };
+        assert_eq!(log(r#"{"command":"metrics","name":"n","params":3}"#), metrics(&[("n", 3.0)]));
+        let several = r#"{"command":"metrics","name":"n","params":{"a":1.5,"b":"x","c":-2}}"#;
+        assert_eq!(log(several), metrics(&[("n.a", 1.5), ("n.c", -2.0)]));
+        assert_eq!(log(r#"{"command":"metrics","name":"n"}"#), metrics(&[]));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use topology::component::{Context, Fault, Next, Spout, SpoutOut};
+use topology::component::{Context, Fault, Figures, Next, Spout, SpoutOut};
 use topology::tracker::{DeadLetter, Position};
 
 use crate::kept::Kept;
@@ -143,6 +143,18 @@ impl Spout for ShellSpout {
     fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
         self.on_events(out)?;
         Ok(self.ask(out.room()))
+    }
+
+    fn is_busy(&self) -> bool {
+        self.told.contains(&true)
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        self.child.trouble()
+    }
+
+    fn figures(&self) -> Option<&Figures> {
+        self.child.figures()
     }
 
     fn ack(&mut self, position: Position) {

@@ -32,6 +32,7 @@ use topology::ids::TaskId;
 
 use crate::codec::Codec;
 use crate::message::Message;
+use crate::secret::Secret;
 use attend::Attendant;
 use living::Living;
 use shared::Shared;
@@ -51,6 +52,8 @@ pub struct Spec {
     pub codec: Codec,
     /// What it may take.
     pub limits: Limits,
+    /// What it is told and no other process is.
+    pub secret: Option<Secret>,
 }
 
 /// Bounds of a child.

@@ -49,7 +49,8 @@ impl Watched {
         let topology = Topology { name: "t".into(), settings: Settings::default(), components };
         let (plan, _) = Plan::new(topology).expect("a plan");
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let spec = Spec { command, folder: None, config: Map::new(), codec: Codec::Json, limits };
+        let spec =
+            Spec { command, folder: None, config: Map::new(), codec: Codec::Json, limits, secret: None };
         let bell = Arc::new((Mutex::new(false), Condvar::new()));
         let ringer = Arc::clone(&bell);
         let waker = Waker::new(move || {

@@ -238,7 +238,7 @@ impl Group {
             Some(Moving::Dealing { .. }) | None => Vec::new(),
         };
         let (key, secret, places) = (self.key, self.secret.clone(), self.places.clone());
-        Share { worker, start: self.starts, key, secret, places, held }
+        Share { worker, start: self.starts, key, secret, url: None, places, held }
     }
 
     /// Whether spouts of a worker that is started now emit.

@@ -14,6 +14,7 @@
 //! | `tap` | looks of clients at what components emit |
 //! | `place` | where the programs of components may be |
 //! | `process` | one worker process, of which nothing is left when it has ended |
+//! | `lease` | the token of a worker, and the connections that have logged in with it |
 //! | `lines` | lines out of a pipe, with a bound |
 //! | `room` | what all topologies are, shared by the thread and by callers |
 //! | `thread` | the thread: it carries bytes, and does what the machines say |
@@ -29,6 +30,7 @@
 mod drain;
 pub mod figures;
 mod group;
+mod lease;
 mod life;
 mod lines;
 mod merge;
@@ -41,6 +43,7 @@ mod tap;
 mod thread;
 
 pub use figures::{Latencies, Shares, TimeSpent, Times};
+pub use lease::{Hold, Lease};
 pub use life::State;
 pub use place::{Misplaced, Place};
 pub use process::Limits;
@@ -48,7 +51,7 @@ pub use processes::Account;
 pub use room::{Report, WorkerReport};
 pub use supervisor::{Admitted, Options, Submission, Supervisor};
 pub use talk::{
-    Bounds, ComponentStatus, EDGE_LATENCIES_MAX, EdgeStatus, JOB_BYTES_MAX, Job, Order, Peer,
+    Bounds, ComponentStatus, EDGE_LATENCIES_MAX, EdgeStatus, FigureStatus, JOB_BYTES_MAX, Job, Order, Peer,
     STATUS_BYTES_MAX, Share, Status, TAPPED_BYTES_MAX, Trial, Word,
 };
 pub use tap::{Look, TapError, Tapped};

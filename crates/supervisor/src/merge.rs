@@ -1,11 +1,12 @@
 //! What the workers of a topology have done, added up.
 
 use crate::figures::Shares;
-use crate::talk::{ComponentStatus, EdgeStatus, Status};
+use crate::talk::{ComponentStatus, EdgeStatus, FigureStatus, Status};
 
 /// Adds what another worker has done. A share is the average over tasks, a lag the longest.
 pub(crate) fn add(all: &mut Status, one: &Status) {
     all.is_idle &= one.is_idle;
+    all.blocked = all.blocked.take().or_else(|| one.blocked.clone());
     for (at, component) in one.components.iter().enumerate() {
         let is_it = |it: &ComponentStatus| it.id == component.id;
         match place(&all.components, at, is_it) {
@@ -17,6 +18,7 @@ pub(crate) fn add(all: &mut Status, one: &Status) {
 
 /// What counts on of a worker that has ended: what it has done, and nothing that it had.
 pub(crate) fn keep_done(mut status: Status) -> Status {
+    status.blocked = None;
     for component in &mut status.components {
         (component.tasks, component.pending, component.queued_bytes) = (0, 0, 0);
         (component.shares, component.lag_ms) = (Shares::default(), None);
@@ -43,15 +45,32 @@ fn add_component(all: &mut ComponentStatus, one: &ComponentStatus) {
         (&mut all.restarts, one.restarts),
     ];
     pairs.into_iter().for_each(|(all, one)| *all += one);
-    if one.last_error.is_some() {
+    if one.last_error.is_some() && (all.last_error.is_none() || one.last_error_age_ms < all.last_error_age_ms)
+    {
         all.last_error.clone_from(&one.last_error);
+        all.last_error_age_ms = one.last_error_age_ms;
     }
+    add_figures(&mut all.figures, &one.figures);
     add_streams(&mut all.streams, &one.streams);
     for (at, edge) in one.edges.iter().enumerate() {
         let is_it = |it: &EdgeStatus| it.stream == edge.stream && it.to == edge.to;
         match place(&all.edges, at, is_it) {
             Some(place) => add_edge(&mut all.edges[place], edge),
             None => all.edges.push(edge.clone()),
+        }
+    }
+}
+
+/// Adds what tasks in another worker have reported.
+fn add_figures(all: &mut Vec<FigureStatus>, one: &[FigureStatus]) {
+    for (at, figure) in one.iter().enumerate() {
+        match place(all, at, |it| it.name == figure.name) {
+            Some(place) => {
+                let all = &mut all[place];
+                (all.count, all.sum, all.last) =
+                    (all.count + figure.count, all.sum + figure.sum, figure.last);
+            }
+            None => all.push(figure.clone()),
         }
     }
 }
@@ -113,7 +132,7 @@ mod tests {
             streams: vec![("default".to_owned(), executed)],
             ..ComponentStatus::default()
         };
-        Status { is_idle: true, components: vec![component] }
+        Status { is_idle: true, components: vec![component], ..Status::default() }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A definition comes from a client, and a client must not run any program of the machine. So the first word of a command is
 //! a file in the folder, by a path with a `/`; or an interpreter by its plain name, whose next word is a file in the folder. None of these
-//! [`INTERPRETERS`] looks at words behind its file. Links in the folder are followed, and must stay in it, so that what a component may be is
+//! [`INTERPRETERS`] looks at words behind its file. Python may have `-m` and a module of the folder there, or a module of [`RUNNERS`], which imports the class that
+//! the next word names: that is in the folder, too. Links in the folder are followed, and must stay in it, so that what a component may be is
 //! decided by who may write there.
 
 use std::fmt;
@@ -40,6 +41,12 @@ impl Place {
     /// It may not, and why.
     pub fn check(&self, folder: &Path, command: &[String]) -> Result<(), Misplaced> {
         let program = command.first().map_or("", String::as_str);
+        if PYTHONS.contains(&program) && command.get(1).is_some_and(|word| word == "-m") {
+            return self.check_module(folder, &command[2..]);
+        }
+        if program == RUNNERS[0].1 {
+            return self.check_class(folder, command.get(1));
+        }
         let file = match command.get(1) {
             _ if program.contains('/') => program,
             Some(file) if INTERPRETERS.contains(&program) => file,
@@ -50,6 +57,42 @@ impl Place {
         }
         let path = self.inside(&folder.join(file))?;
         if path.is_file() { Ok(()) } else { Err(Misplaced(format!("{} is no file", path.display()))) }
+    }
+
+    /// Whether Python may run the module that `words` begin with.
+    fn check_module(&self, folder: &Path, words: &[String]) -> Result<(), Misplaced> {
+        let module = words.first().map_or("", String::as_str);
+        if RUNNERS.iter().any(|(runner, _)| *runner == module) {
+            return self.check_class(folder, words.get(1));
+        }
+        self.find_module(folder, module, &[".py", "/__main__.py"])
+    }
+
+    /// Whether the class that a runner imports is in a module of the folder.
+    fn check_class(&self, folder: &Path, class: Option<&String>) -> Result<(), Misplaced> {
+        let class = class.map_or("", String::as_str);
+        match class.rsplit_once('.') {
+            Some((module, _)) => self.find_module(folder, module, &[".py", "/__init__.py"]),
+            None => Err(Misplaced(format!("`{class}` is no class of a module: write module.Class"))),
+        }
+    }
+
+    /// Whether the folder has a file of `module`: Python looks there first.
+    fn find_module(&self, folder: &Path, module: &str, ends: &[&str]) -> Result<(), Misplaced> {
+        let is_name =
+            |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
+        let path = module.replace('.', "/");
+        let mut files = ends.iter().map(|end| folder.join(format!("{path}{end}")));
+        if module.split('.').all(is_name)
+            && files.any(|file| self.inside(&file).is_ok_and(|file| file.is_file()))
+        {
+            return Ok(());
+        }
+        Err(Misplaced(format!(
+            "`{module}` is no module in {}: there is no {path}{}",
+            folder.display(),
+            ends[0]
+        )))
     }
 
     fn refused(&self, program: &str) -> Misplaced {
@@ -84,6 +127,11 @@ impl std::error::Error for Misplaced {}
 /// Programs that run the file behind them, and take all words behind that for its own.
 const INTERPRETERS: [&str; 7] = ["python3", "python", "node", "ruby", "perl", "bash", "sh"];
 
+/// Those that run modules.
+const PYTHONS: [&str; 2] = ["python3", "python"];
+/// Modules that import the class behind them, and what they are called as programs.
+const RUNNERS: [(&str, &str); 1] = [("streamparse.run", "streamparse_run")];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +142,8 @@ mod tests {
         let root = dir.path().join("root");
         std::fs::create_dir_all(root.join("words")).expect("made");
         std::fs::write(root.join("words/split.py"), "").expect("written");
+        std::fs::create_dir_all(root.join("words/bolts")).expect("made");
+        std::fs::write(root.join("words/bolts/count.py"), "").expect("written");
         std::fs::write(dir.path().join("outside.py"), "").expect("written");
         std::os::unix::fs::symlink(dir.path().join("outside.py"), root.join("words/link.py"))
             .expect("linked");
@@ -114,6 +164,13 @@ mod tests {
         assert_eq!(check(&place, &["./split.py", "-x"]), Ok(()));
         assert_eq!(check(&place, &["python3", "split.py", "../../outside.py"]), Ok(()));
         assert_eq!(check(&place, &["python3", "../words/split.py"]), Ok(()));
+        assert_eq!(check(&place, &["python3", "-m", "split"]), Ok(()));
+        assert_eq!(check(&place, &["python3", "-m", "streamparse.run", "split.Split"]), Ok(()));
+        assert_eq!(
+            check(&place, &["python3", "-m", "streamparse.run", "bolts.count.Counter", "-s", "msgpack"]),
+            Ok(())
+        );
+        assert_eq!(check(&place, &["streamparse_run", "bolts.count.Counter"]), Ok(()));
     }
 
     #[test]
@@ -132,6 +189,15 @@ mod tests {
             &["sh", "no.sh"],
             &["./"],
             &["env", "sh", "split.py"],
+            &["python3", "-m"],
+            &["python3", "-m", "http.server"],
+            &["python3", "-m", "../../outside"],
+            &["python3", "-m", "link"],
+            &["python3", "-m", "streamparse.run"],
+            &["python3", "-m", "streamparse.run", "-s", "split.Split"],
+            &["python3", "-m", "streamparse.run", "os.system"],
+            &["python3", "-m", "streamparse.run", "up.outside.X"],
+            &["sh", "-m", "split"],
             &[],
         ] {
             assert!(check(&place, command).is_err(), "{command:?}");

@@ -33,13 +33,14 @@ pub struct Limits {
 }
 
 impl Program {
-    /// Starts worker `number` of this server, which is reached at `url`.
-    pub(crate) fn start(&self, number: u64, url: Option<&str>) -> io::Result<Process> {
+    /// Starts worker `number` of this server, which is reached at `address`; who lists processes sees what it is `called`.
+    pub(crate) fn start(&self, number: u64, address: Option<&str>, called: &str) -> io::Result<Process> {
         let mut command = Command::new(&self.path);
-        command.args(&self.arguments).env_clear();
+        command.arg0(CALLED).args(&self.arguments).arg(called).env_clear();
         // What the server is told by its environment, passwords for example, is not for components.
         command.envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-        command.envs(url.map(|url| (URL_VARIABLE, url)));
+        // Without the token of the worker: other processes of this user can read it here.
+        command.envs(address.map(|address| (URL_VARIABLE, format!("redis://{address}"))));
         if let Some(Account { uid, gid, person }) = &self.limits.account {
             // Other groups than this one are dropped with the user.
             command.uid(*uid).gid(*gid).env_remove("USER").env_remove("HOME");
@@ -73,5 +74,7 @@ const MARK: &str = "EVENKEEL_WORKER";
 /// What workers get of the server's environment: what programs need to be found and to read text.
 const KEPT_VARIABLES: [&str; 9] =
     ["PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"];
-/// Where components find the server. Who can read it is this user, who could as well read the memory of the processes that need it.
+/// Where components find the server.
 const URL_VARIABLE: &str = "EVENKEEL_URL";
+/// What a worker is called in lists of processes; the file that it is is `/proc/self/exe`.
+const CALLED: &str = "evenkeel";

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use clock::Nanos;
 use topology::Plan;
 
 use crate::group::{Group, Wanted};
+use crate::lease::Lease;
 use crate::life::State;
 use crate::merge::{add, keep_done};
 use crate::talk::{Job, Status};
@@ -35,6 +36,14 @@ pub struct Report {
     pub is_drained: bool,
     /// Its workers.
     pub workers: Vec<WorkerReport>,
+}
+
+impl Report {
+    /// Why nothing of it can go on, though its workers run.
+    #[must_use]
+    pub fn blocked(&self) -> Option<&str> {
+        self.status.blocked.as_deref()
+    }
 }
 
 /// A worker of a topology.
@@ -76,6 +85,8 @@ pub(crate) struct Employed {
     pub(crate) process: Option<(u32, Nanos)>,
     /// What it, and nobody else, can log in with.
     pub(crate) token: String,
+    /// What connections have that log in with it.
+    pub(crate) lease: Arc<Lease>,
     /// What it runs.
     pub(crate) plan: Option<Arc<Plan>>,
     status: Option<Arc<Status>>,
@@ -90,6 +101,19 @@ pub(crate) struct Room {
     entries: Mutex<Entries>,
     /// Wakes the thread.
     pub(crate) bell: OwnedFd,
+    /// Ends connections, by their numbers.
+    on_end: OnceLock<EndConnections>,
+}
+
+/// What ends connections whose worker has ended.
+pub(crate) struct EndConnections(pub(crate) Box<End>);
+
+type End = dyn Fn(&[u64]) + Send + Sync;
+
+impl std::fmt::Debug for EndConnections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EndConnections")
+    }
 }
 
 /// All topologies, by name.
@@ -102,7 +126,19 @@ pub(crate) struct Entries {
 
 impl Room {
     pub(crate) fn new(bell: OwnedFd) -> Self {
-        Self { entries: Mutex::default(), bell }
+        Self { entries: Mutex::default(), bell, on_end: OnceLock::new() }
+    }
+
+    /// What ends connections. Once.
+    pub(crate) fn set_on_end(&self, end: EndConnections) {
+        let _ = self.on_end.set(end);
+    }
+
+    /// Ends connections whose worker has ended.
+    pub(crate) fn end_connections(&self, connections: &[u64]) {
+        if let Some(EndConnections(end)) = self.on_end.get().filter(|_| !connections.is_empty()) {
+            end(connections);
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Entries> {
@@ -151,7 +187,8 @@ impl Entry {
     pub(crate) fn employ(&mut self, number: u32, token: String) {
         let plan = self.group.plan().cloned();
         let (process, status) = (None, None);
-        let worker = Employed { process, token, plan, status, is_outdated: false, is_drained: false };
+        let lease = Arc::new(Lease::new(&self.job.name));
+        let worker = Employed { process, token, lease, plan, status, is_outdated: false, is_drained: false };
         self.workers.insert(number, worker);
     }
 
@@ -166,14 +203,16 @@ impl Entry {
         }
     }
 
-    /// A worker has ended, or was not started: what it has done counts on.
-    pub(crate) fn discharge(&mut self, number: u32) {
+    /// A worker has ended, or was not started: what it has done counts on. The connections that are to end with it.
+    pub(crate) fn discharge(&mut self, number: u32) -> Vec<u64> {
         self.looks.on_exit(number);
-        let gone = self.workers.remove(&number).filter(|worker| !worker.is_outdated);
-        if let Some(status) = gone.and_then(|worker| worker.status) {
+        self.merged = None;
+        let Some(gone) = self.workers.remove(&number) else { return Vec::new() };
+        let connections = gone.lease.end();
+        if let Some(status) = gone.status.filter(|_| !gone.is_outdated) {
             add(&mut self.former, &keep_done(Arc::unwrap_or_clone(status)));
         }
-        self.merged = None;
+        connections
     }
 
     fn status(&mut self) -> Arc<Status> {

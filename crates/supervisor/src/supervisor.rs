@@ -10,10 +10,11 @@ use clock::Clock;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::group::Wanted;
+use crate::lease::Lease;
 use crate::life::State;
 use crate::place::Place;
 use crate::process::{Limits, Program, kill_former};
-use crate::room::{Entry, Report, Room};
+use crate::room::{EndConnections, Entry, Report, Room};
 use crate::talk::Job;
 use crate::tap::{LOOKS_MAX, Look, TapError, Tapped};
 use crate::thread::{Keeper, random, random_bytes};
@@ -67,6 +68,8 @@ pub struct Admitted {
     pub topology: String,
     /// What it was started with, if that could be read.
     pub plan: Option<Arc<Plan>>,
+    /// Ends with the worker.
+    pub lease: Arc<Lease>,
 }
 
 /// Keeps the workers of all topologies running. When it is dropped they are killed.
@@ -118,12 +121,22 @@ impl Supervisor {
         &self.place
     }
 
-    /// Runs a topology. One of this name that runs finishes what is under way before, for at most `wait`.
+    /// Whether the server stops: nothing is begun any more.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.room.lock().is_stopping
+    }
+
+    /// Runs a topology. One of this name that runs finishes what is under way before, for at most `wait`. Does nothing while the server stops, which would wait for
+    /// its workers: what is kept runs after the next start.
     pub fn submit(&self, submission: Submission, wait: Duration) {
         let now = self.options.clock.now();
         let Submission { job, plan, workers } = submission;
         let wanted = Wanted { plan, workers, is_active: job.is_active };
         let mut entries = self.room.lock();
+        if entries.is_stopping {
+            return;
+        }
         match entries.by_name.get_mut(&job.name) {
             Some(entry) if entry.group.state() != State::Gone => entry.replace(now, wait, job, wanted),
             _ => {
@@ -171,7 +184,12 @@ impl Supervisor {
         let workers =
             entries.by_name.iter().flat_map(|(name, entry)| entry.workers.values().map(move |it| (name, it)));
         let (name, worker) = { workers }.find(|(_, worker)| is_it(worker.token.as_bytes()))?;
-        Some(Admitted { topology: name.clone(), plan: worker.plan.clone() })
+        Some(Admitted { topology: name.clone(), plan: worker.plan.clone(), lease: Arc::clone(&worker.lease) })
+    }
+
+    /// Has `end` end the connections that have logged in with the token of a worker that has ended, by the numbers that they have logged in with. Once.
+    pub fn on_end(&self, end: impl Fn(&[u64]) + Send + Sync + 'static) {
+        self.room.set_on_end(EndConnections(Box::new(end)));
     }
 
     /// All topologies, by name.

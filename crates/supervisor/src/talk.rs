@@ -76,6 +76,9 @@ pub struct Share {
     pub key: (u64, u64),
     /// What its workers know, and nobody else.
     pub secret: String,
+    /// Where this worker and its components reach the server, with the user and the token that they log in with.
+    #[serde(default)]
+    pub url: Option<String>,
     /// The worker of each task. Empty: all are here.
     pub places: Vec<u32>,
     /// Tasks that are about to move.
@@ -202,7 +205,7 @@ pub enum Word {
 }
 
 impl std::fmt::Debug for Share {
-    /// Without the secret.
+    /// Without the secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { worker, start, places, held, .. } = self;
         f.debug_struct("Share")
@@ -219,6 +222,9 @@ impl std::fmt::Debug for Share {
 pub struct Status {
     /// Nothing is under way.
     pub is_idle: bool,
+    /// Why nothing can go on, for some seconds now.
+    #[serde(default)]
+    pub blocked: Option<String>,
     /// In the order of the definition.
     pub components: Vec<ComponentStatus>,
 }
@@ -252,6 +258,12 @@ pub struct ComponentStatus {
     pub restarts: u64,
     /// What went wrong last.
     pub last_error: Option<String>,
+    /// How long ago that was, in milliseconds.
+    #[serde(default)]
+    pub last_error_age_ms: Option<u64>,
+    /// What its tasks have reported of themselves.
+    #[serde(default)]
+    pub figures: Vec<FigureStatus>,
     /// What its time went to.
     pub time: TimeSpent,
     /// The same of the last seconds.
@@ -266,6 +278,19 @@ pub struct ComponentStatus {
     /// What it emits on, and how many tuples.
     #[serde(default)]
     pub streams: Vec<(String, u64)>,
+}
+
+/// What a component has reported of itself under a name.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+pub struct FigureStatus {
+    /// The name.
+    pub name: String,
+    /// How often.
+    pub count: u64,
+    /// All together.
+    pub sum: f64,
+    /// The last time.
+    pub last: f64,
 }
 
 /// A stream of a component and one of its readers.

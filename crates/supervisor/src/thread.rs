@@ -13,7 +13,7 @@ use crate::life::{Action, State};
 use crate::lines::Lines;
 use crate::process::Program;
 use crate::room::{Entries, Room};
-use crate::talk::{Job, STATUS_BYTES_MAX, Status, Word};
+use crate::talk::{Job, STATUS_BYTES_MAX, Share, Status, Word};
 
 /// The thread.
 pub(crate) struct Keeper {
@@ -116,7 +116,7 @@ impl Keeper {
             // Its components may log in before this thread goes on.
             entry.employ(number, token);
         }
-        let started = self.program.start(self.started, url.as_deref());
+        let started = self.program.start(self.started, self.address.as_deref(), &format!("{name}/{number}"));
         let now = self.clock.now();
         let mut entries = self.room.lock();
         // Only this thread removes entries.
@@ -133,14 +133,17 @@ impl Keeper {
                 let job = Arc::clone(&entry.job);
                 drop(entries);
                 let bounds = self.program.limits.bounds;
+                let share = Share { url, ..share };
                 let job = Job { share, bounds, is_active, ..Job::clone(&job) };
                 self.workers.insert(key.clone(), Worker::new(&job, process));
             }
             Err(error) => {
                 let why = format!("it cannot be started: {error}");
                 tracing::warn!(topology = name, worker = number, why, "a worker was not started");
-                entry.discharge(number);
+                let connections = entry.discharge(number);
                 entry.group.on_start_failed(now, number, why);
+                drop(entries);
+                self.room.end_connections(&connections);
             }
         }
     }
@@ -190,10 +193,12 @@ impl Keeper {
             why = self.program.explained(why);
             tracing::info!(topology = name, worker = number, why, "a worker has ended");
             let now = self.clock.now();
+            let mut connections = Vec::new();
             if let Some(entry) = self.room.lock().by_name.get_mut(&name) {
                 entry.group.on_exit(now, number, why);
-                entry.discharge(number);
+                connections = entry.discharge(number);
             }
+            self.room.end_connections(&connections);
         }
     }
 

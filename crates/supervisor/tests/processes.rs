@@ -71,18 +71,23 @@ fn worker_gets_its_job_as_a_line_and_its_status_is_told() {
 
 #[test]
 fn token_of_a_worker_ends_with_it() {
-    let script = r#"echo "${EVENKEEL_URL#redis://topology:}" >&2; echo '{"is_idle":true,"components":[]}'; read -r job; read -r order; exit 5"#;
+    let script = r#"echo '{"is_idle":true,"components":[]}'; read -r job; token=${job#*redis://topology:}; echo "${token%%\"*} $EVENKEEL_URL" >&2; read -r order; exit 5"#;
     let supervisor = supervisor(script);
     eventually(&supervisor, "it runs", |it| it.status.is_idle);
-    assert!(supervisor.admits(|token| token.len() == 64).is_some());
+    let hold = supervisor.admits(|token| token.len() == 64).and_then(|it| it.lease.hold(7)).expect("it runs");
+    let (ended, connections) = std::sync::mpsc::channel();
+    supervisor.on_end(move |all| ended.send(all.to_vec()).expect("the test waits"));
     assert!(supervisor.admits(|token| token == b"x").is_none());
     supervisor.set_active("x", false);
     let report = eventually(&supervisor, "it has ended", |it| it.last_error.is_some());
     let text = report.last_error.expect("it is there");
     let (token, address) =
         text.trim_start_matches("it exited with status 5: ").split_once('@').expect("a URL");
-    assert_eq!((token.len(), address), (64, "h:1"));
+    // The environment has the address alone: others of the same user can read it.
+    assert_eq!((token.len(), address), (64, "h:1 redis://h:1"));
     assert!(supervisor.admits(|one| one == token.as_bytes()).is_none());
+    assert_eq!(connections.recv(), Ok(vec![7]), "what has logged in with it");
+    assert!(hold.is_over());
 }
 
 #[test]
@@ -113,5 +118,26 @@ fn worker_that_ends_for_no_order_is_killed_when_the_server_stops() {
     let pid = eventually(&supervisor, "it runs", |it| it.status.is_idle).pid.expect("a process");
     supervisor.stop(Duration::ZERO);
     assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    assert!(supervisor.reports().is_empty());
+}
+
+/// A topology that was submitted while the server stopped was started, and the stop waited for its worker for ever.
+#[test]
+fn submission_while_the_server_stops_does_not_keep_it_from_stopping() {
+    let script = r#"echo '{"is_idle":true,"components":[]}'; read -r job; read -r order; sleep 0.3"#;
+    let supervisor = supervisor(script);
+    eventually(&supervisor, "it runs", |it| it.status.is_idle);
+    let job = supervisor.job("x").expect("it is there");
+    std::thread::scope(|scope| {
+        let stop = scope.spawn(|| supervisor.stop(Duration::ZERO));
+        while !supervisor.is_stopping() {
+            std::thread::yield_now();
+        }
+        for name in ["x", "y"] {
+            let job = Job { name: name.to_owned(), ..Job::clone(&job) };
+            supervisor.submit(Submission { job, plan: None, workers: 1 }, Duration::ZERO);
+        }
+        stop.join().expect("it stops");
+    });
     assert!(supervisor.reports().is_empty());
 }

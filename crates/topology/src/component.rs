@@ -15,6 +15,7 @@
 //! Source: the interfaces of Apache Storm, without their configuration maps.
 
 mod fault;
+mod figures;
 mod out;
 #[cfg(test)]
 mod tests;
@@ -27,10 +28,12 @@ use std::time::Duration;
 use clock::UnixMs;
 
 pub use fault::Fault;
+pub use figures::{Figure, Figures};
 pub use out::{BoltOut, BoltSink, Known, Outgoing, SpoutOut, SpoutSink, StateSink};
 pub use tuple::{FieldError, FieldRef, Tuple};
 
 use crate::ids::{ComponentId, TaskId};
+use crate::past::Past;
 use crate::plan::Plan;
 use crate::tracker::{DeadLetter, Position};
 
@@ -53,11 +56,40 @@ pub trait Spout: Send {
         Err(Fault::new("this spout cannot begin at a position: use at-least-once"))
     }
 
+    /// As [`Spout::seek`], where the spout may have had another number of tasks: what one of these has emitted is not to be emitted again ([`Past::is_done`]).
+    ///
+    /// # Errors
+    /// The spout cannot begin there; by default, where it had another number of tasks.
+    fn seek_past(&mut self, past: &Past) -> Result<(), Fault> {
+        match past.former.first() {
+            None => self.seek(past.after),
+            Some(former) => Err(Fault::new(format!(
+                "its positions are those of {} tasks, and this spout cannot go on from them with another number",
+                former.0.len()
+            ))),
+        }
+    }
+
     /// Emits what there is, one tuple or some, and says when to call again. Called only while there is room for tuples that are not finished.
     ///
     /// # Errors
     /// The source cannot be read; the call is repeated after a pause.
     fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault>;
+
+    /// Whether it is being asked for tuples elsewhere, in its process for example.
+    fn is_busy(&self) -> bool {
+        false
+    }
+
+    /// Why it can do nothing now, if it knows: its process cannot be started, for example.
+    fn trouble(&self) -> Option<&str> {
+        None
+    }
+
+    /// What it reports of itself.
+    fn figures(&self) -> Option<&Figures> {
+        None
+    }
 
     /// What its source has that it has not emitted yet, if it can tell without asking anybody.
     fn backlog(&mut self) -> Backlog {
@@ -94,6 +126,21 @@ pub trait Bolt: Send {
     /// its [`Waker`] was called.
     fn is_ready(&self) -> bool {
         true
+    }
+
+    /// Whether tuples that it has are being processed elsewhere, in its process for example.
+    fn is_busy(&self) -> bool {
+        false
+    }
+
+    /// Why it can do nothing now, if it knows: its process cannot be started, for example.
+    fn trouble(&self) -> Option<&str> {
+        None
+    }
+
+    /// What it reports of itself.
+    fn figures(&self) -> Option<&Figures> {
+        None
     }
 
     /// Processes a tuple. What it emits meanwhile is anchored to this tuple.

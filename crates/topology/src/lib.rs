@@ -15,6 +15,7 @@
 //! | [`wire`] | the bytes of all this between two processes |
 //! | [`spout`], [`bolt`] | one task: queues, credits, parcels, ticks, moves; `emitter` is what both send with |
 //! | [`changes`], [`epochs`] | what a task changes in an epoch; exactly-once: one group of all tasks, new generations |
+//! | [`past`] | what an exactly-once spout has emitted, also with another number of tasks |
 //! | [`tap`] | a look at what a component emits |
 //! | [`lifecycle`] | activate, deactivate, kill with a wait |
 //! | [`assignment`], [`ranges`] | which worker runs a task; which task owns a key |
@@ -42,6 +43,7 @@ pub mod lifecycle;
 pub mod message;
 pub mod nearest;
 pub mod parcel;
+pub mod past;
 pub mod plan;
 pub mod problem;
 pub mod random;

@@ -12,6 +12,7 @@ use topology::epochs::{Beginning, Order, Talk, Told};
 use topology::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use topology::message::{Envelope, Message};
 use topology::parcel::{Epoch, Item, Load, Parcel};
+use topology::past::Former;
 use topology::tracker::{DeadLetter, Original, Position};
 use topology::values;
 use topology::values::Values;
@@ -163,7 +164,10 @@ fn talks() -> Vec<Talk> {
         places: vec![WorkerId(0), WorkerId(2)],
         positions: [(TaskId(0), Position(40))].into(),
         poison: [(TaskId(0), [(Position(7), letter)].into())].into(),
+        ..Beginning::default()
     };
+    let former = [(ComponentId(1), vec![Former(vec![Some(Position(40)), None, Some(Position(1 << 90))])])];
+    let after_another_number = Beginning { former: former.into(), ..beginning.clone() };
     let told = [
         Told::Ready { generation },
         Told::Work { generation },
@@ -177,6 +181,7 @@ fn talks() -> Vec<Talk> {
         Order::Go { generation },
         Order::Barrier { generation, epoch },
         Order::Durable { generation, epoch },
+        Order::Prepare(after_another_number),
     ];
     told.into_iter().map(Talk::Told).chain(orders.into_iter().map(Talk::Order)).collect()
 }

@@ -168,7 +168,7 @@ impl Cell {
     pub(crate) fn publish(&mut self, now: Nanos) {
         match self {
             Self::Spout(cell) => cell.publish(now),
-            Self::Bolt(cell) => cell.publish(),
+            Self::Bolt(cell) => cell.publish(now),
         }
     }
 }
@@ -215,7 +215,7 @@ impl Common {
 
     /// A call has failed.
     fn on_fault(&self, error: &str) {
-        self.counters().on_fault(error);
+        self.counters().on_fault(self.clock.now(), error);
     }
 
     /// A component is gone.

@@ -28,6 +28,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use clock::{Clock, Nanos};
 use connection::{Event, Link, Options, Target};
 use resp::Value as Reply;
@@ -35,14 +36,16 @@ use topology::Plan;
 use topology::builder::Program;
 use topology::changes::Command;
 use topology::epochs::{Action, Beginning, EpochStore, Epochs, Group, Order, Refused, Talk, Told};
-use topology::ids::{TaskId, WorkerId};
+use topology::ids::{ComponentId, TaskId, WorkerId};
 use topology::parcel::Epoch;
+use topology::past::Former;
 use topology::tracker::Position;
 use topology::wire::encode_talk;
 
 use crate::links::{Links, MESSAGE_BYTES_MAX};
 use crate::part::{Move, Moves, Part};
 use crate::stats::Board;
+use crate::sync::lock;
 use inbox::{COORDINATOR, CoordinatorInbox, Heard};
 use ledger::{Asks, Ledger, Request, Saved};
 use member::Member;
@@ -95,6 +98,10 @@ struct Steps {
     /// Generations of steps after which the store is to say the same.
     said: VecDeque<u32>,
     positions: BTreeMap<TaskId, Position>,
+    /// Those of spouts that had other numbers of tasks.
+    former: BTreeMap<ComponentId, Vec<Former>>,
+    /// Fields of the hash that say nothing any more: they go with the next generation.
+    outdated: Vec<Bytes>,
     durable: Epoch,
     /// Why the store did not take a command of the step that is under way.
     complaint: Option<String>,
@@ -128,6 +135,8 @@ impl Coordinator {
             owed: VecDeque::new(),
             said: VecDeque::new(),
             positions: BTreeMap::new(),
+            former: BTreeMap::new(),
+            outdated: Vec::new(),
             durable: Epoch(0),
             complaint: None,
         };
@@ -178,7 +187,7 @@ impl Coordinator {
             Heard::NewPeer(worker) if self.workers.contains(&worker) => {
                 self.cause = format!("{worker} was started anew");
                 if epochs.on_new_worker(now, worker) && self.prepared == epochs.generation() {
-                    let beginning = Beginning::new(&self.plan, epochs, &self.places, &self.steps.positions);
+                    let beginning = self.steps.beginning(epochs, &self.places);
                     self.order(&BTreeSet::from([worker]), &Order::Prepare(beginning));
                 }
             }
@@ -211,7 +220,7 @@ impl Coordinator {
                     self.steps.forget();
                     self.steps.life = None;
                     self.phase = Phase::Waiting(None);
-                    self.complain(&format!("the store of epochs: {why}"));
+                    self.complain_of_no_epoch(&format!("the store of epochs: {why}"));
                 }
                 Event::Reply(token, reply) => {
                     if let Err(error) = self.on_reply(now, Asks::of_token(token), reply) {
@@ -261,6 +270,7 @@ impl Coordinator {
             Owed::End(epoch, commands) => {
                 self.tell_refused(&replies, &commands);
                 self.steps.durable = epoch;
+                lock(&self.board.epochs).clear();
                 if let Phase::Running(epochs) = &mut self.phase {
                     epochs.on_store(now, &mut self.steps);
                 }
@@ -289,7 +299,8 @@ impl Coordinator {
     }
 
     fn start(&mut self, now: Nanos, saved: Saved) {
-        let Saved { generation, epoch, positions } = saved;
+        let Saved { generation, epoch, positions, former, outdated } = saved;
+        (self.steps.former, self.steps.outdated) = (former, outdated);
         self.generation = self.generation.max(generation);
         (self.steps.positions, self.steps.durable) = (positions, epoch);
         let epochs = Epochs::new(now, &self.plan, &self.workers_wanted(), self.generation, epoch);
@@ -300,7 +311,7 @@ impl Coordinator {
     fn begin_anew(&mut self, now: Nanos, error: &str) {
         self.steps.forget();
         self.phase = Phase::Waiting(Some(now + PAUSE));
-        self.complain(error);
+        self.complain_of_no_epoch(error);
     }
 
     fn on_time(&mut self, now: Nanos) {
@@ -333,7 +344,7 @@ impl Coordinator {
                     self.generation = *generation;
                     self.steps.begin(*generation);
                 }
-                Action::Rest { pause, fruitless } => self.complain(&format!(
+                Action::Rest { pause, fruitless } => self.complain_of_no_epoch(&format!(
                     "all tasks wait for {} ms: {fruitless} times in a row they began anew and nothing came of it, the last time because {}",
                     pause.as_millis(),
                     self.cause
@@ -354,7 +365,7 @@ impl Coordinator {
         if generation != epochs.generation() {
             return; // another one has begun since
         }
-        let beginning = Beginning::new(&self.plan, epochs, &self.places, &self.steps.positions);
+        let beginning = self.steps.beginning(epochs, &self.places);
         let workers = self.workers_wanted().into_iter().collect();
         // Those that have no task any more are to drop theirs.
         let all = &workers | &self.workers;
@@ -386,8 +397,14 @@ impl Coordinator {
     fn complain(&self, error: &str) {
         tracing::warn!(topology = self.plan.topology().name, error, "an epoch");
         if let Some(task) = self.plan.spout_tasks().next() {
-            self.board.tasks[task.0 as usize].on_fault(error);
+            self.board.tasks[task.0 as usize].on_fault(self.clock.now(), error);
         }
+    }
+
+    /// The same of what keeps epochs from ending.
+    fn complain_of_no_epoch(&self, error: &str) {
+        self.complain(error);
+        lock(&self.board.epochs).note(self.clock.now(), error);
     }
 }
 
@@ -403,7 +420,11 @@ impl Steps {
     fn begin(&mut self, generation: u32) {
         self.owed.push_back(Owed::Begin(generation));
         self.said.push_back(generation);
-        self.send(self.ledger.begin(generation));
+        self.send(self.ledger.begin(generation, &self.outdated));
+    }
+
+    fn beginning(&self, epochs: &Epochs, places: &[WorkerId]) -> Beginning {
+        Beginning::new(&self.plan, epochs, places, (&self.positions, &self.former))
     }
 
     /// What is under way is of no interest any more.

@@ -215,7 +215,7 @@ impl Executor {
     /// Makes all tasks anew, with what the store has of them.
     fn prepare(&mut self, now: Nanos, beginning: &Beginning) {
         let Some(ExactlyOnce { maker, target, member }) = self.exactly_once.clone() else { return };
-        let Beginning { generation, positions, poison, .. } = beginning;
+        let Beginning { generation, poison, .. } = beginning;
         self.each(now, |slot| {
             slot.cell.close();
             slot.cell.publish(now);
@@ -231,8 +231,8 @@ impl Executor {
             }
             let (plan, clock) = (Arc::clone(maker.plan()), Arc::clone(&self.clock));
             let common = Common::new(plan, clock, task, Arc::clone(&self.board), Arc::clone(&self.mailbox));
-            let last = positions.get(&task).copied();
-            let exact = Exact::new(target.clone(), member.coordinator.clone(), task, *generation, last);
+            let past = beginning.past(common.component, task);
+            let exact = Exact::new(target.clone(), member.coordinator.clone(), task, *generation, past);
             let poison = poison.get(&task).cloned().unwrap_or_default();
             let mut cell = maker.cell(now, common, *generation, &self.directory, Some((exact, poison)));
             cell.set_active(self.is_active);

@@ -48,6 +48,7 @@ pub mod stats;
 mod sync;
 mod tap;
 pub mod times;
+mod trouble;
 
 pub use inbox::Inbox;
 pub use measured::EdgeLatency;

@@ -12,7 +12,7 @@ use clock::{Nanos, UnixMs};
 use hdrhistogram::Histogram;
 use topology::Plan;
 use topology::bolt::InputCounts;
-use topology::component::Backlog;
+use topology::component::{Backlog, Figures};
 use topology::definition::Kind;
 use topology::ids::{ComponentId, StreamId, TaskId};
 use topology::plan::Edge;
@@ -20,6 +20,7 @@ use topology::plan::Edge;
 use crate::measured::{EdgeLatency, Latencies};
 use crate::sync::lock;
 use crate::times::{STANDINGS, TimeSpent, Times};
+use crate::trouble::Trouble;
 
 /// What a topology has done since its start.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct Stats {
     pub components: Vec<ComponentStats>,
     /// Components whose code does not return: for each, the task and for how long by now.
     pub stalled: Vec<(String, TaskId, Duration)>,
+    /// Why nothing can go on, for some seconds now: no task of a component here can do anything, or with exactly-once no epoch ends.
+    pub blocked: Option<String>,
 }
 
 /// What a component has done, all its tasks together.
@@ -53,8 +56,10 @@ pub struct ComponentStats {
     pub faults: u64,
     /// How often a component was made anew.
     pub restarts: u64,
-    /// What went wrong last.
-    pub last_error: Option<String>,
+    /// What went wrong last, and how long ago.
+    pub last_error: Option<(Duration, String)>,
+    /// What it has reported of itself.
+    pub figures: Figures,
     /// What it has emitted.
     pub streams: Vec<StreamStats>,
     /// Time of an execution.
@@ -148,6 +153,8 @@ pub(crate) struct Board {
     /// Streams that each component reads, in order.
     inputs: Vec<Vec<StreamId>>,
     pub(crate) threads: Vec<ThreadBoard>,
+    /// Why no epoch ends, with exactly-once.
+    pub(crate) epochs: Mutex<Trouble>,
     /// The times of each component that were shown: those that are shown later are no less.
     shown: Vec<[AtomicU64; STANDINGS]>,
 }
@@ -167,7 +174,11 @@ pub(crate) struct TaskBoard {
     pub(crate) restarts: AtomicU64,
     /// For each stream of the component what was emitted, then for each of its readers what was transferred.
     pub(crate) emitted: Vec<AtomicU64>,
-    pub(crate) last_error: Mutex<Option<String>>,
+    pub(crate) last_error: Mutex<Option<(Nanos, String)>>,
+    /// Why its component can do nothing.
+    trouble: Mutex<Trouble>,
+    /// What its component reports of itself.
+    figures: Mutex<Figures>,
     times: Mutex<Times>,
     /// When the oldest came that its source has and that was not emitted, in Unix milliseconds; [`UNKNOWN`], [`NOTHING`].
     backlog: AtomicU64,
@@ -209,6 +220,7 @@ impl Board {
             former: (0..plan.tasks_count()).map(task).collect(),
             components: inputs.iter().map(|streams| Latencies::new(streams)).collect(),
             threads: (0..threads).map(|_| ThreadBoard::new()).collect(),
+            epochs: Mutex::default(),
             shown: plan.components().map(|_| Default::default()).collect(),
             inputs,
         }
@@ -220,6 +232,7 @@ impl Board {
         let counters = current.done().zip(former.done());
         counters.for_each(|(current, former)| add(former, current.swap(0, Ordering::Relaxed)));
         write(&current.pending, 0);
+        lock(&current.trouble).clear();
         write(&current.backlog, UNKNOWN);
         current.queued.iter().for_each(|(_, bytes)| write(bytes, 0));
         lock(&former.times).add(times);
@@ -239,21 +252,35 @@ impl Board {
             tasks: plan.tasks(id).filter(|task| is_here(TaskId(*task))).count() as u32,
             time: self.time(plan, id, now, &turns),
             lag: self.lag(plan, id, unix),
-            ..self.component(plan, id)
+            ..self.component(plan, id, now)
         });
         let components = components.collect();
         let stalled = turns.iter().copied().filter(|(_, time)| *time >= STALL).map(|(task, time)| {
             let id = plan.component(plan.component_of(task)).id.clone();
             (id, task, time)
         });
-        Stats { components, stalled: stalled.collect() }
+        Stats { components, stalled: stalled.collect(), blocked: self.blocked(plan, now, is_here) }
+    }
+
+    /// Why nothing goes on.
+    fn blocked(&self, plan: &Plan, now: Nanos, is_here: &dyn Fn(TaskId) -> bool) -> Option<String> {
+        if let Some(why) = lock(&self.epochs).lasting(now) {
+            return Some(why.to_owned());
+        }
+        plan.components().find_map(|(id, component)| {
+            let mut why = None;
+            for task in plan.tasks(id).filter(|task| is_here(TaskId(*task))) {
+                why = Some(lock(&self.tasks[task as usize].trouble).lasting(now)?.to_owned());
+            }
+            why.map(|why| format!("component `{}`: {why}", component.id))
+        })
     }
 
     pub(crate) fn set_times(&self, task: TaskId, times: Times) {
         *lock(&self.tasks[task.0 as usize].times) = times;
     }
 
-    fn component(&self, plan: &Plan, component: ComponentId) -> ComponentStats {
+    fn component(&self, plan: &Plan, component: ComponentId, now: Nanos) -> ComponentStats {
         let tasks = || self.boards(plan, component);
         let sum = |of: &dyn Fn(&TaskBoard) -> &AtomicU64| tasks().map(|task| read(of(task))).sum::<u64>();
         let inputs = |of: fn(&InputBoard) -> &AtomicU64| {
@@ -272,7 +299,14 @@ impl Board {
             queued_bytes: tasks().flat_map(|task| &task.queued).map(|(_, bytes)| read(bytes)).sum(),
             faults: sum(&|task| &task.faults),
             restarts: sum(&|task| &task.restarts),
-            last_error: tasks().find_map(|task| lock(&task.last_error).clone()),
+            last_error: tasks()
+                .filter_map(|task| lock(&task.last_error).clone())
+                .max_by_key(|(at, _)| *at)
+                .map(|(at, error)| (now.since(at), error)),
+            figures: tasks().fold(Figures::default(), |mut all, task| {
+                all.add(&lock(&task.figures));
+                all
+            }),
             streams: self.streams(plan, component),
             execute: latencies.execute.latency(),
             process: latencies.process.latency(),
@@ -359,9 +393,29 @@ impl Board {
 
 impl TaskBoard {
     /// Something went wrong.
-    pub(crate) fn on_fault(&self, error: &str) {
+    pub(crate) fn on_fault(&self, now: Nanos, error: &str) {
         add(&self.faults, 1);
-        *lock(&self.last_error) = Some(error.to_owned());
+        *lock(&self.last_error) = Some((now, error.to_owned()));
+    }
+
+    /// Writes why the component can do nothing now; `None`: there is no component, and the last error says why.
+    pub(crate) fn set_trouble(&self, now: Nanos, trouble: Option<Option<String>>) {
+        match trouble {
+            Some(None) => lock(&self.trouble).clear(),
+            Some(Some(why)) => lock(&self.trouble).begin(now, &why),
+            None => {
+                let error = lock(&self.last_error).clone();
+                let (_, why) = error.unwrap_or_else(|| (now, "it is not made yet".to_owned()));
+                lock(&self.trouble).begin(now, &why);
+            }
+        }
+    }
+
+    /// Writes what the component reports of itself.
+    pub(crate) fn set_figures(&self, figures: Option<&Figures>) {
+        if let Some(figures) = figures {
+            lock(&self.figures).clone_from(figures);
+        }
     }
 
     /// What it has done, without what it has now.

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use connection::{Event, Link, Options};
 use resp::Value as Reply;
 use topology::component::{Backlog, Context, Fault, Next, Spout, SpoutOut};
+use topology::past::Past;
 use topology::random::Random;
 use topology::tracker::Position;
 
@@ -33,6 +34,8 @@ pub(super) struct PositionSpout {
     life: Option<u64>,
     is_asked: bool,
     waiting: VecDeque<Entry>,
+    /// What tasks have emitted when there were others.
+    past: Past,
     /// What went wrong while nobody asked for entries.
     fault: Option<Fault>,
 }
@@ -50,6 +53,7 @@ impl PositionSpout {
             life: None,
             is_asked: false,
             waiting: VecDeque::new(),
+            past: Past::default(),
             fault: None,
         }
     }
@@ -102,10 +106,10 @@ impl PositionSpout {
         Ok(())
     }
 
-    /// Whether an entry is of this task's share.
+    /// Whether an entry is of this task's share, and was not emitted when others had it.
     fn is_own(&self, id: u128) -> bool {
-        let bits = Random::new((id >> 64) as u64 ^ (id as u64).rotate_left(32)).bits();
-        bits % self.tasks == self.place
+        let place = |tasks: u64| Random::new((id >> 64) as u64 ^ (id as u64).rotate_left(32)).bits() % tasks;
+        place(self.tasks) == self.place && !self.past.is_done(Position(id), place)
     }
 
     fn ask(&mut self) {
@@ -137,9 +141,14 @@ impl Spout for PositionSpout {
     }
 
     fn seek(&mut self, after: Option<Position>) -> Result<(), Fault> {
-        // That of the end is none: it is asked for.
-        let first = entries::number(self.settings.from.as_bytes());
-        self.last = after.map_or(first, |position| Some(position.0));
+        self.seek_past(&Past::after(after))
+    }
+
+    fn seek_past(&mut self, past: &Past) -> Result<(), Fault> {
+        // That of the end is none: it is asked for, unless tasks have read the stream before.
+        let first = entries::number(self.settings.from.as_bytes()).or_else(|| past.lowest().map(|it| it.0));
+        self.last = past.begin().map_or(first, |position| Some(position.0));
+        self.past = past.clone();
         Ok(())
     }
 
@@ -203,6 +212,28 @@ mod tests {
             counts[owners[0]] += 1;
         }
         assert!(counts.iter().all(|count| *count > 200), "{counts:?}");
+    }
+
+    #[test]
+    fn entries_that_other_tasks_have_emitted_are_not_emitted_again() {
+        let ids = || (0..400_u128).map(|n| (1_700_000_000_000 + n) << 64);
+        let mut emitted: Vec<u128> = Vec::new();
+        let mut former = vec![None; 2];
+        for (place, count) in [(0, 300), (1, 150)] {
+            let of_two = spout(place, 2);
+            let own = ids().take(count).filter(|id| of_two.is_own(*id)).collect::<Vec<_>>();
+            former[place as usize] = own.last().map(|id| Position(*id));
+            emitted.extend(own);
+        }
+        let past = Past { after: None, former: vec![topology::past::Former(former)] };
+        for place in 0..3 {
+            let mut of_three = spout(place, 3);
+            of_three.seek_past(&past).expect("it can");
+            let begin = of_three.last.expect("both had a position");
+            emitted.extend(ids().filter(|id| *id > begin && of_three.is_own(*id)));
+        }
+        emitted.sort_unstable();
+        assert_eq!(emitted, ids().collect::<Vec<_>>());
     }
 
     #[test]

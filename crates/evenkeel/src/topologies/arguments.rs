@@ -74,6 +74,9 @@ pub(super) enum What {
         /// How many; without it as many as now, evenly
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         workers: Option<u32>,
+        /// Executors of a component, at most as many as it has tasks; its workers are started anew, when what is under way is finished
+        #[arg(short, long = "executors", value_name = "COMPONENT=N", value_parser = executors)]
+        executors: Vec<(String, u32)>,
         /// Longest time until all tasks are where they are to be; 0: do not wait
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86_400))]
         wait: u32,
@@ -158,6 +161,12 @@ pub(super) struct Tap {
     /// End after so long
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = server::settings::positive_duration)]
     pub(super) length: Duration,
+}
+
+/// The component and the number of `COMPONENT=N`.
+fn executors(text: &str) -> Result<(String, u32), String> {
+    let parts = text.rsplit_once('=').and_then(|(id, count)| Some((id.to_owned(), count.parse().ok()?)));
+    parts.filter(|(_, count)| *count > 0).ok_or_else(|| "write COMPONENT=N, where N is at least 1".to_owned())
 }
 
 /// The `N` of `1/N`.

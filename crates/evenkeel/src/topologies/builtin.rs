@@ -1,8 +1,11 @@
 //! Components of this program in a definition: their commands are recognized, checked, and run in this process.
 
+use std::collections::BTreeSet;
+
 use components::{Builtin, Shape};
-use flux::{Definition, Fault, Program, Severity};
+use flux::{Definition, Fault, Parts, Program, Severity};
 use topology::definition::Guarantee;
+use topology::ids::ComponentId;
 
 use crate::failure::Failure;
 
@@ -22,13 +25,20 @@ pub(super) fn serve(words: &[String]) -> Result<(), Failure> {
 
 /// What is wrong with the components of this program in `definition`.
 pub(super) fn faults(definition: &Definition) -> Vec<Fault> {
-    let plan = &definition.plan;
-    let programs = plan.components().zip(&definition.programs);
-    let wrong = programs.flat_map(|((id, _), program)| {
-        let texts = match Builtin::words(&program.command).map(read) {
-            None => components::misfit_of_program(plan, id).into_iter().collect(),
-            Some(Err(text)) => vec![text],
-            Some(Ok(builtin)) => builtin.misfits(&Shape::of(plan, id)),
+    let Definition { plan, programs, .. } = definition;
+    faults_of(&Parts { plan: Some(plan), programs, shaky: &BTreeSet::new() })
+}
+
+/// The same in what of a definition is right by itself.
+pub(super) fn faults_of(parts: &Parts<'_>) -> Vec<Fault> {
+    let wrong = (0..).map(ComponentId).zip(parts.programs).flat_map(|(id, program)| {
+        // What it declares and reads is known where all of that was right.
+        let plan = parts.plan.filter(|plan| !parts.shaky.contains(&plan.component(id).id));
+        let texts = match (Builtin::words(&program.command).map(read), plan) {
+            (Some(Err(text)), _) => vec![text],
+            (_, None) => Vec::new(),
+            (None, Some(plan)) => components::misfit_of_program(plan, id).into_iter().collect(),
+            (Some(Ok(builtin)), Some(plan)) => builtin.misfits(&Shape::of(plan, id)),
         };
         texts.into_iter().map(|text| Fault { place: program.place, severity: Severity::Error, text })
     });
@@ -48,5 +58,5 @@ pub(super) fn shown(command: &[String]) -> String {
 }
 
 fn read(words: &[String]) -> Result<Builtin, String> {
-    Builtin::read(words, &|name| std::env::var(name).ok())
+    Builtin::read(words, &crate::client::variable)
 }

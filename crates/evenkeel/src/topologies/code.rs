@@ -7,7 +7,7 @@ use std::time::Duration;
 use connection::Target;
 use flux::{Definition, Serializer};
 use serde_json::{Map, Value as Json};
-use shell::{Codec, Limits, ShellBolt, ShellSpout, Spec};
+use shell::{Codec, Limits, Secret, ShellBolt, ShellSpout, Spec};
 use topology::builder::{Code, Factory, Program};
 use topology::definition::{Guarantee, Kind};
 
@@ -73,7 +73,8 @@ fn spec(definition: &Definition, name: &str, program: &flux::Program, folder: Pa
         Serializer::Json => Codec::Json,
         Serializer::MessagePack => Codec::MessagePack,
     };
-    Spec { command: program.command.clone(), folder: Some(folder), config, codec, limits }
+    let secret = client::own_url().map(|url| Secret::new(client::URL_DESCRIPTOR, url));
+    Spec { command: program.command.clone(), folder: Some(folder), config, codec, limits, secret }
 }
 
 fn limits(config: &Map<String, Json>) -> Limits {

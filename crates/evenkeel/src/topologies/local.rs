@@ -23,6 +23,8 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     let program = super::code::program(definition, &definition.plan.topology().name, &folder(file))?;
     crate::logging::start(&server::settings::Settings::default());
+    processes::adopt_orphans(processes::Orphans::Unmarked)
+        .map_err(|error| Failure::System(format!("cannot watch what components leave behind: {error}")))?;
     let end = signals()?;
     let options = Options { store: super::code::store(definition)?, ..Options::with_threads(threads) };
     let running = Running::start(&program, &options).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -87,7 +89,7 @@ fn figures(ended: &Ended) -> String {
     for it in &ended.stats.components {
         let numbers = [it.emitted(), it.executed, it.acked, it.failed, it.pending, it.faults];
         let numbers = numbers.map(|number| number.to_string());
-        let error = it.last_error.as_deref().unwrap_or("");
+        let error = it.last_error.as_ref().map_or("", |(_, error)| error);
         let mut cells = vec![it.id.clone()];
         cells.extend(numbers);
         cells.push(error.lines().next().unwrap_or("").to_owned());

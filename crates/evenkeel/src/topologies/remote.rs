@@ -47,17 +47,21 @@ pub(super) fn run(server: &Server, what: &What) -> Result<(), Failure> {
             if *json { format!("{:#}\n", to_json(&one)) } else { shown(&one) + &letters }
         }
         (What::Kill(ending), _) => {
+            let has_trial = call(&mut stream, &["TOPOLOGY", "TRIAL", &ending.name]).is_ok();
             end(&mut stream, "KILL", ending)?;
-            await_end(&mut stream, ending)?;
+            await_end(&mut stream, ending, has_trial)?;
             format!("{} is ended and forgotten\n", ending.name)
         }
         (What::Restart(ending), _) => {
             end(&mut stream, "RESTART", ending)?;
             format!("{} is started anew\n", ending.name)
         }
-        (What::Rebalance { name, workers, wait }, _) => {
+        (What::Rebalance { name, workers, executors, wait }, _) => {
             let mut words = ["TOPOLOGY", "REBALANCE", name].map(str::to_owned).to_vec();
             words.extend(workers.iter().flat_map(|workers| ["WORKERS".to_owned(), workers.to_string()]));
+            for (id, count) in executors {
+                words.extend(["EXECUTORS".to_owned(), id.clone(), count.to_string()]);
+            }
             call(&mut stream, &words)?;
             await_balance(&mut stream, name, Duration::from_secs((*wait).into()))?
         }
@@ -138,10 +142,12 @@ fn end(stream: &mut TcpStream, verb: &str, ending: &Ending) -> Result<Value, Fai
 }
 
 /// Waits until the server does not list it any more.
-fn await_end(stream: &mut TcpStream, ending: &Ending) -> Result<(), Failure> {
+fn await_end(stream: &mut TcpStream, ending: &Ending, has_trial: bool) -> Result<(), Failure> {
     let until = SystemClock.now() + Duration::from_secs(ending.wait.into()) + KILL_GRACE;
     loop {
-        if status(stream, &ending.name)?.is_none() {
+        // Its trial ends with it.
+        let trial = format!("{}-try", ending.name);
+        if status(stream, &ending.name)?.is_none() && (!has_trial || status(stream, &trial)?.is_none()) {
             return Ok(());
         }
         if SystemClock.now() > until {
@@ -159,7 +165,7 @@ fn await_balance(stream: &mut TcpStream, name: &str, wait: Duration) -> Result<S
     let until = SystemClock.now() + wait;
     loop {
         let one = call(stream, &["TOPOLOGY", "SHOW", name])?;
-        if !["rebalancing", "waiting"].contains(&told(&one, "status").as_str()) {
+        if !["rebalancing", "waiting", "restarting"].contains(&told(&one, "status").as_str()) {
             let count = items(field(&one, "workers")).len();
             return Ok(format!("{name} has {}\n", counted(count as u64, "worker")));
         }
@@ -201,6 +207,10 @@ fn listed(list: &Value) -> String {
 /// One topology, with its workers and components.
 fn shown(one: &Value) -> String {
     let mut text = format!("{}: {}\n", told(one, "name"), told(one, "status"));
+    let blocked = told(one, "blocked");
+    if !blocked.is_empty() {
+        text += &format!("nothing goes on: {blocked}\n");
+    }
     for worker in items(field(one, "workers")) {
         let (pid, restarts) = (told(worker, "pid"), told(worker, "restarts"));
         let number = told(worker, "worker");
@@ -225,7 +235,7 @@ fn shown(one: &Value) -> String {
         let mut cells = vec![told(it, "id")];
         cells.extend(fields.iter().map(|name| told(it, name)));
         cells.extend([percent(it, "busy_permille"), percent(it, "back_pressured_permille"), lag(it)]);
-        cells.push(told(it, "last_error").lines().next().unwrap_or("").to_owned());
+        cells.push(last_error(it));
         rows.push(cells);
     }
     let (components, edges) = (table(&rows), items(field(one, "edges")));
@@ -259,6 +269,16 @@ fn letters(stream: &mut TcpStream, one: &Value) -> String {
     text
 }
 
+/// What went wrong last, and how long ago.
+fn last_error(it: &Value) -> String {
+    let error = told(it, "last_error");
+    let Some(line) = error.lines().next() else { return String::new() };
+    match field(it, "last_error_age_ms") {
+        Value::Integer(ms) => format!("{line} ({} ago)", span(*ms)),
+        _ => line.to_owned(),
+    }
+}
+
 fn percent(it: &Value, name: &str) -> String {
     let Value::Integer(permille) = field(it, name) else { return String::new() };
     format!("{}%", (permille + 5) / 10)
@@ -283,6 +303,10 @@ fn time(it: &Value, name: &str) -> String {
 
 fn uptime(it: &Value) -> String {
     let Value::Integer(ms) = field(it, "uptime_ms") else { return String::new() };
+    span(*ms)
+}
+
+fn span(ms: i64) -> String {
     match ms / 1_000 {
         s @ ..120 => format!("{s}s"),
         s @ 120..7_200 => format!("{}m", s / 60),

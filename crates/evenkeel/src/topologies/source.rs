@@ -53,13 +53,10 @@ impl Source {
             used.borrow_mut().insert(format!("ENV-{name}"), value.clone());
             Some(value)
         };
-        match flux::read(&text, &Variables { properties: &properties, environment: &environment }) {
+        let variables = Variables { properties: &properties, environment: &environment };
+        match flux::read_checked(&text, &variables, &builtin::faults_of) {
             Ok((definition, warnings)) => {
                 say_all(&self.file, &warnings);
-                let faults = builtin::faults(&definition);
-                if !faults.is_empty() {
-                    return Err(self.refused(&faults));
-                }
                 properties.extend(used.into_inner());
                 Ok(Submission { definition, text, properties })
             }

@@ -13,15 +13,17 @@ use clock::{Clock, SystemClock};
 use components::Builtin;
 use flux::{Definition, Variables};
 use rustix::process::{
-    Resource, Rlimit, Signal, set_parent_process_death_signal, setpriority_process, setrlimit,
+    DumpableBehavior, Resource, Rlimit, Signal, set_dumpable_behavior, set_parent_process_death_signal,
+    setpriority_process, setrlimit,
 };
 use supervisor::{
-    Bounds, ComponentStatus, EDGE_LATENCIES_MAX, EdgeStatus, JOB_BYTES_MAX, Job, Latencies, Misplaced, Order,
-    Place, Shares, Status, TimeSpent, Times, Trial, Word,
+    Bounds, ComponentStatus, EDGE_LATENCIES_MAX, EdgeStatus, FigureStatus, JOB_BYTES_MAX, Job, Latencies,
+    Misplaced, Order, Place, Shares, Status, TimeSpent, Times, Trial, Word,
 };
+use topology::component::Figure;
 use topology::definition::Kind;
 use topology::ids::{TaskId, WorkerId};
-use worker::{ComponentStats, EdgeLatency, EdgeStats, Latency, Move, Options, Running};
+use worker::{ComponentStats, EdgeLatency, EdgeStats, Latency, Move, Options, Running, Stats};
 
 use super::builtin;
 use super::peers::Peers;
@@ -50,10 +52,14 @@ struct Recent {
 /// One line: what it says cannot be run.
 pub(crate) fn run() -> Result<(), Failure> {
     crate::logging::start_for_server();
+    protect().map_err(|error| Failure::System(format!("cannot keep this worker to itself: {error}")))?;
     set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|error| Failure::System(format!("cannot watch for the server's end: {error}")))?;
     let mut input = BufReader::new(std::io::stdin());
     let job = read_job(&mut input)?;
+    if let Some(url) = &job.share.url {
+        crate::client::set_url(url);
+    }
     take_bounds(&job.bounds)
         .map_err(|error| Failure::System(format!("cannot set the limits of this worker: {error}")))?;
     let definition = read_definition(&job)?;
@@ -75,11 +81,19 @@ pub(crate) fn run() -> Result<(), Failure> {
     bound_the_end(grace)?;
     let ended = running.kill(grace);
     let left = shell::wait_for_children(CHILDREN_GRACE);
-    say(&Recent::default().status(&ended.stats.components));
+    say(&Recent::default().status(&ended.stats));
     if left > 0 {
         return Err(Failure::System(format!("{left} children could not be ended")));
     }
     Ok(())
+}
+
+/// Names this process for those who list processes; keeps its memory and descriptors from others of its user, who may be components of other topologies; makes
+/// it the parent of what its components leave behind.
+fn protect() -> std::io::Result<()> {
+    rustix::thread::set_name(c"evenkeel-worker")?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    processes::adopt_orphans(processes::Orphans::Unmarked)
 }
 
 /// Limits this process, which has one thread so far, and all that it starts.
@@ -171,7 +185,7 @@ fn serve(running: &Running, peers: &Peers, to_do: &Receiver<Event>) -> Duration 
         if next <= now {
             next = now + STATUS_INTERVAL;
             running.expire_looks();
-            if !say(&recent.status(&running.stats().components)) {
+            if !say(&recent.status(&running.stats())) {
                 return Duration::ZERO;
             }
         }
@@ -225,7 +239,8 @@ fn obey(running: &Running, peers: &Peers, order: Order) -> bool {
 
 impl Recent {
     /// How the topology is; shares of time are of about the last [`SHARES_INTERVALS`].
-    fn status(&mut self, components: &[ComponentStats]) -> Status {
+    fn status(&mut self, stats: &Stats) -> Status {
+        let components = &stats.components;
         let is_idle = components.iter().all(|it| it.pending == 0 && it.queued_bytes == 0);
         let spent: Vec<TimeSpent> = components.iter().map(|it| time_spent(&it.time)).collect();
         let former = self.spent.front();
@@ -235,7 +250,7 @@ impl Recent {
         let mut components: Vec<ComponentStatus> = components.collect();
         let edges = components.iter_mut().flat_map(|it| &mut it.edges);
         edges.skip(EDGE_LATENCIES_MAX).for_each(|edge| edge.latencies = Latencies::default());
-        let status = Status { is_idle, components };
+        let status = Status { is_idle, blocked: stats.blocked.clone(), components };
         self.spent.push_back(spent);
         if self.spent.len() > SHARES_INTERVALS {
             self.spent.pop_front();
@@ -274,7 +289,8 @@ fn micros(time: Duration) -> u64 {
 
 fn component(it: &ComponentStats, spent: TimeSpent, former: Option<&TimeSpent>) -> ComponentStatus {
     let readers = it.streams.iter().flat_map(|stream| &stream.readers);
-    let error = it.last_error.as_ref();
+    // What went wrong long ago says nothing of now.
+    let error = it.last_error.as_ref().filter(|(age, _)| *age < ERROR_SHOWN);
     ComponentStatus {
         id: it.id.clone(),
         is_spout: it.kind == Kind::Spout,
@@ -288,7 +304,18 @@ fn component(it: &ComponentStats, spent: TimeSpent, former: Option<&TimeSpent>) 
         queued_bytes: it.queued_bytes,
         faults: it.faults,
         restarts: it.restarts,
-        last_error: error.map(|error| error[..error.floor_char_boundary(ERROR_BYTES_MAX)].to_owned()),
+        last_error: error.map(|(_, error)| error[..error.floor_char_boundary(ERROR_BYTES_MAX)].to_owned()),
+        last_error_age_ms: error.map(|(age, _)| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        figures: it
+            .figures
+            .iter()
+            .map(|(name, Figure { count, sum, last })| FigureStatus {
+                name: name.to_owned(),
+                count,
+                sum,
+                last,
+            })
+            .collect(),
         time: spent,
         shares: former.map_or_else(Shares::default, |former| spent.shares_since(former)),
         latencies: Latencies {
@@ -347,3 +374,5 @@ const CHILDREN_GRACE: Duration = Duration::from_secs(5);
 const END_MAX: Duration = Duration::from_secs(7);
 /// What is told of an error.
 const ERROR_BYTES_MAX: usize = 500;
+/// How long it is told.
+const ERROR_SHOWN: Duration = Duration::from_secs(3_600);

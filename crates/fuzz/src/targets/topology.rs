@@ -8,6 +8,7 @@ use topology::epochs::{Beginning, Order, Talk, Told};
 use topology::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use topology::message::{Envelope, Message};
 use topology::parcel::{Epoch, Item, Load, Parcel};
+use topology::past::Former;
 use topology::tracker::{DeadLetter, Original, Position};
 use topology::value::Value;
 use topology::values;
@@ -102,6 +103,7 @@ pub(super) fn talk_seeds() -> Vec<Vec<u8>> {
         generation,
         places: vec![WorkerId(0), WorkerId(1)],
         positions: [(TaskId(0), position)].into(),
+        former: [(ComponentId(0), vec![Former(vec![Some(position), None])])].into(),
         poison: [(TaskId(0), [(position, letter)].into())].into(),
     };
     let talks = [

@@ -22,6 +22,7 @@ use crate::run::{Step, Within, collect_keys};
 use crate::script::{Ended, Host};
 use crate::subscriptions::Publishing;
 use crate::table::{self, row::Handler};
+use crate::topologies::guard;
 
 /// What the commands of an attempt share.
 pub(super) struct Calls<'a, 'r, 's> {
@@ -83,6 +84,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         if let Some(rights) = &self.attempt.retained.rights {
             rights.check(command, args)?;
         }
+        guard::check(self.attempt.server, self.attempt.retained.topology.as_deref(), command, args)?;
         Ok(entry)
     }
 

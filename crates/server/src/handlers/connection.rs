@@ -1,6 +1,5 @@
 //! HELLO, AUTH, SELECT and what else is about the connection itself.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer, parse_i64};
@@ -10,7 +9,7 @@ use crate::call::{Failure, Outcome, text};
 use crate::control::Control;
 use crate::server::Server;
 use crate::session::{Replies, Session};
-use crate::topologies::rights::Rights;
+use crate::topologies::Login;
 
 pub(crate) fn ping(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if args.len() > 2 {
@@ -77,7 +76,7 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     session.resp3 = false;
     session.replies = Replies::On;
     session.authenticated = true;
-    session.rights = None;
+    session.login = Login::default();
     if server.wants_password() {
         session.become_stranger(control.now);
     }
@@ -112,27 +111,27 @@ fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Outc
         let refusal = "ERR no password is looked at in a transaction after a wrong one";
         return Err(if control.in_exec { refusal.into() } else { Failure::Wait(later) });
     }
-    let Some(rights) = rights_of(server, user, password) else {
+    let Some(login) = login_of(server, control.session.client.id, user, password) else {
         server.strangers.note_wrong_password(&mut control.session.stranger, &control.session.client, now);
         return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
     };
-    control.session.rights = rights;
+    control.session.login = login;
     Ok(())
 }
 
-/// The rights of a user, `Some(None)` with all of them; `None` if the password is wrong.
-fn rights_of(server: &Server, user: &[u8], password: &[u8]) -> Option<Option<Arc<Rights>>> {
+/// Who logs in on connection `id`; `None` if the password is wrong.
+fn login_of(server: &Server, id: u64, user: &[u8], password: &[u8]) -> Option<Login> {
     let settings = server.settings.current();
     let right = match settings.requirepass.reveal() {
         Some(wanted) => same_secret(wanted.as_bytes(), password),
         None => true,
     };
     if user == b"default" && right {
-        return Some(None);
+        return Some(Login::default());
     }
     // A worker of a topology that this server runs.
     let topologies = server.topologies.as_ref().filter(|_| user == supervisor::USER.as_bytes())?;
-    topologies.admit_worker(|it| same_secret(it, password))
+    topologies.admit_worker(id, |it| same_secret(it, password))
 }
 
 /// Compares in a time that depends on the lengths alone.
@@ -185,7 +184,7 @@ impl<'a> Greeting<'a> {
 /// The version that HELLO, sent by an authenticated client, changes to; `None` if it changes none or is refused.
 pub(crate) fn greeted(server: &Server, args: ArgsView<'_>) -> Option<bool> {
     let greeting = Greeting::parse(args).ok()?;
-    if greeting.user.is_some_and(|(user, password)| rights_of(server, user, password).is_none()) {
+    if greeting.user.is_some_and(|(user, password)| login_of(server, 0, user, password).is_none()) {
         return None;
     }
     greeting.name.map_or(Ok(()), super::client::check_name).ok()?;

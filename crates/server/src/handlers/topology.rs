@@ -9,8 +9,7 @@ use resp::{ArgsView, Writer};
 use store::{Stop, StoreError};
 use ticket::Ticket;
 
-use super::args::is;
-use super::topology_args::{Submitted, name, new_name, number_of_workers, submitted, unknown, wait};
+use super::topology_args::{Rebalancing, Submitted, name, new_name, rebalancing, submitted, unknown, wait};
 use crate::call::{Failure, Outcome};
 use crate::control::Control;
 use crate::errors;
@@ -18,7 +17,7 @@ use crate::message::Message;
 use crate::server::Server;
 use crate::topologies::record::Definition;
 use crate::topologies::trial::{Running, refuse_taken};
-use crate::topologies::{Checked, Former, Refused, Topologies, count_kept};
+use crate::topologies::{Checked, Diff, Former, Placing, Refused, Topologies, count_kept};
 
 /// Reads the topologies that the store keeps.
 ///
@@ -27,6 +26,14 @@ use crate::topologies::{Checked, Former, Refused, Topologies, count_kept};
 pub(crate) fn recover(server: &Arc<Server>) -> Result<(), StoreError> {
     match &server.topologies {
         Some(topologies) => {
+            let clients = Arc::downgrade(server);
+            topologies.supervisor.on_end(move |connections| {
+                if let Some(server) = clients.upgrade()
+                    && let Some(peers) = server.peers.get()
+                {
+                    connections.iter().for_each(|id| _ = peers.kill(*id));
+                }
+            });
             let ending = topologies.recover(&server.store)?;
             if !ending.is_empty() {
                 go_on_removing(server, ending);
@@ -56,19 +63,48 @@ fn go_on_removing(server: &Arc<Server>, ending: Vec<Running>) {
     }
 }
 
+/// Removes, on a thread, what the trial of a topology that was killed has written.
+fn finish_killed(server: &Arc<Server>, trial: Running, wait: Duration) {
+    let server = Arc::clone(server);
+    let work = move || {
+        if let Some(topologies) = &server.topologies {
+            topologies.finish_killed(&server.store, trial, wait);
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("trial".to_owned()).spawn(work) {
+        tracing::error!(%error, "no thread to remove what a trial has written: the next start does it");
+    }
+}
+
 /// `TOPOLOGY SUBMIT name definition [PROPERTY name value]... [FOLDER folder] [WORKERS workers] [REPLACE]`
 pub(crate) fn submit(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let topologies = topologies(control.server)?;
     let name = new_name(args.get(2))?;
     unless_ending(topologies, &name)?;
     let Submitted { definition, workers, replaces, .. } = submitted(args, false)?;
-    let checked = checked(control, &definition, workers, None)?;
+    let former = if replaces { topologies.former(&name) } else { None };
+    let former = former.map(|former| Former { is_asked_for: false, ..former });
+    let checked = checked(control, &definition, workers, former)?;
+    refuse_blocked(topologies, &name, &checked)?;
     // What is under way may take as long as a tuple.
     let wait = checked.plan.settings().message_timeout;
-    let kept = topologies.submit(&control.server.store, &name, (definition, checked), (replaces, wait));
+    let placing = if replaces { Placing::Replaces } else { Placing::New };
+    let kept = topologies.submit(&control.server.store, &name, (definition, checked), (placing, wait));
     let kept = admitted(kept)?;
     tracing::info!(topology = name, client = control.session.client.address(), "a topology was submitted");
     done(control, kept, out)
+}
+
+/// Refuses what could not begin with what the topology `name` keeps, unless that one cannot go on either.
+fn refuse_blocked(topologies: &Topologies, name: &str, checked: &Checked) -> Outcome {
+    let Some((id, why)) = checked.diff.as_deref().and_then(Diff::blocked) else { return Ok(()) };
+    if topologies.supervisor.report(name).is_none_or(|report| report.blocked().is_some()) {
+        return Ok(());
+    }
+    Err(format!(
+        "ERR the definition is refused, and '{name}' goes on: component `{id}` would be blocked: {why}"
+    )
+    .into())
 }
 
 /// `TOPOLOGY DIFF name definition [PROPERTY name value]... [FOLDER folder] [WORKERS workers]`
@@ -188,6 +224,10 @@ pub(crate) fn kill(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     unless_ending(topologies, name)?;
     let kept = topologies.kill(&control.server.store, name, wait).ok_or_else(|| unknown(name))?;
     tracing::info!(topology = name, client = control.session.client.address(), "a topology was killed");
+    let kept = kept.map(|(ticket, trial)| {
+        trial.into_iter().for_each(|trial| finish_killed(control.server, trial, wait));
+        ticket
+    });
     done(control, kept, out)
 }
 
@@ -206,16 +246,37 @@ fn set_active(control: &mut Control<'_>, arg: &[u8], is_active: bool, out: &mut 
     done(control, kept, out)
 }
 
-/// `TOPOLOGY REBALANCE name [WORKERS workers]`
+/// `TOPOLOGY REBALANCE name [WORKERS workers] [EXECUTORS component count]...`
 pub(crate) fn rebalance(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
-    let workers = match args.len() {
-        3 => None,
-        5 if is(args.get(3), "workers") => Some(number_of_workers(args.get(4))?),
-        _ => return Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
-    };
+    let Rebalancing { workers, executors } = rebalancing(args)?;
     unless_ending(topologies, name)?;
+    if !executors.is_empty() {
+        return redeal(control, name, (workers, &executors), out);
+    }
     let kept = topologies.rebalance(&control.server.store, name, workers).ok_or_else(|| unknown(name))?;
+    done(control, admitted(kept)?, out)
+}
+
+/// Gives components other numbers of executors: other workers follow, when what is under way is finished.
+fn redeal(
+    control: &mut Control<'_>,
+    name: &str,
+    (workers, executors): (Option<u32>, &[(String, u32)]),
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let topologies = topologies(control.server)?;
+    if !topologies.has(name) {
+        return Err(unknown(name));
+    }
+    let definition = topologies.redealt(name, executors).ok_or_else(|| {
+        format!(
+            "ERR '{name}' is on trial, or ends: its definition alone says how many executors components have"
+        )
+    })?;
+    let checked = checked(control, &definition, workers, None)?;
+    let wait = checked.plan.settings().message_timeout;
+    let kept = topologies.submit(&control.server.store, name, (definition, checked), (Placing::Same, wait));
     done(control, admitted(kept)?, out)
 }
 

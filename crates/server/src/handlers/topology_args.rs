@@ -69,8 +69,36 @@ pub(super) fn submitted(args: ArgsView<'_>, is_trial: bool) -> Result<Submitted,
     Ok(Submitted { definition, workers, replaces, prefix, from, allows_programs })
 }
 
+/// What REBALANCE says.
+#[derive(Debug, Default)]
+pub(super) struct Rebalancing {
+    pub(super) workers: Option<u32>,
+    pub(super) executors: Vec<(String, u32)>,
+}
+
+/// What the words behind the name of REBALANCE say.
+pub(super) fn rebalancing(args: ArgsView<'_>) -> Result<Rebalancing, Failure> {
+    let (mut rebalancing, mut at) = (Rebalancing::default(), 3);
+    while let Some(word) = args.try_get(at) {
+        let more = args.len() - at - 1;
+        at += match word {
+            _ if is(word, "workers") && more >= 1 && rebalancing.workers.is_none() => {
+                rebalancing.workers = Some(number_of_workers(args.get(at + 1))?);
+                2
+            }
+            _ if is(word, "executors") && more >= 2 && rebalancing.executors.len() < COMPONENTS_MAX => {
+                let count = within("EXECUTORS", args.get(at + 2), 1..=topology::plan::TASKS_MAX)? as u32;
+                rebalancing.executors.push((text(args.get(at + 1), "the component")?, count));
+                3
+            }
+            _ => return Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
+        };
+    }
+    Ok(rebalancing)
+}
+
 /// How many workers are to be: the setting is the bound.
-pub(super) fn number_of_workers(arg: &[u8]) -> Result<u32, Failure> {
+fn number_of_workers(arg: &[u8]) -> Result<u32, Failure> {
     let workers = resp::parse_i64(arg).and_then(|workers| u32::try_from(workers).ok());
     workers
         .filter(|workers| *workers > 0)
@@ -148,6 +176,8 @@ fn bounded(what: &str, bytes: usize, most: usize) -> Outcome {
 }
 
 const NAME_BYTES_MAX: usize = 128;
+/// Components whose executors one REBALANCE changes.
+const COMPONENTS_MAX: usize = 1_000;
 /// Of a component or stream that is asked for.
 const NAMED_BYTES_MAX: usize = 4 << 10;
 const DEFINITION_BYTES_MAX: usize = 1 << 20;

@@ -29,15 +29,18 @@ pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
     let report = topologies.supervisor.report(name).ok_or_else(|| unknown(name))?;
     let components = &report.status.components;
-    let bytes = components.iter().map(|it| COMPONENT_BYTES + it.last_error.as_ref().map_or(0, String::len));
+    let bytes = components.iter().map(|it| {
+        COMPONENT_BYTES + it.last_error.as_ref().map_or(0, String::len) + it.figures.len() * FIGURE_BYTES
+    });
     let edges = || components.iter().flat_map(|it| it.edges.iter().map(move |edge| (&*it.id, edge)));
     let of_edges = edges().map(|(from, it)| EDGE_BYTES + from.len() + it.stream.len() + it.to.len());
     let bytes = bytes.sum::<usize>() + of_edges.sum::<usize>() + report.workers.len() * WORKER_BYTES;
     control.server.tuned.admit_reply(bytes)?;
     let letters = topologies.letters(name);
-    out.map(7);
+    out.map(8);
     pair(out, "name", &report.name);
     pair(out, "status", status(&report));
+    pair(out, "blocked", report.blocked().unwrap_or_default());
     pair(out, "last_error", report.last_error.as_deref().unwrap_or_default());
     out.bulk(b"workers");
     out.array(report.workers.len());
@@ -96,7 +99,7 @@ pub(crate) fn tap(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
 }
 
 fn component(it: &ComponentStatus, out: &mut Writer<'_>) {
-    out.map(25);
+    out.map(27);
     pair(out, "id", &it.id);
     pair(out, "kind", if it.is_spout { "spout" } else { "bolt" });
     number(out, "tasks", it.tasks);
@@ -127,6 +130,22 @@ fn component(it: &ComponentStatus, out: &mut Writer<'_>) {
         None => out.null(),
     }
     pair(out, "last_error", it.last_error.as_deref().unwrap_or_default());
+    out.bulk(b"last_error_age_ms");
+    match it.last_error_age_ms {
+        Some(age) => out.integer(i64::try_from(age).unwrap_or(i64::MAX)),
+        None => out.null(),
+    }
+    out.bulk(b"metrics");
+    out.array(it.figures.len());
+    for figure in &it.figures {
+        out.map(4);
+        pair(out, "name", &figure.name);
+        number(out, "count", figure.count);
+        out.bulk(b"sum");
+        out.double(figure.sum);
+        out.bulk(b"last");
+        out.double(figure.last);
+    }
 }
 
 /// A stream of `from` and one of its readers.
@@ -162,8 +181,8 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "    End a topology when what is under way is finished, and forget it.",
         "LIST",
         "    Tell of each topology its status and its workers.",
-        "REBALANCE <name> [WORKERS <workers>]",
-        "    Have so many workers share the tasks of a topology, which runs on meanwhile.",
+        "REBALANCE <name> [WORKERS <workers>] [EXECUTORS <component> <count>]...",
+        "    Have so many workers share the tasks of a topology, which runs on meanwhile. EXECUTORS starts workers anew, with other numbers of executors.",
         "RESTART <name> [WAIT <seconds>]",
         "    Start the workers of a topology anew, when what is under way is finished.",
         "SHOW <name>",
@@ -189,6 +208,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
 pub(crate) fn status(report: &Report) -> &'static str {
     match report.state {
         State::Waiting => "waiting",
+        State::Active if report.blocked().is_some() => "blocked",
         State::Active => "active",
         State::Inactive if report.is_drained => "drained",
         State::Inactive => "inactive",
@@ -214,6 +234,8 @@ const TAPPED_MAX: u64 = 1_000;
 const SAMPLE_MAX: u64 = 1_000_000_000;
 /// More than one component takes in a reply, its last error left out.
 const COMPONENT_BYTES: usize = 1_200;
+/// More than a figure that a component reports takes.
+const FIGURE_BYTES: usize = 300;
 /// More than one edge takes, its names left out.
 const EDGE_BYTES: usize = 600;
 /// More than one worker takes.

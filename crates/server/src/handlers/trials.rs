@@ -14,6 +14,7 @@ use crate::call::{Failure, Outcome};
 use crate::control::Control;
 use crate::message::Message;
 use crate::server::Server;
+use crate::topologies::Placing;
 use crate::topologies::trial::{TrialEnd, Tried, name_of_trial};
 
 /// `TOPOLOGY TRY name definition PREFIX prefix [FROM position] [PROGRAMS] [PROPERTY name value]... [FOLDER folder] [WORKERS workers]`
@@ -48,7 +49,7 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
         .into());
     }
     let store = &control.server.store;
-    let kept = topologies.submit(store, &trial_name, (definition, checked), (false, Duration::ZERO));
+    let kept = topologies.submit(store, &trial_name, (definition, checked), (Placing::New, Duration::ZERO));
     let kept = admitted(kept)?;
     tracing::info!(topology = of, client = control.session.client.address(), "a definition is tried");
     done(control, kept, out)

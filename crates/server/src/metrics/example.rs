@@ -8,7 +8,8 @@ use reactor::Longest;
 use sql::Sessions;
 use store::LogReport;
 use supervisor::{
-    ComponentStatus, EdgeStatus, Latencies, Report, Shares, State, Status, TimeSpent, WorkerReport,
+    ComponentStatus, EdgeStatus, FigureStatus, Latencies, Report, Shares, State, Status, TimeSpent,
+    WorkerReport,
 };
 use txn::coordinator::Counters;
 use txn::decision_log::LogCounters;
@@ -102,7 +103,7 @@ fn keys() -> KeyFigures {
 
 fn topology() -> Report {
     let (lines, split) = components();
-    let status = Arc::new(Status { is_idle: false, components: vec![lines, split] });
+    let status = Arc::new(Status { is_idle: false, blocked: None, components: vec![lines, split] });
     let first = WorkerReport { status: Some(Arc::clone(&status)), ..worker(0, Some(4_711)) };
     Report {
         name: "words".to_owned(),
@@ -161,6 +162,8 @@ fn components() -> (ComponentStatus, ComponentStatus) {
         },
         shares: Shares { busy_permille: 400, back_pressured_permille: 0, idle_permille: 500 },
         last_error: Some("it crashed".to_owned()),
+        last_error_age_ms: Some(61_000),
+        figures: vec![FigureStatus { name: "lines".to_owned(), count: 231, sum: 232.5, last: 1.5 }],
         ..ComponentStatus::default()
     };
     (lines, split)

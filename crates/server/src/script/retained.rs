@@ -24,6 +24,8 @@ pub(crate) struct Retained {
     pub(crate) spent: Duration,
     /// What its commands may do, if not all.
     pub(crate) rights: Option<Arc<Rights>>,
+    /// Whose worker runs it, if any's does.
+    pub(crate) topology: Option<String>,
 }
 
 impl Retained {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use components::{Held, Outcome};
+use components::{Fate, Held, Outcome};
 use flux::{ComponentChange, Difference};
 use supervisor::Job;
 use topology::Plan;
@@ -16,6 +16,8 @@ pub(crate) struct Former {
     pub(crate) job: Arc<Job>,
     /// How many workers it is to have, if somebody said so beside the definition.
     pub(crate) workers: Option<u32>,
+    /// Somebody wants to know what differs. Otherwise one that cannot be read any more is replaced all the same.
+    pub(crate) is_asked_for: bool,
 }
 
 /// What would change.
@@ -28,6 +30,14 @@ pub(crate) struct Diff {
     pub(crate) state: Vec<(String, Outcome)>,
 }
 
+impl Diff {
+    /// A component that could not begin with what the one before it keeps, and why.
+    pub(crate) fn blocked(&self) -> Option<(&str, &str)> {
+        let blocks = self.state.iter().find(|(_, outcome)| outcome.fate == Fate::Blocks);
+        blocks.map(|(id, outcome)| (id.as_str(), outcome.what.as_str()))
+    }
+}
+
 /// What would change if `new`, which is `definition` read, with so many workers took the place of `former`.
 ///
 /// # Errors
@@ -37,7 +47,7 @@ pub(super) fn compare(
     (definition, new): (&Definition, &flux::Definition),
     workers: Option<u32>,
 ) -> Result<Diff, String> {
-    let Former { job, workers: former_workers } = former;
+    let Former { job, workers: former_workers, .. } = former;
     let text = trial::definition_of(job);
     let old =
         super::read(&text).map_err(|error| format!("the definition that runs cannot be read: {error}"))?;

@@ -12,6 +12,7 @@
 //! Out of scope: processes (`supervisor`), arguments and replies (`handlers::topology`).
 
 mod diff;
+pub(crate) mod guard;
 pub(crate) mod record;
 pub(crate) mod rights;
 pub(crate) mod trial;
@@ -24,7 +25,7 @@ use std::time::Duration;
 use components::{Builtin, misfit_of_program};
 use flux::Variables;
 use store::{Stop, Store, StoreError};
-use supervisor::{Bounds, Job, Share, Submission, Supervisor};
+use supervisor::{Bounds, Hold, Job, Share, Submission, Supervisor};
 use ticket::Ticket;
 use topology::Plan;
 use topology::definition::Transport;
@@ -77,6 +78,26 @@ pub struct Checked {
     tried: Option<Arc<Tried>>,
     /// What it would change, if it was compared.
     pub(crate) diff: Option<Arc<Diff>>,
+}
+
+/// Who a connection is that has logged in.
+#[derive(Debug, Default)]
+pub(crate) struct Login {
+    /// Of a worker whose topology names its keys.
+    pub(crate) rights: Option<Arc<Rights>>,
+    /// Of a worker.
+    pub(crate) hold: Option<Hold>,
+}
+
+/// What a definition is to the topology of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placing {
+    /// There must be none.
+    New,
+    /// It takes the place of the one that there may be.
+    Replaces,
+    /// It is the same one with other numbers of executors.
+    Same,
 }
 
 /// Why a change was not made.
@@ -144,22 +165,35 @@ impl Topologies {
         Ok(kept)
     }
 
-    /// Runs what is checked. One of this name is replaced if it `replaces`: it finishes what is under way before, for at most `wait`.
+    /// Runs what is checked. If it takes the place of one of this name, that one finishes what is under way before, for at most `wait`.
     pub(crate) fn submit(
         &self,
         store: &Store,
         name: &str,
         (definition, checked): (Definition, Checked),
-        (replaces, wait): (bool, Duration),
+        (placing, wait): (Placing, Duration),
     ) -> Result<Ticket, Refused> {
         let mut kept = self.kept();
-        if !replaces && kept.contains_key(name) {
+        if self.supervisor.is_stopping() {
+            return Err("the server stops: submit it again after its next start".to_owned().into());
+        }
+        let former = kept.get(name).map(|kept| kept.listed);
+        if placing == Placing::New && former.is_some() {
             return Err(format!("there is a topology '{name}': REPLACE it, or KILL it before").into());
+        }
+        if placing == Placing::Same {
+            let job = self.supervisor.job(name);
+            if former.is_none() || job.is_none_or(|job| job.definition != definition.text) {
+                return Err(format!("'{name}' was changed meanwhile").into());
+            }
         }
         self.admit(&kept, name, &definition)?;
         let mut new = kept.clone();
         let Checked { plan, workers, letters, tried, .. } = checked;
-        let listed = Listed { is_active: true, is_ending: false, workers };
+        let mut listed = Listed { is_active: true, is_ending: false, workers };
+        if let (Placing::Same, Some(former)) = (placing, former) {
+            listed = Listed { workers: workers.or(former.workers), ..former };
+        }
         new.insert(name.to_owned(), Kept { listed, bytes: definition.bytes(), letters, tried });
         let changes: [(&[u8], Option<&[u8]>); 2] =
             [(&key(name), Some(&definition.encode())), (LIST, Some(&encoded(&new)))];
@@ -193,15 +227,31 @@ impl Topologies {
         Ok(definition.trial.as_ref().map_or(Ok(()), |trial| trial::refuse_shared(kept, trial))?)
     }
 
-    /// Ends a topology and forgets it; `None` if there is none.
-    pub(crate) fn kill(&self, store: &Store, name: &str, wait: Duration) -> Option<Result<Ticket, Stop>> {
+    /// Ends a topology and forgets it, with its trial; `None` if there is none. What the trial has written is to be removed by [`Topologies::finish_killed`] then.
+    pub(crate) fn kill(
+        &self,
+        store: &Store,
+        name: &str,
+        wait: Duration,
+    ) -> Option<Result<(Ticket, Option<Running>), Stop>> {
+        let trial = self.trial(name);
         let mut kept = self.kept();
         let mut new = kept.clone();
         new.remove(name)?;
+        let trial = trial.and_then(|(trial, job)| {
+            new.get_mut(&trial)?.listed.is_ending = true;
+            let definition = Definition { trial: job.trial.clone(), ..trial::definition_of(&job) };
+            Some((trial, definition))
+        });
         let changes: [(&[u8], Option<&[u8]>); 2] = [(&key(name), None), (LIST, Some(&encoded(&new)))];
-        Some(store.keep_all(&changes).inspect(|_| {
+        Some(store.keep_all(&changes).map(|ticket| {
             *kept = new;
             self.supervisor.kill(name, wait);
+            let running = trial.and_then(|(trial, definition)| {
+                self.supervisor.kill(&trial, wait);
+                self.begin_removal(trial, definition)
+            });
+            (ticket, running)
         }))
     }
 
@@ -259,12 +309,13 @@ impl Topologies {
         Ok(())
     }
 
-    /// The rights of the worker whose token `is_it`, `Some(None)` if they are those of a client.
-    pub(crate) fn admit_worker(&self, is_it: impl Fn(&[u8]) -> bool) -> Option<Option<Arc<Rights>>> {
+    /// Logs connection `id` in as the worker whose token `is_it`.
+    pub(crate) fn admit_worker(&self, id: u64, is_it: impl Fn(&[u8]) -> bool) -> Option<Login> {
         let worker = self.supervisor.admits(is_it)?;
         let job = self.supervisor.job(&worker.topology);
         let prefix = job.as_ref().and_then(|job| job.trial.as_ref()).map(|trial| trial.prefix.as_str());
-        Some(worker.plan.and_then(|plan| Rights::of(&worker.topology, &plan, prefix)))
+        let rights = worker.plan.and_then(|plan| Rights::of(&worker.topology, &plan, prefix));
+        Some(Login { rights, hold: Some(worker.lease.hold(id)?) })
     }
 
     /// The keys of the dead letters of topology `name`.
@@ -317,7 +368,17 @@ impl Topologies {
     /// The topology `name`, if there is one, to be compared with.
     pub(crate) fn former(&self, name: &str) -> Option<Former> {
         let workers = self.kept().get(name)?.listed.workers;
-        Some(Former { job: self.supervisor.job(name)?, workers })
+        Some(Former { job: self.supervisor.job(name)?, workers, is_asked_for: true })
+    }
+
+    /// The definition of the topology `name`, which runs and is no trial, with other numbers of executors of components.
+    pub(crate) fn redealt(&self, name: &str, executors: &[(String, u32)]) -> Option<Definition> {
+        let job = self.supervisor.job(name).filter(|job| job.trial.is_none())?;
+        let mut definition = trial::definition_of(&job);
+        let given =
+            executors.iter().map(|(id, count)| (format!("{}{id}", flux::EXECUTORS), count.to_string()));
+        definition.properties.extend(given);
+        Some(definition)
     }
 
     /// Checks what a client wants to run, with the number of workers that it wants beside the definition, and compares it with `former`.
@@ -331,8 +392,10 @@ impl Topologies {
         former: Option<&Former>,
     ) -> Result<Checked, String> {
         let (read, tried) = self.read_checked(definition, workers)?;
-        let compare = |former| diff::compare(former, (definition, &read), workers).map(Arc::new);
-        let diff = former.map(compare).transpose()?;
+        let diff = match former.map(|it| (it, diff::compare(it, (definition, &read), workers))) {
+            Some((former, Err(_))) if !former.is_asked_for => None,
+            compared => compared.map(|(_, diff)| diff.map(Arc::new)).transpose()?,
+        };
         let program = read.plan.components().zip(&read.programs).find_map(|((_, component), program)| {
             components::is_program(&program.command).then(|| component.id.clone())
         });

@@ -147,7 +147,21 @@ impl Topologies {
         })
     }
 
-    /// Removes what trials have written whose removal was cut by a crash. Gives up what cannot be removed: the next start tries again.
+    /// Removes what the trial of a topology that was killed has written, when its workers have ended. What fails here the next start does.
+    pub(crate) fn finish_killed(&self, store: &Store, running: Running, wait: Duration) {
+        if let Err(error) = self.stop(&[&running.name], wait) {
+            tracing::error!(
+                topology = running.of,
+                error,
+                "what its trial has written is removed by the next start"
+            );
+            super::lock(&self.ending).remove(&running.of);
+            return;
+        }
+        self.go_on_removing(store, &[running]);
+    }
+
+    /// Removes what trials have written whose removal was cut by a crash, or whose topology was killed. Gives up what cannot be removed: the next start tries again.
     pub(crate) fn go_on_removing(&self, store: &Store, all: &[Running]) {
         for running in all {
             let is_removed = (0..REMOVALS_TRIED).any(|_| {
@@ -162,11 +176,7 @@ impl Topologies {
                 }
                 removed.is_ok()
             });
-            tracing::info!(
-                topology = running.of,
-                is_removed,
-                "the removal of a trial has gone on after a crash"
-            );
+            tracing::info!(topology = running.of, is_removed, "what a trial has written was removed");
             super::lock(&self.ending).remove(&running.of);
         }
     }

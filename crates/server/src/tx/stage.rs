@@ -36,6 +36,7 @@ use crate::run::{Effects, Plan, Single, Step, Stopped, collect_keys};
 use crate::server::Server;
 use crate::session::Session;
 use crate::table::{self, row::Handler};
+use crate::topologies::guard;
 use crate::transaction::Caller;
 use crate::verdict::Unready;
 
@@ -88,6 +89,8 @@ pub(crate) fn run(
 fn staged(server: &Server, session: &Session, args: ArgsView<'_>) -> Result<Staged, Failure> {
     let tx = transaction_id(session, args)?;
     let (entry, run) = staged_command(args.from(COMMAND_AT))?;
+    let own = session.login.hold.as_ref().map(supervisor::Hold::topology);
+    guard::check(server, own, entry.command, args.from(COMMAND_AT))?;
     let transactions = transactions(server)?;
     let work = transactions.work(tx).map_err(|error| errors::of_transaction(&error))?;
     transactions.note(tx, KEYS_PLACE, &entry.command.name.to_ascii_uppercase());

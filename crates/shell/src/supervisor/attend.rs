@@ -73,10 +73,11 @@ impl Attendant {
 
     /// Runs a child to its end; why it ended.
     fn live(&self, number: u64) -> String {
-        let child = match Child::start(&self.spec.command, self.spec.folder.as_deref()) {
-            Ok(child) => child,
-            Err(error) => return format!("`{}` cannot be started: {error}", self.spec.command.join(" ")),
-        };
+        let child =
+            match Child::start(&self.spec.command, self.spec.folder.as_deref(), self.spec.secret.as_ref()) {
+                Ok(child) => child,
+                Err(error) => return format!("`{}` cannot be started: {error}", self.spec.command.join(" ")),
+            };
         child.limit_processes(self.spec.limits.children_max + SLACK_PROCESSES);
         let mut out = Vec::new();
         handshake::append(
@@ -326,7 +327,7 @@ impl Life<'_> {
                 _ if !self.has_begun => {
                     return Err(Garbage::NoPid { begin: crate::message::excerpt(bytes) });
                 }
-                Message::Pid(_) | Message::Metrics => {}
+                Message::Pid(_) => {}
                 Message::Error(text) => {
                     self.of.log(Level::Error, &text);
                     events.push(Event::Said(Message::Error(text)));

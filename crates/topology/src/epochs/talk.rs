@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::{Action, Epochs};
 use crate::anchor::Failure;
 use crate::changes::Capture;
-use crate::ids::{TaskId, WorkerId};
+use crate::ids::{ComponentId, TaskId, WorkerId};
 use crate::parcel::Epoch;
+use crate::past::{Former, Past};
 use crate::plan::Plan;
 use crate::spout::Poison;
 use crate::tracker::{Original, Position};
@@ -88,6 +89,8 @@ pub struct Beginning {
     pub places: Vec<WorkerId>,
     /// The last tuple of each spout task that is durable.
     pub positions: BTreeMap<TaskId, Position>,
+    /// The same of spouts when they had other numbers of tasks.
+    pub former: BTreeMap<ComponentId, Vec<Former>>,
     /// What spout tasks are to skip.
     pub poison: BTreeMap<TaskId, Poison>,
 }
@@ -113,15 +116,23 @@ impl Beginning {
         plan: &Plan,
         epochs: &Epochs,
         places: &[WorkerId],
-        positions: &BTreeMap<TaskId, Position>,
+        (positions, former): (&BTreeMap<TaskId, Position>, &BTreeMap<ComponentId, Vec<Former>>),
     ) -> Self {
         let poison = plan.spout_tasks().map(|task| (task, epochs.poison(task)));
         Self {
             generation: epochs.generation(),
             places: places.to_vec(),
             positions: positions.clone(),
+            former: former.clone(),
             poison: poison.filter(|(_, poison)| !poison.is_empty()).collect(),
         }
+    }
+
+    /// What the task `task` of `component`, if it is a spout's, goes on behind.
+    #[must_use]
+    pub fn past(&self, component: ComponentId, task: TaskId) -> Past {
+        let former = self.former.get(&component).cloned().unwrap_or_default();
+        Past { after: self.positions.get(&task).copied(), former }
     }
 }
 

@@ -14,6 +14,7 @@
 //! | 20 lost | a worker | text |
 //! | 24 prepare | the coordinator | tasks u32, each: worker u32; positions u32, each: task u32, position u128; poison u32, each: task u32, letter |
 //! | 25 go | the coordinator | - |
+//! | 28 prepare, where a spout had other numbers of tasks | the coordinator | as 24; then spouts u32, each: component u16, numbers u32, each: tasks u32, each: position? |
 //! | 26 barrier, 27 durable | the coordinator | epoch u64 |
 //!
 //! ```text
@@ -36,6 +37,7 @@ use crate::changes::{Capture, Changes, Command, StateKey};
 use crate::epochs::{Beginning, Order, Talk, Told};
 use crate::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use crate::parcel::Epoch;
+use crate::past::Former;
 use crate::tracker::{DeadLetter, Original, Position};
 use crate::values::Values;
 
@@ -89,6 +91,11 @@ pub fn decode_talk(bytes: &Bytes) -> Result<Talk, WireError> {
         FAILED => Talk::Told(take_failed(&mut cursor, generation)?),
         LOST => Talk::Told(Told::Lost { generation, error: take_text(&mut cursor)? }),
         PREPARE => Talk::Order(Order::Prepare(take_beginning(&mut cursor, generation)?)),
+        PREPARE_OTHERS => {
+            let mut beginning = take_beginning(&mut cursor, generation)?;
+            beginning.former = take_former(&mut cursor)?;
+            Talk::Order(Order::Prepare(beginning))
+        }
         GO => Talk::Order(Order::Go { generation }),
         BARRIER => Talk::Order(Order::Barrier { generation, epoch: Epoch(cursor.u64("epoch")?) }),
         DURABLE => Talk::Order(Order::Durable { generation, epoch: Epoch(cursor.u64("epoch")?) }),
@@ -110,7 +117,8 @@ fn kind_of_told(told: &Told) -> u8 {
 
 fn kind_of_order(order: &Order) -> (u8, u32) {
     match order {
-        Order::Prepare(beginning) => (PREPARE, beginning.generation),
+        Order::Prepare(beginning) if beginning.former.is_empty() => (PREPARE, beginning.generation),
+        Order::Prepare(beginning) => (PREPARE_OTHERS, beginning.generation),
         Order::Go { generation } => (GO, *generation),
         Order::Barrier { generation, .. } => (BARRIER, *generation),
         Order::Durable { generation, .. } => (DURABLE, *generation),
@@ -219,7 +227,7 @@ fn take_letter(cursor: &mut Cursor<'_>) -> Result<DeadLetter, WireError> {
 // ---- beginnings ------------------------------------------------------------------------------------
 
 fn put_beginning(beginning: &Beginning, bytes: &mut Vec<u8>) {
-    let Beginning { generation: _, places, positions, poison } = beginning;
+    let Beginning { generation: _, places, positions, former, poison } = beginning;
     put_u32(count(places.len()), bytes);
     places.iter().for_each(|worker| put_u32(worker.0, bytes));
     put_u32(count(positions.len()), bytes);
@@ -232,6 +240,46 @@ fn put_beginning(beginning: &Beginning, bytes: &mut Vec<u8>) {
         put_u32(task.0, bytes);
         put_letter(letter, bytes);
     }
+    if !former.is_empty() {
+        put_former(former, bytes);
+    }
+}
+
+fn put_former(former: &BTreeMap<ComponentId, Vec<Former>>, bytes: &mut Vec<u8>) {
+    put_u32(count(former.len()), bytes);
+    for (spout, numbers) in former {
+        bytes.extend_from_slice(&spout.0.to_le_bytes());
+        put_u32(count(numbers.len()), bytes);
+        for Former(positions) in numbers {
+            put_u32(count(positions.len()), bytes);
+            for position in positions {
+                put_option(position.as_ref(), bytes, |position, bytes| {
+                    bytes.extend_from_slice(&position.0.to_le_bytes());
+                });
+            }
+        }
+    }
+}
+
+fn take_former(cursor: &mut Cursor<'_>) -> Result<BTreeMap<ComponentId, Vec<Former>>, WireError> {
+    let spouts = cursor.u32("spouts")?;
+    cursor.need_parts("spouts", spouts, 2 + SIZE_BYTES)?;
+    let mut former = BTreeMap::new();
+    for _ in 0..spouts {
+        let spout = ComponentId(cursor.u16("spout")?);
+        let numbers = cursor.u32("numbers of tasks")?;
+        cursor.need_parts("numbers of tasks", numbers, SIZE_BYTES)?;
+        let mut all = Vec::new();
+        for _ in 0..numbers {
+            let tasks = cursor.u32("former tasks")?;
+            cursor.need_parts("former tasks", tasks, 1)?;
+            let position = |cursor: &mut Cursor<'_>| Ok(Position(cursor.u128("position")?));
+            let positions = (0..tasks).map(|_| take_option(cursor, position)).collect::<Result<_, _>>()?;
+            all.push(Former(positions));
+        }
+        former.insert(spout, all);
+    }
+    Ok(former)
 }
 
 fn take_beginning(cursor: &mut Cursor<'_>, generation: u32) -> Result<Beginning, WireError> {
@@ -302,6 +350,7 @@ const PREPARE: u8 = 24;
 const GO: u8 = 25;
 const BARRIER: u8 = 26;
 const DURABLE: u8 = 27;
+const PREPARE_OTHERS: u8 = 28;
 /// The least that parts have: what a count is compared with before it is used.
 const SIZE_BYTES: usize = 4;
 const VALUE_BYTES: usize = SIZE_BYTES + 2;

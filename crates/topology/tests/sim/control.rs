@@ -1,5 +1,7 @@
 //! Exactly-once: the coordinator, what it and the workers tell each other, and the server's crashes.
 
+use std::collections::BTreeMap;
+
 use topology::assignment::Assignment;
 use topology::epochs::{Action, Beginning, Epochs, Order, Talk, Told};
 use topology::ids::{TaskId, WorkerId};
@@ -56,7 +58,7 @@ impl World {
     /// A worker does what the coordinator wants.
     fn obey(&mut self, worker: WorkerId, order: Order) {
         match order {
-            Order::Prepare(Beginning { generation, places, positions, mut poison }) => {
+            Order::Prepare(Beginning { generation, places, positions, mut poison, .. }) => {
                 for task in self.nodes_of(worker) {
                     self.nodes.remove(&task);
                 }
@@ -169,7 +171,7 @@ impl World {
         let places: Vec<WorkerId> = tasks.map(|task| self.assignment.worker(task)).collect();
         let positions = &self.server.state().positions;
         let epochs = self.epochs.as_ref()?;
-        Some(Order::Prepare(Beginning::new(&self.plan, epochs, &places, positions)))
+        Some(Order::Prepare(Beginning::new(&self.plan, epochs, &places, (positions, &BTreeMap::new()))))
     }
 
     /// A worker was started anew: it is told what begins, if the others were told already. No generation goes on without its tasks.

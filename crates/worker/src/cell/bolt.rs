@@ -102,7 +102,9 @@ impl BoltCell {
             || !self.seat.is_ready() || self.exact.as_ref().is_some_and(|(_, it)| !it.has_room());
         if self.task.is_held_up() {
             Standing::BackPressured
-        } else if self.task.has_input() && takes_none() {
+        } else if (self.task.has_input() && takes_none())
+            || self.seat.ask(|bolt| bolt.is_busy()) == Some(true)
+        {
             Standing::Busy
         } else {
             Standing::Idle
@@ -121,8 +123,10 @@ impl BoltCell {
         }
     }
 
-    pub(crate) fn publish(&self) {
+    pub(crate) fn publish(&self, now: Nanos) {
         let counters = self.common.counters();
+        counters.set_trouble(now, self.seat.ask(|bolt| bolt.trouble().map(str::to_owned)));
+        self.seat.ask(|bolt| counters.set_figures(bolt.figures()));
         counters.set_inputs(self.task.inputs());
         write(&counters.pending, self.task.unfinished() as u64);
         counters.set_queued(

@@ -8,6 +8,7 @@ use topology::changes::Capture;
 use topology::component::Fault;
 use topology::epochs::Told;
 use topology::ids::TaskId;
+use topology::past::Past;
 use topology::spout::Emission;
 use topology::tracker::{Original, Position};
 
@@ -22,8 +23,9 @@ pub(crate) struct Exact {
     generation: u32,
     /// The coordinator knows that something was done since the last barrier.
     has_told: bool,
-    /// Of a spout: the last position that it has given.
-    pub(super) last: Option<Position>,
+    /// Of a spout: what it begins behind, and the last position that it has given.
+    pub(super) past: Past,
+    last: Option<Position>,
 }
 
 impl Exact {
@@ -32,9 +34,10 @@ impl Exact {
         coordinator: ToCoordinator,
         task: TaskId,
         generation: u32,
-        last: Option<Position>,
+        past: Past,
     ) -> Self {
-        Self { target, coordinator, task, generation, has_told: false, last }
+        let last = past.begin();
+        Self { target, coordinator, task, generation, has_told: false, past, last }
     }
 
     /// A barrier has passed the task.
@@ -58,6 +61,11 @@ impl Exact {
     pub(super) fn on_gap(&self, from: TaskId) {
         let error = format!("tuples from {from} to {} were lost on the way", self.task);
         self.coordinator.tell(Told::Lost { generation: self.generation, error });
+    }
+
+    /// What a spout goes on behind: with what an earlier one of this generation has given, if it has been made anew.
+    pub(super) fn past(&self) -> Past {
+        Past { after: self.last.max(self.past.after), former: self.past.former.clone() }
     }
 
     /// Notes what a spout has given beyond the first `seen`. Tuples from one on whose position is not beyond the one before are dropped.

@@ -77,6 +77,11 @@ impl<C: ?Sized> Seat<C> {
         Some(result)
     }
 
+    /// What the component says of itself, if there is one. One that panics here does so again when it is called, and is gone then.
+    pub(super) fn ask<R>(&self, ask: impl FnOnce(&C) -> R) -> Option<R> {
+        self.component.as_ref().and_then(|component| guarded(|| ask(component)).ok())
+    }
+
     /// When another component is made, if there is none.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         self.component.is_none().then_some(self.until)

@@ -134,6 +134,9 @@ impl SpoutCell {
         if self.is_active && self.seat.is_taken() && !has_room {
             return Standing::BackPressured;
         }
+        if self.seat.ask(|spout| spout.is_busy()) == Some(true) {
+            return Standing::Busy;
+        }
         Standing::Idle
     }
 
@@ -144,6 +147,8 @@ impl SpoutCell {
             Some(Err(panicked)) => self.on_panic(&panicked),
         }
         let counters = self.common.counters();
+        counters.set_trouble(now, self.seat.ask(|spout| spout.trouble().map(str::to_owned)));
+        self.seat.ask(|spout| counters.set_figures(spout.figures()));
         write(&counters.acked, self.acked);
         write(&counters.failed, self.dead);
         write(&counters.pending, u64::from(self.task.pending()) + self.emissions.len() as u64);
@@ -162,7 +167,7 @@ impl SpoutCell {
             let mut spout = make();
             spout.open(&common.context())?;
             if let Some(exact) = exact {
-                spout.seek(exact.last)?;
+                spout.seek_past(&exact.past())?;
             }
             Ok(spout)
         };

@@ -24,6 +24,8 @@ use topology::changes::{Command, StateKey};
 use topology::epochs::Group;
 use topology::ids::{ComponentId, TaskId};
 use topology::parcel::Epoch;
+use topology::past::Former;
+use topology::plan::TASKS_MAX;
 use topology::tracker::{DeadLetter, Position};
 use topology::value::Value;
 
@@ -36,6 +38,10 @@ pub(crate) struct Saved {
     pub(crate) epoch: Epoch,
     /// What spout tasks have emitted last.
     pub(crate) positions: BTreeMap<TaskId, Position>,
+    /// The same of spouts when they had other numbers of tasks, as far as that says anything.
+    pub(crate) former: BTreeMap<ComponentId, Vec<Former>>,
+    /// Fields that say nothing any more.
+    pub(crate) outdated: Vec<Bytes>,
 }
 
 /// A request, and what its reply says.
@@ -99,9 +105,14 @@ impl Ledger {
         ]
     }
 
-    /// The step that begins a generation.
-    pub(crate) fn begin(&self, generation: u32) -> Vec<Request> {
-        self.step(generation, Vec::new(), Vec::new())
+    /// The step that begins a generation, and removes fields that say nothing any more.
+    pub(crate) fn begin(&self, generation: u32, outdated: &[Bytes]) -> Vec<Request> {
+        let removals = outdated.chunks(WORDS_MAX).map(|fields| {
+            let mut words = vec![Bytes::from_static(b"HDEL"), self.epochs.clone()];
+            words.extend_from_slice(fields);
+            words
+        });
+        self.step(generation, removals.collect(), Vec::new())
     }
 
     /// The step that ends an epoch, and the commands in it whose refusal is to be told, by their places in the reply to EXEC.
@@ -130,13 +141,13 @@ impl Ledger {
     /// What the reply to HGETALL says.
     ///
     /// # Errors
-    /// It is no hash of this program, or a spout had another number of tasks.
+    /// It is no hash of this program.
     pub(crate) fn saved(&self, plan: &Plan, reply: &Reply) -> Result<Saved, String> {
         let key = String::from_utf8_lossy(&self.epochs);
         let fields = pairs(reply).ok_or_else(|| format!("the server has no hash at `{key}`: {reply:?}"))?;
         let wrong =
             |field: &str| format!("field `{field}` of `{key}` is no number: remove the key to begin anew");
-        let mut saved = Saved::default();
+        let (mut saved, mut former) = (Saved::default(), FormerBySpout::new());
         for (field, value) in fields {
             let (field, value) = (String::from_utf8_lossy(field), std::str::from_utf8(value).unwrap_or(""));
             match field.as_bytes() {
@@ -144,9 +155,20 @@ impl Ledger {
                 EPOCH => saved.epoch = Epoch(value.parse().map_err(|_| wrong(&field))?),
                 _ => {
                     let position = Position(value.parse().map_err(|_| wrong(&field))?);
-                    saved.positions.extend(task_of(plan, &field)?.map(|task| (task, position)));
+                    let Some((spout, place, tasks)) = place_of(plan, &field)? else { continue };
+                    let now = plan.tasks(spout);
+                    if tasks as usize == now.len() {
+                        saved.positions.insert(TaskId(now.start + place), position);
+                    } else {
+                        let positions = former.entry(spout).or_default().entry(tasks);
+                        positions.or_insert_with(|| vec![None; tasks as usize])[place as usize] =
+                            Some(position);
+                    }
                 }
             }
+        }
+        for (spout, former) in former {
+            saved.keep_former(plan, spout, former);
         }
         Ok(saved)
     }
@@ -230,26 +252,47 @@ fn value_commands(values: &BTreeMap<StateKey, Option<Bytes>>) -> Vec<Command> {
 fn position_field(plan: &Plan, task: TaskId) -> String {
     let component = plan.component_of(task);
     let tasks = plan.tasks(component);
-    format!("{POSITION}{}:{}/{}", plan.component(component).id, task.0 - tasks.start, tasks.len())
+    field_of(&plan.component(component).id, task.0 - tasks.start, tasks.len())
 }
 
-/// The task whose position a field has; none if the definition has no such spout any more.
-fn task_of(plan: &Plan, field: &str) -> Result<Option<TaskId>, String> {
+fn field_of(spout: &str, place: u32, tasks: usize) -> String {
+    format!("{POSITION}{spout}:{place}/{tasks}")
+}
+
+/// For each spout and each number of tasks that it had: where these were.
+type FormerBySpout = BTreeMap<ComponentId, BTreeMap<u32, Vec<Option<Position>>>>;
+
+impl Saved {
+    /// Keeps what tasks of `spout` had emitted when there were other numbers of them, and forgets what another number says as well: all up to there is done.
+    fn keep_former(&mut self, plan: &Plan, spout: ComponentId, former: BTreeMap<u32, Vec<Option<Position>>>) {
+        let now = plan.tasks(spout).map(|task| self.positions.get(&TaskId(task)).copied()).collect();
+        let former: Vec<Former> = former.into_values().map(Former).collect();
+        let now = Former(now).least();
+        let done = former.iter().map(Former::least).max().flatten().max(now);
+        let (kept, outdated): (Vec<_>, Vec<_>) =
+            former.into_iter().partition(|it| it.most() > done || (now < done && it.least() == done));
+        let fields = outdated.iter().flat_map(|Former(positions)| {
+            (0..positions.len())
+                .map(|place| Bytes::from(field_of(&plan.component(spout).id, place as u32, positions.len())))
+        });
+        self.outdated.extend(fields);
+        if !kept.is_empty() {
+            self.former.insert(spout, kept);
+        }
+    }
+}
+
+/// The spout whose position a field has, the place of the task, and how many there were; none if the definition has no such spout any more.
+fn place_of(plan: &Plan, field: &str) -> Result<Option<(ComponentId, u32, u32)>, String> {
     let Some((spout, place)) = field.strip_prefix(POSITION).and_then(|rest| rest.rsplit_once(':')) else {
         return Ok(None);
     };
     let Some(component) = plan.find(spout) else { return Ok(None) };
-    let tasks = plan.tasks(component);
-    let number = place
-        .split_once('/')
-        .filter(|(_, count)| *count == tasks.len().to_string())
-        .and_then(|(place, _)| place.parse::<u32>().ok());
-    match number.map(|place| tasks.start + place).filter(|task| tasks.contains(task)) {
-        Some(task) => Ok(Some(TaskId(task))),
-        None => Err(format!(
-            "spout `{spout}` has a position of task {place}, and has {} tasks now: its positions hold for that number of tasks alone",
-            tasks.len()
-        )),
+    let numbers =
+        place.split_once('/').and_then(|(place, tasks)| Some((place.parse().ok()?, tasks.parse().ok()?)));
+    match numbers.filter(|&(place, tasks): &(u32, u32)| place < tasks && u64::from(tasks) <= TASKS_MAX) {
+        Some((place, tasks)) => Ok(Some((component, place, tasks))),
+        None => Err(format!("field `{field}`: `{place}` is no task of a spout")),
     }
 }
 
@@ -423,16 +466,45 @@ mod tests {
         let positions = BTreeMap::from([(TaskId(1), Position(40))]);
         assert_eq!(
             ledger.saved(&plan, &hash(&fields)),
-            Ok(Saved { generation: 3, epoch: Epoch(9), positions })
+            Ok(Saved { generation: 3, epoch: Epoch(9), positions, ..Saved::default() })
         );
+    }
+
+    #[test]
+    fn positions_of_another_number_of_tasks_are_kept_until_all_of_it_is_done() {
+        let (plan, ledger) = (plan(2), ledger(2));
+        let spout = plan.find("in:put").expect("it is there");
+        let saved =
+            |fields: &[(&str, &str)]| ledger.saved(&plan, &hash(fields)).expect("it can be gone on from");
+        let of = |all: &[Option<u128>]| Former(all.iter().map(|it| it.map(Position)).collect());
+        let three = [("position:in:put:0/3", "40"), ("position:in:put:2/3", "30")];
+        let begun = saved(&three);
+        assert_eq!(begun.former, BTreeMap::from([(spout, vec![of(&[Some(40), None, Some(30)])])]));
+        assert_eq!((begun.positions.len(), begun.outdated.len()), (0, 0));
+        // One task of two is behind what a task of three had: both are needed.
+        let both = [three[0], three[1], ("position:in:put:0/2", "35"), ("position:in:put:1/2", "50")];
+        assert_eq!((saved(&both).positions.len(), saved(&both).former), (2, begun.former));
+        let past = [three[0], three[1], ("position:in:put:0/2", "40"), ("position:in:put:1/2", "50")];
+        assert!(saved(&past).former.is_empty());
+        assert_eq!(
+            saved(&past).outdated,
+            ["position:in:put:0/3", "position:in:put:1/3", "position:in:put:2/3"]
+        );
+        assert_eq!(
+            shown(&ledger.begin(4, &saved(&past).outdated))[1],
+            "HDEL topology:t:epochs position:in:put:0/3 position:in:put:1/3 position:in:put:2/3"
+        );
+        // What is done to the same place by all tasks of one number is said by that number, until today's have passed it.
+        let one = [("position:in:put:0/1", "60"), past[2], past[3]];
+        assert_eq!(saved(&one).former, BTreeMap::from([(spout, vec![of(&[Some(60)])])]));
     }
 
     #[test]
     fn what_cannot_be_gone_on_from_is_told() {
         let (plan, ledger) = (plan(2), ledger(2));
         let error = |fields: &[(&str, &str)]| ledger.saved(&plan, &hash(fields)).expect_err("refused");
-        assert!(error(&[("position:in:put:2/3", "40")]).contains("task 2/3, and has 2 tasks now"));
-        assert!(error(&[("position:in:put:2/2", "40")]).contains("task 2/2"), "no such task");
+        assert!(error(&[("position:in:put:2/2", "40")]).contains("`2/2` is no task"));
+        assert!(error(&[("position:in:put:0/4000000000", "40")]).contains("is no task"));
         assert!(error(&[("epoch", "nine")]).contains("`epoch` of `topology:t:epochs` is no number"));
         let other = ledger.saved(&plan, &Reply::Error(b"WRONGTYPE".to_vec())).expect_err("refused");
         assert!(other.contains("no hash at `topology:t:epochs`"));

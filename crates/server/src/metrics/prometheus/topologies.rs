@@ -2,7 +2,7 @@
 //! [`LATENCIES_MAX`]; so of their edges.
 
 use prometheus::proto::{Bucket, Histogram, Metric};
-use supervisor::{ComponentStatus, EdgeStatus, Latencies, Report, Times};
+use supervisor::{ComponentStatus, EdgeStatus, FigureStatus, Latencies, Report, Times};
 
 use super::{Labels, Page, label};
 
@@ -37,6 +37,12 @@ pub(super) fn write(topologies: &[Report], page: &mut Page) {
     for (name, help, figure) in GAUGES {
         page.gauges(name, help, components.iter().map(|it| (labels(it), figure(it.1) as f64)));
     }
+    figures(&components, page);
+    page.gauges(
+        "topology_blocked",
+        "Whether nothing of a topology can go on, though its workers run.",
+        of_each(|it| u64::from(it.blocked().is_some())),
+    );
     time(&components, page);
     latencies(&components[..components.len().min(LATENCIES_MAX)], page);
     edges(&components, page);
@@ -64,6 +70,33 @@ fn edges(components: &[(&Report, &ComponentStatus)], page: &mut Page) {
         let metrics = measured.map(|(labels, edge)| metric(of(&edge.latencies), labels.clone()));
         page.histograms(name, help, metrics.collect());
     }
+}
+
+/// What programs report of themselves: of the first [`COMPONENTS_MAX`] names.
+fn figures(components: &[(&Report, &ComponentStatus)], page: &mut Page) {
+    let all = components.iter().flat_map(|it| it.1.figures.iter().map(move |figure| (it, figure)));
+    let figures: Vec<(Labels, &FigureStatus)> = all
+        .take(COMPONENTS_MAX)
+        .map(|(component, figure)| ([labels(component), vec![label("name", &figure.name)]].concat(), figure))
+        .collect();
+    let of_each = |value: fn(&FigureStatus) -> f64| {
+        figures.iter().map(move |(labels, figure)| (labels.clone(), value(figure)))
+    };
+    page.counters(
+        "topology_component_metric_reports_total",
+        "How often a program has reported a figure of its own.",
+        of_each(|it| it.count as f64),
+    );
+    page.gauges(
+        "topology_component_metric_added",
+        "All values of a figure that a program has reported, added up.",
+        of_each(|it| it.sum),
+    );
+    page.gauges(
+        "topology_component_metric_last",
+        "The last value of a figure that a program has reported.",
+        of_each(|it| it.last),
+    );
 }
 
 /// What the time of tasks went to. The shares of a component are of the sum of its four states.

@@ -1,0 +1,86 @@
+//! What a process leaves behind, where this one adopts that. A test binary of its own: it concerns all children of a process.
+
+#![allow(clippy::disallowed_methods, reason = "a test looks at processes and their files")]
+
+use std::io::{ErrorKind, Read};
+use std::process::Command;
+
+use processes::{Mark, Orphans, Process, adopt_orphans, hand_over};
+
+/// What a child says on standard output, up to the end of a line.
+fn line_of(process: &mut Process) -> String {
+    let (mut line, mut byte) = (String::new(), [0]);
+    while !line.ends_with('\n') {
+        match process.stdout.as_mut().expect("a pipe").read(&mut byte) {
+            Ok(0) => break,
+            Ok(_) => line.push(char::from(byte[0])),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    line.trim().to_owned()
+}
+
+fn is_there(pid: &str) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// A component that cleared its environment and began a session of its own outlived the end of its topology.
+#[test]
+fn process_without_a_mark_in_a_session_of_its_own_ends_with_what_started_it() {
+    adopt_orphans(Orphans::Unmarked).expect("the system can");
+    let mark = |name: &str| Mark {
+        variable: "EVENKEEL_TEST_ORPHAN",
+        value: format!("{}-{name}", std::process::id()),
+    };
+    let daemon = |clears: bool| {
+        let cleared = if clears { "env -i" } else { "" };
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{cleared} setsid -f sh -c 'echo $$; exec sleep 600'; read end")]);
+        command
+    };
+    let mut other = Process::start(daemon(false), mark("other")).expect("it starts");
+    let mut process = Process::start(daemon(true), mark("it")).expect("it starts");
+    let (of_other, of_it) = (line_of(&mut other), line_of(&mut process));
+    assert!(is_there(&of_other) && is_there(&of_it));
+    process.end().expect("it ends");
+    assert!(!is_there(&of_it), "nothing of it is left");
+    assert!(is_there(&of_other), "that of another one has its mark");
+    other.end().expect("it ends");
+    assert!(!is_there(&of_other));
+    // A child of this process that has ended by itself is still waited for by who started it.
+    let mut quick = Process::start(Command::new("true"), mark("quick")).expect("it starts");
+    while !quick.has_ended() {
+        std::thread::yield_now();
+    }
+    processes::end_orphans("EVENKEEL_TEST_ORPHAN");
+    assert!(quick.end().expect("it is waited for").success());
+}
+
+#[test]
+fn secret_is_read_once_and_is_neither_in_the_environment_nor_to_be_opened_by_others() {
+    let mut command = Command::new("bash");
+    let script = r#"read go; cat <&"$SECRET_FD"; echo; read end"#;
+    command.args(["-c", script]);
+    let handed = hand_over(&mut command, "SECRET_FD", "s3cret").expect("a socket");
+    let mark = Mark { variable: "EVENKEEL_TEST_SECRET", value: format!("{}-it", std::process::id()) };
+    let mut process = Process::start(command, mark).expect("it starts");
+    drop(handed);
+    let (pid, number) = (process.id(), |environ: &str| {
+        let variable = environ.split('\0').find_map(|it| it.strip_prefix("SECRET_FD=")).map(str::to_owned);
+        variable.expect("it is there")
+    });
+    let environ = loop {
+        let environ = std::fs::read_to_string(format!("/proc/{pid}/environ")).expect("it runs");
+        // Before it was executed, it has the environment of this process.
+        if environ.contains("SECRET_FD=") {
+            break environ;
+        }
+        std::thread::yield_now();
+    };
+    assert!(!environ.contains("s3cret"));
+    let path = format!("/proc/{pid}/fd/{}", number(&environ));
+    assert!(std::fs::File::open(&path).is_err(), "{path} can be opened");
+    std::io::Write::write_all(process.stdin.as_mut().expect("a pipe"), b"go\n").expect("it reads");
+    assert_eq!(line_of(&mut process), "s3cret");
+}
