@@ -314,3 +314,45 @@ fn no_process_of_a_topology_shows_its_token() {
         );
     }
 }
+
+/// Of a component of `name`, what SHOW says under `what`.
+fn component(server: &Server, name: &str, place: usize, what: &str) -> Value {
+    match show(server, name, "components") {
+        Value::Array(all) if all.len() > place => field(&all[place], what),
+        _ => Value::Null,
+    }
+}
+
+/// A program that was slow and had room for all its tuples was busy for 0 %, and what it reported of itself was dropped.
+#[test]
+fn slow_program_is_busy_and_its_figures_are_shown() {
+    let (_data, place, server) = start(&[]);
+    let slow = r#"while read -r line; do
+        [[ $line =~ \"id\":\"([0-9]+)\" ]] || continue
+        sleep 0.05
+        printf '{"command":"metrics","name":"seen","params":2}\nend\n{"command":"ack","id":"%s"}\nend\n' "${BASH_REMATCH[1]}"
+    done"#;
+    std::fs::write(place.path().join("it.sh"), script(slow)).expect("written");
+    let text = program("it", "").replace("--rate, \"100\"", "--rate, \"10\"");
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "it", &text]), ok());
+    let busy = || matches!(component(&server, "it", 1, "busy_permille"), Value::Integer(300..));
+    eventually("it is busy", busy);
+    let Value::Array(figures) = component(&server, "it", 1, "metrics") else { panic!("a list") };
+    let count = |name: &str| field(&figures[0], name);
+    let Value::Integer(times @ 1..) = count("count") else { panic!("{figures:?}") };
+    assert_eq!((count("name"), count("sum")), (bulk("seen"), bulk(&(2 * times).to_string())));
+    assert_eq!(show(&server, "it", "status"), bulk("active"));
+}
+
+#[test]
+fn topology_whose_program_cannot_begin_is_blocked_and_says_since_when() {
+    let (_data, place, server) = start(&[]);
+    std::fs::write(place.path().join("it.sh"), "echo there is no such module >&2; exit 3").expect("written");
+    assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", "it", &program("it", "")]), ok());
+    eventually("it is blocked", || show(&server, "it", "status") == bulk("blocked"));
+    let why = show(&server, "it", "blocked");
+    assert_eq!(why, bulk("component `program`: its child has ended: it exited with status 3"));
+    assert!(matches!(component(&server, "it", 1, "last_error_age_ms"), Value::Integer(0..20_000)));
+    std::fs::write(place.path().join("it.sh"), script("")).expect("written");
+    eventually("it is active", || show(&server, "it", "status") == bulk("active"));
+}

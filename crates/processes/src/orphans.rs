@@ -7,7 +7,7 @@
 //!      '-- the worker has ended: what it had is the server's child, and goes
 //! ```
 //!
-//! A child that was started by [`Process`](crate::Process) is known; any other child is an orphan. So a process that adopts orphans starts all its children here.
+//! A child that was started by [`Process`](crate::Process), or was there before, is known; any other child is an orphan. So a process that adopts orphans starts all its children here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +40,12 @@ pub(crate) struct Children {
 /// Those of the system.
 pub fn adopt_orphans(which: Orphans) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
-    children().adopts = Some(which);
+    let mut children = children();
+    children.adopts = Some(which);
+    // Whoever became this process by `exec` may have started some: they are nobody's orphans.
+    for (pid, _) in children_of_this() {
+        children.known.entry(pid).or_insert(0);
+    }
     Ok(())
 }
 

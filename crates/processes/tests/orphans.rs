@@ -28,6 +28,7 @@ fn is_there(pid: &str) -> bool {
 /// A component that cleared its environment and began a session of its own outlived the end of its topology.
 #[test]
 fn process_without_a_mark_in_a_session_of_its_own_ends_with_what_started_it() {
+    let mut former = Command::new("sleep").arg("600").env_clear().spawn().expect("it starts");
     adopt_orphans(Orphans::Unmarked).expect("the system can");
     let mark = |name: &str| Mark {
         variable: "EVENKEEL_TEST_ORPHAN",
@@ -48,6 +49,9 @@ fn process_without_a_mark_in_a_session_of_its_own_ends_with_what_started_it() {
     assert!(is_there(&of_other), "that of another one has its mark");
     other.end().expect("it ends");
     assert!(!is_there(&of_other));
+    assert!(is_there(&former.id().to_string()), "it was there before");
+    former.kill().expect("it runs");
+    former.wait().expect("it ends");
     // A child of this process that has ended by itself is still waited for by who started it.
     let mut quick = Process::start(Command::new("true"), mark("quick")).expect("it starts");
     while !quick.has_ended() {
