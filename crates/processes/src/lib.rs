@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
@@ -194,13 +195,21 @@ fn marked(variable: &str, fits: &impl Fn(&[u8]) -> bool) -> Vec<Pid> {
     pids.filter(has_mark).filter_map(|(pid, _)| Pid::from_raw(pid)).collect()
 }
 
-/// Whether a process that this one may look at has `variable` in its environment.
+/// Whether a process that this one may look at has `variable` in its environment. Looks twice: while a process begins to execute a file it has none for a moment.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel, which no simulation has")]
 fn has_variable(pid: i32, variable: &str) -> bool {
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    values_in(&environment, variable).next().is_some()
+    let has_it = || {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        values_in(&environment, variable).next().is_some()
+    };
+    has_it() || {
+        std::thread::park_timeout(EXEC_MAX);
+        has_it()
+    }
 }
 
+/// More than that takes.
+const EXEC_MAX: Duration = Duration::from_millis(2);
 pub(crate) const ROUNDS_MAX: usize = 10;
 const KILL_WAIT_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
