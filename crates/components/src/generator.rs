@@ -67,6 +67,17 @@ impl Generator {
         Duration::from_nanos((u128::from(self.next - self.first) * 1_000_000_000 / u128::from(rate)) as u64)
     }
 
+    /// The time since the start. Of a time in which nobody asked [`LATE_MAX`] is made up for: more would come all at once.
+    fn elapsed(&mut self) -> Duration {
+        let elapsed = self.clock.now().since(self.start);
+        if self.settings.rate.is_none() {
+            return elapsed;
+        }
+        let missed = elapsed.saturating_sub(self.due() + LATE_MAX);
+        self.start = self.start + missed;
+        elapsed - missed
+    }
+
     fn fill_text(&mut self) {
         let Settings { size_bytes, distinct, seed, .. } = self.settings;
         let number = distinct.map_or(self.next, |distinct| self.next % distinct);
@@ -108,7 +119,7 @@ impl Spout for Generator {
     }
 
     fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault> {
-        let now = self.clock.now().since(self.start);
+        let now = self.elapsed();
         for _ in 0..out.room().max(1) {
             if self.settings.count.is_some_and(|count| self.next >= count) {
                 return Ok(Next::Woken);
@@ -154,6 +165,8 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     })
 }
 
+/// Tuples that are later than this are left out.
+const LATE_MAX: Duration = Duration::from_secs(1);
 /// 26 to the power of 13 is less than 2 to the power of 64.
 const LETTERS_OF_BITS: usize = 13;
 const OPTIONS: &[Opt] = &[
@@ -229,5 +242,27 @@ mod tests {
         assert_eq!((stand.ask(), stand.emitted.len()), (Next::After(Duration::from_millis(100)), 1));
         clock.advance(Duration::from_millis(250));
         assert_eq!((stand.ask(), stand.emitted.len()), (Next::After(Duration::from_millis(50)), 3));
+    }
+
+    /// A topology that was inactive for an hour got all tuples of that hour at once.
+    #[test]
+    fn rate_is_kept_after_an_hour_in_which_nobody_asked() {
+        let clock = Arc::new(SimClock::new(UnixMs(0)));
+        let settings = Settings { count: None, rate: Some(10), size_bytes: 1, distinct: None, seed: 1 };
+        let mut stand =
+            Stand::spout(Generator::new(settings, Arc::clone(&clock) as Arc<dyn Clock>), &["n", "t"]);
+        stand.ask();
+        for hours in 1..3 {
+            clock.advance(Duration::from_secs(3_600));
+            let before = stand.emitted.len();
+            while stand.ask() == Next::Now {}
+            let came = stand.emitted.len() - before;
+            assert!((10..=12).contains(&came), "{came} tuples in hour {hours}");
+            clock.advance(Duration::from_secs(1));
+            assert_eq!(
+                (stand.ask(), stand.emitted.len() - before - came),
+                (Next::After(Duration::from_millis(100)), 10)
+            );
+        }
     }
 }

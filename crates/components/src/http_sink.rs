@@ -24,8 +24,10 @@ mod caller;
 mod tests;
 mod tls;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use clock::{Clock, SystemClock};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC};
 use serde_json::{Map, Value as Json};
 use topology::builder::Factory;
@@ -72,11 +74,12 @@ struct HttpSink {
     /// Before what `--key` makes: the topology and the component.
     key_prefix: String,
     open: usize,
+    clock: Arc<dyn Clock>,
 }
 
 impl HttpSink {
-    fn new(settings: Settings) -> Self {
-        Self { settings, caller: None, key_prefix: String::new(), open: 0 }
+    fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
+        Self { settings, caller: None, key_prefix: String::new(), open: 0, clock }
     }
 
     fn call(&self, tuple: &Tuple<'_>) -> Result<Call, Fault> {
@@ -98,7 +101,7 @@ impl Bolt for HttpSink {
     fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
         let topology = &context.plan().topology().name;
         self.key_prefix = format!("{topology}:{}:", context.id());
-        self.caller = Some(Caller::start(&self.settings, context.id(), context.waker())?);
+        self.caller = Some(Caller::start(&self.settings, context.id(), context.waker(), &self.clock)?);
         Ok(())
     }
 
@@ -221,7 +224,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
         (_, Some(_)) => Reach::Machine("--authorization-env"),
         _ => Reach::Host(settings.target.host.clone()),
     };
-    let factory = Factory::bolt(move || HttpSink::new(settings.clone()));
+    let factory = Factory::bolt(move || HttpSink::new(settings.clone(), Arc::new(SystemClock)));
     Ok(Made {
         factory,
         reads,

@@ -25,7 +25,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clock::SystemClock;
+use clock::{Clock, SystemClock};
 use resp::Value;
 
 use crate::target::Target;
@@ -76,9 +76,22 @@ impl Link {
         options: Options,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
+        Self::start_at(target, options, Arc::new(SystemClock), wake)
+    }
+
+    /// As [`Link::start`], with the time of `clock`: a test lets hours pass.
+    ///
+    /// # Errors
+    /// As [`Link::start`].
+    pub fn start_at(
+        target: &Target,
+        options: Options,
+        clock: Arc<dyn Clock>,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(Box::new(wake), options.inbox_bytes_max)?);
         let builder = std::thread::Builder::new().name(options.name.clone());
-        let (target, clock) = (target.clone(), Arc::new(SystemClock));
+        let target = target.clone();
         let attendant = Attendant { target, options, clock, shared: Arc::clone(&shared) };
         builder.spawn(move || attendant.run())?;
         Ok(Self { shared })

@@ -3,9 +3,11 @@
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
-use clock::{Clock, SystemClock};
+use clock::{Clock, Nanos};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -48,10 +50,11 @@ struct Client {
     settings: Settings,
     authorization: Option<HeaderValue>,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// Connections whose server waits for the next request.
-    idle: RefCell<Vec<SendRequest<Full<Bytes>>>>,
+    /// Connections whose server waits for the next request, and since when.
+    idle: RefCell<Vec<(SendRequest<Full<Bytes>>, Nanos)>>,
     done: Sender<Done>,
     waker: Waker,
+    clock: Arc<dyn Clock>,
 }
 
 impl Caller {
@@ -59,10 +62,15 @@ impl Caller {
     ///
     /// # Errors
     /// A file or a variable is not there, or the system has no thread.
-    pub(super) fn start(settings: &Settings, id: &str, waker: Waker) -> Result<Self, Fault> {
+    pub(super) fn start(
+        settings: &Settings,
+        id: &str,
+        waker: Waker,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, Fault> {
         let (calls, to_make) = unbounded_channel();
         let (sender, done) = channel();
-        let client = Client::new(settings.clone(), sender, waker)?;
+        let client = Client::new(settings.clone(), sender, waker, Arc::clone(clock))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name(format!("http of {id}")).spawn(move || {
             LocalSet::new().block_on(&runtime, run(Rc::new(client), to_make));
@@ -98,7 +106,12 @@ async fn run(client: Rc<Client>, mut calls: UnboundedReceiver<Call>) {
 }
 
 impl Client {
-    fn new(settings: Settings, done: Sender<Done>, waker: Waker) -> Result<Self, Fault> {
+    fn new(
+        settings: Settings,
+        done: Sender<Done>,
+        waker: Waker,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Fault> {
         let authorization = settings.authorization_env.as_deref().map(authorization).transpose()?;
         let tls = if settings.target.is_tls {
             let name = ServerName::try_from(settings.target.host.clone())?;
@@ -106,13 +119,13 @@ impl Client {
         } else {
             None
         };
-        Ok(Self { settings, authorization, tls, idle: RefCell::default(), done, waker })
+        Ok(Self { settings, authorization, tls, idle: RefCell::default(), done, waker, clock })
     }
 
     async fn post(&self, call: Call) -> Result<(), Fault> {
         let limit = self.settings.timeout;
         match tokio::time::timeout(limit, self.exchange(call)).await {
-            Ok(answer) => answer?.verdict(SystemClock.unix_us() / 1_000_000),
+            Ok(answer) => answer?.verdict(self.clock.unix_us() / 1_000_000),
             Err(_) => Err(Fault::new(format!("no answer within {limit:?} (--timeout-ms)"))),
         }
     }
@@ -135,8 +148,9 @@ impl Client {
 
     fn kept(&self) -> Option<SendRequest<Full<Bytes>>> {
         let mut idle = self.idle.borrow_mut();
-        idle.retain(|connection| !connection.is_closed());
-        idle.pop()
+        let now = self.clock.now();
+        idle.retain(|(connection, since)| !connection.is_closed() && now.since(*since) < IDLE_MAX);
+        idle.pop().map(|(connection, _)| connection)
     }
 
     fn request(&self, path: &str, key: &str, body: Bytes) -> Result<Request<Full<Bytes>>, Fault> {
@@ -173,7 +187,7 @@ impl Client {
         let response = connection.send_request(request).await?;
         let (answer, is_whole) = read(response).await;
         if is_whole {
-            self.idle.borrow_mut().push(connection);
+            self.idle.borrow_mut().push((connection, self.clock.now()));
         }
         Ok(answer)
     }
@@ -207,5 +221,7 @@ fn authorization(name: &str) -> Result<HeaderValue, Fault> {
     Ok(value)
 }
 
+/// A connection that rests for longer is not used again: what is between may have forgotten it, and the request would wait for its whole time.
+const IDLE_MAX: Duration = Duration::from_secs(30);
 const BODY_BYTES_MAX: usize = 64 << 10;
 const EXCERPT_BYTES: usize = 200;

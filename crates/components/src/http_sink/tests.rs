@@ -3,10 +3,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
+use clock::{SimClock, UnixMs};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
@@ -104,11 +104,15 @@ const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const BREAKS: &str = "";
 
 fn sink(url: &str, options: &str) -> Stand<HttpSink> {
+    sink_at(url, options, Arc::new(SystemClock))
+}
+
+fn sink_at(url: &str, options: &str, clock: Arc<dyn Clock>) -> Stand<HttpSink> {
     let text = format!("{url} {options}");
     let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
     let arguments = Arguments::read(&ROW.signature, &words).expect("they fit");
     let settings = settings(&arguments).expect("they are right");
-    Stand::bolt(HttpSink::new(settings), &["id", "word"], &["nothing"])
+    Stand::bolt(HttpSink::new(settings, clock), &["id", "word"], &["nothing"])
 }
 
 /// Gives the sink a tuple, and waits until it is finished.
@@ -154,6 +158,20 @@ fn body_is_a_text_and_the_key_is_the_same_whenever_it_is_sent() {
         let key = "idempotency-key: \"test:bolt:%C3%A9:%221\"";
         assert!(request.headers.iter().any(|line| line == key), "{:?}", request.headers);
     }
+}
+
+/// What is between forgets a connection that rests, without a word to either end: the next request waited for its whole time.
+#[test]
+fn connection_that_has_rested_for_an_hour_is_not_used_again() {
+    let server = Server::new(&[OK, OK, OK]);
+    let clock = Arc::new(SimClock::new(UnixMs(1)));
+    let mut stand = sink_at(&server.url, "--key {id}", Arc::clone(&clock) as Arc<dyn Clock>);
+    for (id, rests_s) in [(1, 29), (2, 3_600), (3, 0)] {
+        post(&mut stand, id, "w");
+        clock.advance(Duration::from_secs(rests_s));
+    }
+    let connections: Vec<usize> = (0..3).map(|_| server.request().connection).collect();
+    assert_eq!((connections, &stand.record.acked[..]), (vec![0, 0, 1], &[1, 2, 3][..]));
 }
 
 #[test]

@@ -35,8 +35,14 @@ struct Life<'a> {
     /// Replies of the login that are to come.
     login: usize,
     has_answered: bool,
-    /// When the server sent something last, or began to owe a reply.
-    since: Nanos,
+    silence: Silence,
+}
+
+/// How long the server has sent nothing although it owes a reply.
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    /// When it sent something last, or began to owe a reply; `None` while it owes none.
+    since: Option<Nanos>,
 }
 
 impl Attendant {
@@ -103,7 +109,7 @@ impl<'a> Life<'a> {
             replies: Vec::new(),
             login: login.len(),
             has_answered: false,
-            since: of.clock.now(),
+            silence: Silence::default(),
         }
     }
 
@@ -139,9 +145,8 @@ impl<'a> Life<'a> {
     fn wait(&mut self, duties: Duties) -> Result<(bool, bool), String> {
         let (now, timeout) = (self.of.clock.now(), self.of.options.timeout);
         let is_owed = (duties.is_owed || self.login > 0) && !duties.is_full;
-        if !is_owed {
-            self.since = now;
-        } else if now.since(self.since) >= timeout {
+        let left = self.silence.left(is_owed, now, timeout);
+        if left == Some(Duration::ZERO) {
             return Err(format!("no reply within {timeout:?}"));
         }
         let is_writing = self.sent < self.out.len();
@@ -152,7 +157,7 @@ impl<'a> Life<'a> {
         let mut fds = [bell, PollFd::new(&self.stream, flags)];
         // A socket that nobody will read is left out: its end would be told again and again.
         let count = if flags.is_empty() { 1 } else { 2 };
-        wait(&mut fds[..count], is_owed.then(|| timeout.saturating_sub(now.since(self.since))));
+        wait(&mut fds[..count], left);
         let [bell, socket] = fds.map(|fd| fd.revents());
         if !bell.is_empty() {
             self.of.shared.hear();
@@ -182,7 +187,7 @@ impl<'a> Life<'a> {
         match result {
             Ok(0) => Err("the server closed it".to_owned()),
             Ok(_) => {
-                self.since = self.of.clock.now();
+                self.silence.end();
                 self.take_replies(number)
             }
             Err(error) if is_passing(error.kind()) => Ok(()),
@@ -227,6 +232,19 @@ impl<'a> Life<'a> {
         let value = resp::decode_value(&input[..length]).map_err(garbage)?;
         self.read += length;
         Ok(value)
+    }
+}
+
+impl Silence {
+    /// How much longer it may last, of `most`; `None` while no reply is owed, however long that is.
+    pub(super) fn left(&mut self, is_owed: bool, now: Nanos, most: Duration) -> Option<Duration> {
+        self.since = is_owed.then(|| self.since.unwrap_or(now));
+        self.since.map(|since| most.saturating_sub(now.since(since)))
+    }
+
+    /// The server has sent something: what it owes still has the full time.
+    pub(super) fn end(&mut self) {
+        self.since = None;
     }
 }
 

@@ -5,15 +5,21 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
+use clock::{SimClock, UnixMs};
+
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A link to `address`, and what rings when it has events.
 fn start(url: &str) -> (Link, Receiver<()>) {
+    start_at(url, Arc::new(SystemClock))
+}
+
+fn start_at(url: &str, clock: Arc<dyn Clock>) -> (Link, Receiver<()>) {
     let (sender, receiver) = channel();
     let target = url.parse().expect("a server");
-    let link = Link::start(&target, Options::named("test"), move || {
+    let link = Link::start_at(&target, Options::named("test"), clock, move || {
         let _ = sender.send(());
     });
     (link.expect("it starts"), receiver)
@@ -111,4 +117,47 @@ fn waiting_ends_with_the_last_reply() {
     link.wait(PATIENCE);
     assert_eq!(link.take(), [Event::Reply(1, Value::Simple(b"PONG".to_vec()))]);
     drop(answer.join());
+}
+
+/// The time of the next request ran from the last reply: after 30 s without one it was given up before a byte of it was sent.
+#[test]
+fn link_that_was_idle_for_a_day_gives_the_next_request_its_full_time_and_no_more() {
+    let (listener, port) = listen();
+    let clock = Arc::new(SimClock::new(UnixMs(1)));
+    let (link, bell) = start_at(&format!("redis://127.0.0.1:{port}"), Arc::clone(&clock) as Arc<dyn Clock>);
+    let mut events = VecDeque::new();
+    let (mut server, _) = listener.accept().expect("it connects");
+    assert_eq!(next(&link, &bell, &mut events), Event::Connected(1));
+    for (token, idle_s) in [(1, 3_600), (2, 86_400), (3, 0), (4, 31)] {
+        clock.advance(Duration::from_secs(idle_s));
+        assert!(link.send(1, token, |out| out.extend_from_slice(PING)));
+        read(&mut server, PING.len());
+        clock.advance(Duration::from_secs(29));
+        server.write_all(b"+PONG\r\n").expect("it is sent");
+        assert_eq!(next(&link, &bell, &mut events), Event::Reply(token, Value::Simple(b"PONG".to_vec())));
+    }
+    clock.advance(Duration::from_secs(86_400));
+    assert!(link.send(1, 5, |out| out.extend_from_slice(PING)));
+    read(&mut server, PING.len());
+    clock.advance(Duration::from_secs(30));
+    // It looks at the clock when something happens: nothing else wakes it before 30 s of its own.
+    assert!(link.send(1, 6, |out| out.extend_from_slice(PING)));
+    let Event::Lost(why) = next(&link, &bell, &mut events) else { panic!("it is given up") };
+    assert!(why.contains("no reply within 30s"), "{why}");
+}
+
+#[test]
+fn silence_counts_while_a_reply_is_owed_alone() {
+    let (mut silence, most) = (attend::Silence::default(), Duration::from_secs(30));
+    let at = |seconds: u64| clock::Nanos(seconds * 1_000_000_000);
+    assert_eq!(silence.left(false, at(0), most), None);
+    assert_eq!(silence.left(true, at(3_600), most), Some(most), "it begins now");
+    assert_eq!(silence.left(true, at(3_610), most), Some(Duration::from_secs(20)));
+    silence.end();
+    assert_eq!(silence.left(true, at(3_620), most), Some(most), "the rest is to come");
+    assert_eq!(silence.left(true, at(3_625), most), Some(Duration::from_secs(25)));
+    assert_eq!(silence.left(false, at(3_626), most), None, "the owner is behind, or nothing is owed");
+    silence.end();
+    assert_eq!(silence.left(true, at(90_000), most), Some(most));
+    assert_eq!(silence.left(true, at(90_030), most), Some(Duration::ZERO));
 }
