@@ -155,3 +155,91 @@ fn client_that_waits_for_longer_than_the_idle_timeout_is_answered() {
     client.write_all(&requests(&["WAIT 1 1500"])).expect("sent");
     assert_eq!(receive(&mut client).expect("a reply"), Value::Integer(0));
 }
+
+/// The id that a client has.
+fn id_of(client: &mut TcpStream) -> i64 {
+    client.write_all(&requests(&["CLIENT ID"])).expect("sent");
+    let Value::Integer(id) = receive(client).expect("a reply") else { panic!("a number") };
+    id
+}
+
+/// CLIENT KILL and CLIENT UNBLOCK were answered before they acted: what was pushed behind them in the same pipeline was given to the client
+/// that was killed, 40 times of 40, and its own pipeline went on.
+#[test]
+fn nothing_of_a_killed_client_happens_after_the_reply_and_nothing_is_given_to_it() {
+    for connector in CONNECTORS {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let server = Server::start(dir.path(), &[connector, "--loops=2", "--durability=never"]);
+        let mut kills = connect(&server);
+        for round in 0..40 {
+            let case = format!("{connector}, round {round}");
+            let (mut waits, mut writes, mut listens) = (connect(&server), connect(&server), connect(&server));
+            let ids = [&mut waits, &mut writes, &mut listens].map(id_of);
+            waits.write_all(&requests(&["BLPOP k 0"])).expect("sent");
+            listens.write_all(&requests(&["SUBSCRIBE news"])).expect("sent");
+            receive(&mut listens).expect("a reply");
+            eventually("it waits", || field(&server, "blocked_clients") == 1);
+            writes.write_all(&requests(&vec!["INCR n"; 2_000])).expect("sent");
+            receive(&mut writes).expect("it has begun");
+            let lines = [
+                if round % 2 == 0 {
+                    format!("CLIENT KILL ID {}", ids[0])
+                } else {
+                    format!("CLIENT UNBLOCK {}", ids[0])
+                },
+                "RPUSH k v".to_owned(),
+                "LRANGE k 0 -1".to_owned(),
+                format!("CLIENT KILL ID {}", ids[1]),
+                "GET n".to_owned(),
+                format!("CLIENT KILL ID {}", ids[2]),
+                "PUBLISH news x".to_owned(),
+                "PUBSUB NUMSUB news".to_owned(),
+                "CLIENT LIST".to_owned(),
+                "GET n".to_owned(),
+                "DEL k n".to_owned(),
+            ];
+            kills.write_all(&requests(&lines.iter().map(String::as_str).collect::<Vec<_>>())).expect("sent");
+            let replies: Vec<Value> = lines.iter().map(|_| receive(&mut kills).expect("a reply")).collect();
+            let one = Value::Integer(1);
+            assert_eq!([&replies[0], &replies[1]], [&one, &one], "{case}");
+            assert_eq!(replies[2], Value::Array(vec![Value::Bulk(b"v".to_vec())]), "{case}");
+            assert_eq!([&replies[5], &replies[6]], [&one, &Value::Integer(0)], "{case}");
+            assert_eq!(
+                replies[7],
+                Value::Array(vec![Value::Bulk(b"news".to_vec()), Value::Integer(0)]),
+                "{case}"
+            );
+            let Value::Bulk(list) = &replies[8] else { panic!("a text") };
+            let list = String::from_utf8_lossy(list);
+            assert!(
+                !list.contains(&format!("id={} ", ids[1])) && !list.contains(&format!("id={} ", ids[2])),
+                "{case}"
+            );
+            assert_eq!(replies[4], replies[9], "{case}: its pipeline went on");
+        }
+    }
+}
+
+/// A setting that was answered with OK did not hold yet on the other loops.
+#[test]
+fn password_that_was_set_is_asked_of_whoever_connects_after_the_reply() {
+    for connector in CONNECTORS {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let server = Server::start(dir.path(), &[connector, "--loops=2", "--durability=never"]);
+        let mut sets = connect(&server);
+        for round in 0..50 {
+            sets.write_all(&requests(&["CONFIG SET requirepass secret"])).expect("sent");
+            assert_eq!(receive(&mut sets).expect("a reply"), ok());
+            let mut other = connect(&server);
+            other.write_all(&requests(&["PING"])).expect("sent");
+            let reply = receive(&mut other).expect("a reply");
+            assert!(
+                matches!(&reply, Value::Error(text) if text.starts_with(b"NOAUTH")),
+                "{connector}, round {round}"
+            );
+            sets.write_all(b"*4\r\n$6\r\nCONFIG\r\n$3\r\nSET\r\n$11\r\nrequirepass\r\n$0\r\n\r\n")
+                .expect("sent");
+            assert_eq!(receive(&mut sets).expect("a reply"), ok());
+        }
+    }
+}

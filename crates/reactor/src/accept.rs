@@ -279,6 +279,7 @@ pub(crate) fn admit<P: Protocol>(
     let killer: Weak<dyn Killer> = Arc::downgrade(&as_killer);
     let connection = Arc::new(Connection::new(NewConnection {
         id: shared.next_id.fetch_add(1, Ordering::Relaxed),
+        peer_user: user_of(&accepted),
         peer: accepted.peer,
         local: accepted.local,
         created: shared.clock.now(),
@@ -294,6 +295,13 @@ pub(crate) fn admit<P: Protocol>(
     shared.table().insert(connection.id(), Route { connection: Arc::clone(&connection), mailbox: None });
     shared.mailboxes[loop_index].post(Post::Arrive(peer, VecDeque::new()));
     Ok(connection)
+}
+
+/// The user whose process is at the other end, which the kernel tells of a Unix socket.
+fn user_of(accepted: &Accepted) -> Option<u32> {
+    let is_unix = matches!(accepted.peer, Address::Unix(_));
+    let told = is_unix.then(|| rustix::net::sockopt::socket_peercred(&accepted.socket).ok()).flatten();
+    told.map(|told| told.uid.as_raw())
 }
 
 /// Bounds what the kernel buffers for a peer on loopback. A connection works without that: an error is none of it.

@@ -84,6 +84,7 @@ pub(crate) trait Killer: Send + Sync {
 pub struct Connection {
     id: u64,
     peer: Address,
+    peer_user: Option<u32>,
     /// Shared: most were accepted at the same one.
     local: Arc<Address>,
     created: Nanos,
@@ -127,6 +128,7 @@ const NOWHERE: u32 = u32::MAX;
 pub(crate) struct NewConnection {
     pub(crate) id: u64,
     pub(crate) peer: Address,
+    pub(crate) peer_user: Option<u32>,
     pub(crate) local: Arc<Address>,
     pub(crate) created: Nanos,
     pub(crate) descriptor: i32,
@@ -137,10 +139,12 @@ pub(crate) struct NewConnection {
 
 impl Connection {
     pub(crate) fn new(new: NewConnection) -> Self {
-        let NewConnection { id, peer, local, created, descriptor, loop_index, killer, is_bound } = new;
+        let NewConnection { id, peer, peer_user, local, created, descriptor, loop_index, killer, is_bound } =
+            new;
         Self {
             id,
             peer,
+            peer_user,
             local,
             created,
             descriptor,
@@ -205,6 +209,12 @@ impl Connection {
     #[must_use]
     pub fn peer(&self) -> &Address {
         &self.peer
+    }
+
+    /// The user (`uid`) whose process connected, over a Unix socket; `None` over TCP, which does not tell.
+    #[must_use]
+    pub fn peer_user(&self) -> Option<u32> {
+        self.peer_user
     }
 
     /// What was connected to.

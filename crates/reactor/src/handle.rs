@@ -1,5 +1,6 @@
 //! What the threads of a reactor share, and steering it from others: posts, kills, moves, releases, limits, the stop.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -93,6 +94,19 @@ impl<P: Protocol> Handle<P> {
         if self.shared.options.connector == Connector::Threads {
             self.shared.holders.wake_released(released);
         }
+    }
+
+    /// Has every thread that runs callbacks drop a clone of `token` as soon as none of those runs any more that run now. When the
+    /// last clone is gone, all callbacks that run see what was written before this call.
+    ///
+    /// Wakes all threads: not for the path of a request.
+    pub fn pass(&self, token: &Arc<dyn Any + Send + Sync>) {
+        for mailbox in &self.shared.mailboxes {
+            mailbox.post(Post::Pass(Arc::clone(token)));
+        }
+        let of_threads: Vec<_> =
+            self.shared.table().values().filter_map(|route| route.mailbox.clone()).collect();
+        of_threads.iter().for_each(|mailbox| mailbox.post(Post::Pass(Arc::clone(token))));
     }
 
     /// The connection with this id, if it has not ended.

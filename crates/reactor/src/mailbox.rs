@@ -4,6 +4,7 @@
 //! the connection's mailbox under its lock is right about it, and what was posted before a move travels
 //! along: nothing is late and nothing overtakes.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,6 +29,8 @@ pub(crate) enum Post<A, M> {
     Move(Arc<Connection>),
     /// There is room for the rest of its request, or there will be none.
     Room(Arc<Connection>, Option<NoRoom>),
+    /// Drop this, now that no callback runs here that ran when it was posted.
+    Pass(Arc<dyn Any + Send + Sync>),
 }
 
 impl Wake for mio::Waker {

@@ -112,6 +112,8 @@ pub(crate) struct Peer<P: Protocol> {
     is_half_closed: bool,
     /// What is in the output waits until it goes on ([`Io::keep_output`]).
     keeps: bool,
+    /// Nothing leaves until its park has ended ([`Io::withhold_output`]).
+    withholds: bool,
     /// Its park is for nothing once the peer has closed its side ([`Io::end_with_peer`]).
     ends_with_peer: bool,
     /// The protocol wants to hear when all output has left ([`Io::tell_when_sent`]).
@@ -160,6 +162,7 @@ impl<P: Protocol> Peer<P> {
             drains_bytes: 0,
             is_half_closed: false,
             keeps: false,
+            withholds: false,
             ends_with_peer: false,
             tells_sent: false,
             pending: false,
@@ -328,7 +331,7 @@ impl<P: Protocol> Peer<P> {
     /// Sends what may leave, if there is anything.
     fn flush_any(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
         let has_any = self.blocked || !(self.output.is_empty() || self.keeps_output());
-        if has_any { self.flush(context) } else { Ok(()) }
+        if has_any && !self.withholds_output() { self.flush(context) } else { Ok(()) }
     }
 
     /// Whether the protocol is to hear that all output has left.
@@ -414,6 +417,11 @@ impl<P: Protocol> Peer<P> {
     fn keeps_output(&self) -> bool {
         let goes_on = self.parked || self.pending;
         self.keeps && goes_on && self.phase == Phase::Open && self.output.len() <= KEPT_BYTES_MAX
+    }
+
+    /// Whether nothing at all leaves now.
+    fn withholds_output(&self) -> bool {
+        self.withholds && self.parked && self.phase == Phase::Open
     }
 
     /// Says how many bytes it keeps.
@@ -528,6 +536,7 @@ impl<P: Protocol> Peer<P> {
             timer: &mut self.timer,
             patient: false,
             keeps: false,
+            withholds: false,
             ends_with_peer: false,
             tells_sent: self.tells_sent,
         };
@@ -538,7 +547,8 @@ impl<P: Protocol> Peer<P> {
             Call::Sent => protocol.on_sent(session, &mut io),
         };
         self.tells_sent = io.tells_sent;
-        let (is_patient, keeps, ends_with_peer) = (io.patient, io.keeps, io.ends_with_peer);
+        let (is_patient, keeps) = (io.patient, io.keeps);
+        let (withholds, ends_with_peer) = (io.withholds, io.ends_with_peer);
         let commands = self.connection.commands() - commands;
         context.tally.commands += commands;
         let is_answered = commands > 0 || !from_input || step == Step::Park;
@@ -546,8 +556,9 @@ impl<P: Protocol> Peer<P> {
         // A message that ends a park is followed by a turn.
         self.keeps = if from_input { keeps && step == Step::Park } else { self.keeps && step != Step::Park };
         // A message that leaves it parked leaves it waiting for the same.
-        self.ends_with_peer =
-            step == Step::Park && if from_input { ends_with_peer } else { self.ends_with_peer };
+        let waits_on = |by_input, before| step == Step::Park && if from_input { by_input } else { before };
+        self.ends_with_peer = waits_on(ends_with_peer, self.ends_with_peer);
+        self.withholds = waits_on(withholds, self.withholds);
         self.apply(step, from_input, context)
     }
 

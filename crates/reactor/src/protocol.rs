@@ -147,6 +147,7 @@ pub struct Io<'a, P: Protocol> {
     pub(crate) timer: &'a mut Option<Nanos>,
     pub(crate) patient: bool,
     pub(crate) keeps: bool,
+    pub(crate) withholds: bool,
     pub(crate) ends_with_peer: bool,
     pub(crate) tells_sent: bool,
 }
@@ -176,6 +177,12 @@ impl<P: Protocol> Io<'_, P> {
     /// the last of them leave together. It leaves earlier if there is much of it, or if a message or the timer leaves the connection parked.
     pub fn keep_output(&mut self) {
         self.keeps = true;
+    }
+
+    /// Asked of `on_input` that parks: nothing of the output leaves before the park has ended, however much it is and whatever comes
+    /// meanwhile. For a reply that must not be read before what it says is so.
+    pub fn withhold_output(&mut self) {
+        self.withholds = true;
     }
 
     /// Asked of `on_input` that parks: the wait ends with the connection as soon as the peer has closed its side, what it is owed is sent

@@ -5,8 +5,10 @@
 
 mod line;
 
+use std::any::Any;
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -23,6 +25,8 @@ under_each_connector! {
     parked_connection_goes_on_with_its_input_after_the_message,
     replies_that_are_kept_leave_with_what_ends_the_park,
     kept_replies_leave_before_it_when_there_is_reason,
+    replies_that_are_withheld_leave_with_the_end_of_the_park_alone,
+    token_is_dropped_when_the_callbacks_have_ended_that_ran_as_it_was_passed,
     bytes_that_the_socket_refused_leave_while_others_are_kept,
     message_to_itself_arrives,
     messages_arrive_in_the_order_in_which_they_were_posted,
@@ -281,6 +285,36 @@ fn kept_replies_leave_before_it_when_there_is_reason(connector: Connector) {
     client.expect("last");
 }
 
+fn replies_that_are_withheld_leave_with_the_end_of_the_park_alone(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let (mut client, connection) = server.connect_known();
+    let before = connection.bytes_out();
+    client.send("big 20000\nwithhold\necho last\n");
+    eventually("it is withheld", || connection.output_bytes() == 20_001);
+    assert!(server.handle.post_to(&connection, Message::Push("while".to_owned())));
+    eventually("the message is withheld, too", || connection.output_bytes() == 20_007);
+    assert_eq!(connection.bytes_out(), before);
+    assert!(server.handle.post_to(&connection, Message::Resume("resumed".to_owned())));
+    client.expect(&"x".repeat(20_000));
+    for text in ["while", "resumed", "last"] {
+        client.expect(text);
+    }
+}
+
+/// Those who were told that a setting had changed met callbacks that had begun before.
+fn token_is_dropped_when_the_callbacks_have_ended_that_ran_as_it_was_passed(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let (mut client, mut other) = (server.connect(), server.connect());
+    assert_eq!((client.ask("echo a"), other.ask("echo b")), ("a".to_owned(), "b".to_owned()));
+    client.send("meet\n");
+    server.protocol.meeting.wait();
+    let token: Arc<dyn Any + Send + Sync> = Arc::new(());
+    server.handle.pass(&token);
+    eventually("all others have dropped it", || Arc::strong_count(&token) == 2);
+    server.protocol.meeting.wait();
+    eventually("its thread has, too", || Arc::strong_count(&token) == 1);
+}
+
 fn bytes_that_the_socket_refused_leave_while_others_are_kept(connector: Connector) {
     let server = Server::start(options(connector, 2));
     let (mut client, connection) = server.connect_known();
@@ -474,8 +508,8 @@ fn unix_socket_is_served_and_a_stale_one_replaced(connector: Connector) {
     assert_eq!(client.ask("echo local"), "local");
     let text = path.display().to_string();
     assert_eq!(server.handle.connections()[0].peer().to_string(), format!("{text}:0"));
-    let protocol = std::sync::Arc::new(line::Lines::default());
-    let clock = std::sync::Arc::new(clock::SystemClock);
+    let protocol = Arc::new(line::Lines::default());
+    let clock = Arc::new(clock::SystemClock);
     let error = reactor::Reactor::start(unix, protocol, clock).expect_err("it is served already");
     assert!(error.to_string().contains(&text), "{error}");
     drop(server);
@@ -502,8 +536,8 @@ fn file_in_the_way_of_a_unix_socket_is_left_alone(connector: Connector) {
     let path = folder.path().join("letter");
     std::fs::write(&path, "dear user").unwrap();
     let unix = reactor::Options { unix: Some(path.clone()), ..options(connector, 1) };
-    let protocol = std::sync::Arc::new(line::Lines::default());
-    let clock = std::sync::Arc::new(clock::SystemClock);
+    let protocol = Arc::new(line::Lines::default());
+    let clock = Arc::new(clock::SystemClock);
     let error = reactor::Reactor::start(unix, protocol, clock).expect_err("a file is there");
     assert!(error.to_string().contains("letter"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "dear user");

@@ -72,17 +72,20 @@ pub(crate) fn admit(
 /// When the request may run, if CLIENT PAUSE stops it; the connection is woken when that ends earlier.
 pub(crate) fn paused_until(pause: &Pause, session: &Session, entry: &Entry, now: Nanos) -> Option<Nanos> {
     let flags = entry.command.flags;
-    let writes = match (&session.transaction, entry.command.kind) {
-        (Some(transaction), Kind::Exec) => {
-            transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::WRITE))
-        }
-        (_, Kind::Script(invoked)) => !invoked.read_only,
-        _ => flags.has(Flags::WRITE) || entry.command.name == "publish",
-    };
     if flags.has(Flags::ADMIN) || flags.has(Flags::NO_AUTH) {
         return None;
     }
-    pause.wait(session.client.id, writes, now)
+    let queue = session.transaction.as_ref().map_or(&[][..], |transaction| &transaction.queue);
+    pause.wait(session.client.id, writes(entry, queue), now)
+}
+
+/// Whether CLIENT PAUSE WRITE holds a command back; `queue` has those of EXEC.
+pub(crate) fn writes(entry: &Entry, queue: &[Queued]) -> bool {
+    match entry.command.kind {
+        Kind::Exec => queue.iter().any(|queued| writes(queued.entry, &[])),
+        Kind::Script(invoked) => !invoked.read_only,
+        _ => entry.command.flags.has(Flags::WRITE) || entry.command.name == "publish",
+    }
 }
 
 /// Keeps the request for EXEC.

@@ -29,7 +29,8 @@ use clock::Nanos;
 use resp::{Args, Writer};
 use store::{KeyRef, Prepared, Scope, Watch};
 
-use crate::call::{DataFn, Wait};
+use crate::call::{DataFn, Wait, text};
+use crate::clients::Client;
 use crate::copies::{Copies, Stored};
 use crate::lines::{Lines, Waiter};
 use crate::long::EFFORT_MAX;
@@ -186,8 +187,8 @@ pub(crate) fn resume<'a>(
     if let Some(served) = pending.served.take() {
         return Resumed::Ended(Ok(answer(session, *served, out)));
     }
-    let (unblocked, client) = (pending.unblocked, session.client.id);
-    let is_over = unblocked.is_some() || pending.until.is_some_and(|until| until <= now);
+    let client = session.client.id;
+    let is_over = pending.until.is_some_and(|until| until <= now);
     let mut lines = server.blocked.lock();
     // it may have been woken to go on with others
     serve(server, &mut lines, None);
@@ -201,13 +202,26 @@ pub(crate) fn resume<'a>(
     make_due(server, &mut lines, &waiter);
     serve(server, &mut lines, None);
     leave(session);
-    if unblocked == Some(true) {
-        let text = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
-        server.stats.write_failure(text.into(), session.resp3, out);
+    Writer::new(out, session.resp3).null_array();
+    Resumed::Ended(Ok(Ran::plain(server.store.newest(), false)))
+}
+
+/// CLIENT UNBLOCK: ends the wait of a client that stands in line; whether it did. It is given nothing from then on.
+pub(crate) fn unblock(server: &Server, client: &Client, with_error: bool) -> bool {
+    let mut lines = server.blocked.lock();
+    let Some(waiter) = lines.remove(client.id) else { return false };
+    client.blocked.store(false, Ordering::Relaxed);
+    let (resp3, mut reply) = (waiter.caller.resp3, Vec::new());
+    if with_error {
+        server.stats.write_failure(text::UNBLOCKED.into(), resp3, &mut reply);
     } else {
-        Writer::new(out, session.resp3).null_array();
+        Writer::new(&mut reply, resp3).null_array();
     }
-    Resumed::Ended(Ok(Ran::plain(server.store.newest(), unblocked == Some(true))))
+    let served = Served { reply, ran: Ran::plain(server.store.newest(), with_error) };
+    server.peers.post(client.id, Message::Served(Box::new(served)));
+    make_due(server, &mut lines, &waiter);
+    serve(server, &mut lines, None);
+    true
 }
 
 /// A command that stood in line, or not, has been answered by itself.

@@ -37,6 +37,7 @@ use self::running::{Chunk, Last, Running};
 use self::what::Wanted;
 use crate::clients::Client;
 use crate::command::Flags;
+use crate::holds::Hold;
 use crate::lookup::Table;
 use crate::message::Message;
 use crate::peers::Connections;
@@ -66,6 +67,8 @@ struct Current {
     running: Arc<Running>,
     /// Why it is to end, when its last turns have, and when it was stopped.
     ending: Option<(Ending, Nanos)>,
+    /// Dropped when it has ended.
+    holds: Vec<Hold>,
 }
 
 /// Where one turn at a time records; a cache line of its own.
@@ -178,7 +181,7 @@ impl Captures {
         }
         client.capture.store(number, Ordering::Relaxed);
         self.number.store(number, Ordering::SeqCst);
-        *current = Some(Current { running: new, ending: None });
+        *current = Some(Current { running: new, ending: None, holds: Vec::new() });
         Ok(header)
     }
 
@@ -211,10 +214,12 @@ impl Captures {
     }
 
     /// Stops the capture, if one runs; returns whether one did. It ends with the turns that run now: this one, if it is recorded.
-    pub(crate) fn stop(&self, ending: Ending) -> bool {
+    /// `hold` is dropped then.
+    pub(crate) fn stop(&self, ending: Ending, hold: Option<Hold>) -> bool {
         let is_new = match &mut *self.current() {
             Some(current) if current.ending.is_none() => {
                 current.ending = Some((ending, self.clock.now()));
+                current.holds.extend(hold);
                 self.number.store(0, Ordering::Relaxed);
                 true
             }
@@ -231,7 +236,7 @@ impl Captures {
     #[cold]
     fn end_stopped(&self) {
         let mut current = self.current();
-        let Some(Current { running, ending: Some((ending, at)) }) = &*current else { return };
+        let Some(Current { running, ending: Some((ending, at)), .. }) = &*current else { return };
         let (released, now) = (self.store.released(), self.clock.now());
         for loop_index in 0..self.slots.len() / self.slots_each {
             for slot in self.slots_of(loop_index) {
@@ -278,7 +283,7 @@ impl Captures {
     pub(crate) fn abandon(&self, client: &Client) {
         let number = client.capture.swap(0, Ordering::Relaxed);
         if number != 0 && number == self.number.load(Ordering::Relaxed) {
-            self.stop(Ending::Stopped);
+            self.stop(Ending::Stopped, None);
             tracing::info!(client = client.address(), "capture ended with its connection");
         }
     }
@@ -348,7 +353,7 @@ impl Captures {
             running.records.fetch_add(chunk.records.into(), Ordering::Relaxed);
         }
         if is_full && self.number.load(Ordering::Relaxed) == running.number {
-            self.stop(Ending::Full);
+            self.stop(Ending::Full, None);
         }
     }
 

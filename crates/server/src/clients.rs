@@ -3,13 +3,14 @@
 //! The session's thread writes the numbers with relaxed stores; readers are a little late. Names are behind
 //! a mutex that only CLIENT commands take.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clock::Nanos;
 use reactor::Connection;
 
+use crate::holds::Hold;
 use crate::lookup::Table;
 
 /// One connection, as others see it.
@@ -32,8 +33,10 @@ pub(crate) struct Client {
     pub(crate) monitor: AtomicBool,
     /// Number of the capture that it gets; 0: none.
     pub(crate) capture: AtomicU64,
-    /// Waits in WAIT or WAITAOF.
+    /// Waits for others: in a command that blocks, or in WAIT or WAITAOF.
     pub(crate) blocked: AtomicBool,
+    /// Waits in WAIT or WAITAOF. Whoever clears it says how the wait ends: its time, or CLIENT UNBLOCK.
+    pub(crate) in_wait: AtomicBool,
     /// Parked because of CLIENT PAUSE.
     pub(crate) paused: AtomicBool,
     pub(crate) no_evict: AtomicBool,
@@ -73,6 +76,7 @@ impl Client {
             monitor: AtomicBool::new(false),
             capture: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
+            in_wait: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
@@ -148,31 +152,49 @@ impl Client {
 
 /// All clients, by id.
 #[derive(Debug, Default)]
-pub(crate) struct Clients(Mutex<BTreeMap<u64, Arc<Client>>>);
+pub(crate) struct Clients(Mutex<Listed>);
+
+#[derive(Debug, Default)]
+struct Listed {
+    clients: BTreeMap<u64, Arc<Client>>,
+    /// Who waits for the end of which.
+    ends: HashMap<u64, Vec<Hold>>,
+}
 
 impl Clients {
     pub(crate) fn add(&self, client: &Arc<Client>) {
-        self.lock().insert(client.id, Arc::clone(client));
+        self.lock().clients.insert(client.id, Arc::clone(client));
     }
 
-    pub(crate) fn remove(&self, id: u64) {
-        self.lock().remove(&id);
+    /// A client has ended; returns what those hold who wait for that, to be dropped when nothing of it is left.
+    pub(crate) fn remove(&self, id: u64) -> Vec<Hold> {
+        let mut listed = self.lock();
+        listed.clients.remove(&id);
+        listed.ends.remove(&id).unwrap_or_default()
+    }
+
+    /// Keeps `hold` until the client has ended, if it has not.
+    pub(crate) fn wait_for_end(&self, id: u64, hold: Hold) {
+        let mut listed = self.lock();
+        if listed.clients.contains_key(&id) {
+            listed.ends.entry(id).or_default().push(hold);
+        }
     }
 
     pub(crate) fn find(&self, id: u64) -> Option<Arc<Client>> {
-        self.lock().get(&id).cloned()
+        self.lock().clients.get(&id).cloned()
     }
 
     /// All, by id.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
-        self.lock().values().cloned().collect()
+        self.lock().clients.values().cloned().collect()
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+        self.lock().clients.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+    fn lock(&self) -> MutexGuard<'_, Listed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use clock::Nanos;
 use ticket::Ticket;
 
+use crate::holds::{Awaited, Hold};
+use crate::message::Message;
 use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::Outbox;
@@ -25,4 +27,23 @@ pub(crate) struct Control<'a> {
     pub outbox: &'a mut Outbox,
     /// What the reply depends on; handlers that looked at no data leave it.
     pub ticket: Ticket,
+}
+
+impl Control<'_> {
+    /// What keeps the reply back until all clones of it are dropped: for those who have a part in what was asked for.
+    pub(crate) fn hold(&mut self) -> Hold {
+        let (peers, id) = (Arc::clone(&self.server.peers), self.session.client.id);
+        let wake = move || _ = peers.post(id, Message::Retry);
+        Awaited::hold(&mut self.session.awaited, wake)
+    }
+
+    /// Keeps the reply back until no callback of any connection runs any more that runs now: until all see what was changed.
+    /// What else there is to wait for may get the clone.
+    pub(crate) fn wait_for_callbacks(&mut self) -> Hold {
+        let hold = self.hold();
+        if let Some(peers) = self.server.peers.get() {
+            peers.pass(&hold);
+        }
+        hold
+    }
 }

@@ -67,6 +67,7 @@ impl From<String> for Failure {
 /// Error texts that several commands answer with.
 pub(crate) mod text {
     pub(crate) const SYNTAX: &str = "ERR syntax error";
+    pub(crate) const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
     pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
     pub(crate) const NOT_FLOAT: &str = "ERR value is not a valid float";
     pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";

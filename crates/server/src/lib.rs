@@ -48,6 +48,7 @@ pub mod glob;
 mod halted;
 mod handlers;
 mod held;
+mod holds;
 mod hyperloglog;
 mod latency;
 mod later;

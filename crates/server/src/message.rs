@@ -21,7 +21,7 @@ pub enum Message {
     Fetched(Prepared),
     /// Try the parked command again.
     Retry,
-    /// CLIENT UNBLOCK; with `true` the command answers with an error.
+    /// CLIENT UNBLOCK ended WAIT or WAITAOF; with `true` the command answers with an error.
     Unblock(bool),
     /// A message was published.
     Published(Arc<Published>),

@@ -47,6 +47,11 @@ impl Pause {
         (writes || self.all.load(Ordering::Relaxed)).then_some(Nanos(until))
     }
 
+    /// Whether a command that `writes` has to wait.
+    pub(crate) fn holds_back(&self, writes: bool, now: Nanos) -> bool {
+        self.is_set() && self.until(writes, now).is_some()
+    }
+
     /// As [`Pause::until`], and has the connection woken when the pause is ended before that.
     pub(crate) fn wait(&self, id: u64, writes: bool, now: Nanos) -> Option<Nanos> {
         self.until(writes, now)?;

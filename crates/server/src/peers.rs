@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use reactor::{ActiveReport, BudgetReport, Connector, LoopStats, MoveError};
 
+use crate::holds::Hold;
 use crate::message::Message;
 
 /// The connections of a server; none before the reactor has started.
@@ -50,6 +51,8 @@ pub(crate) trait Peers: Send + Sync {
     fn post(&self, id: u64, message: Message) -> bool;
     /// Ends a connection soon.
     fn kill(&self, id: u64) -> bool;
+    /// Has each thread that runs callbacks drop a clone of `hold` when those have ended that run now.
+    fn pass(&self, hold: &Hold);
     /// Has a connection change loops.
     fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), MoveError>;
     /// How many loops are active.

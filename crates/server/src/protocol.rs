@@ -18,6 +18,7 @@ use crate::blocked;
 use crate::clients::Client;
 use crate::errors;
 use crate::handlers::{function, topology};
+use crate::holds::Hold;
 use crate::message::Message;
 use crate::metrics::{self, Snapshot, storm};
 use crate::peers::{Accepts, Peers};
@@ -68,6 +69,11 @@ impl EvenkeelProtocol {
         blocked::serve_changed(&self.server);
     }
 
+    /// The store's hook: it has changed keys that somebody waits for.
+    pub fn on_changed_waited(&self) {
+        blocked::serve_changed(&self.server);
+    }
+
     /// All figures, now. Not for a loop: it waits for the disk where it must, and adds up what loops keep apart.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -100,6 +106,9 @@ impl EvenkeelProtocol {
             io.set_timer(turn.wake);
             if turn.keeps {
                 io.keep_output();
+            }
+            if turn.withholds {
+                io.withhold_output();
             }
             if turn.ends_with_peer {
                 io.end_with_peer();
@@ -174,6 +183,10 @@ impl Protocol for EvenkeelProtocol {
 
     fn on_timer(&self, session: &mut Session, io: &mut Io<'_, Self>) -> Step {
         if io.parked {
+            if session.awaited.is_some() {
+                // It waits for no time.
+                return Step::Park;
+            }
             self.server.pause.end_wait(&session.client);
             return Step::Continue;
         }
@@ -264,6 +277,10 @@ impl Peers for Reach {
 
     fn kill(&self, id: u64) -> bool {
         self.0.kill(id)
+    }
+
+    fn pass(&self, hold: &Hold) {
+        self.0.pass(hold);
     }
 
     fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), MoveError> {

@@ -19,6 +19,7 @@ use txn::id::TxId;
 use crate::chunked::ChunkedReply;
 use crate::clients::Client;
 use crate::copies::Copies;
+use crate::holds::Awaited;
 use crate::long::LongCommands;
 use crate::long::job::Long;
 use crate::outcome::Served;
@@ -55,12 +56,14 @@ pub struct Session {
     pub(crate) newest_tx: Option<Box<Newest>>,
     /// The rest of its newest reply, which is sent before the next request is looked at.
     pub(crate) chunked: Option<Box<ChunkedReply>>,
+    /// What its newest reply waits for: neither leaves that, nor runs the next request, before it is done.
+    pub(crate) awaited: Option<Box<Awaited>>,
 }
 
 impl Session {
     pub(crate) fn new(client: Arc<Client>, authenticated: bool) -> Self {
         Session {
-            stranger: Stranger { since: client.created, ..Stranger::default() },
+            stranger: Stranger::new(client.created),
             client,
             parser: RequestParser::new(),
             db: 0,
@@ -76,6 +79,7 @@ impl Session {
             pending: None,
             newest_tx: None,
             chunked: None,
+            awaited: None,
         }
     }
 
@@ -123,7 +127,7 @@ impl Session {
     /// It has to say who it is, from now on.
     pub(crate) fn become_stranger(&mut self, now: Nanos) {
         self.authenticated = false;
-        self.stranger = Stranger { since: now, replies_bytes: 0, ..std::mem::take(&mut self.stranger) };
+        self.stranger.begin_again(now);
     }
 
     /// Prepared records of a request that parked, or none.
@@ -237,7 +241,9 @@ pub(crate) struct Pending {
     pub(crate) copies: Copies,
     /// Until when a command of its own will waits (WAIT, DEBUG SLEEP).
     pub(crate) until: Option<Nanos>,
-    /// CLIENT UNBLOCK came; with `true` as an error.
+    /// It has begun to wait (WAIT, WAITAOF).
+    pub(crate) waits: bool,
+    /// CLIENT UNBLOCK ended that; with `true` as an error.
     pub(crate) unblocked: Option<bool>,
     /// How a thread of its own ended (BACKUP).
     pub(crate) result: Option<Result<(), StoreError>>,

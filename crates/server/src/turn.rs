@@ -13,6 +13,7 @@ use reactor::{Input, Output, Step};
 use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer};
 use store::{Foreseen, Foresight, KeyRef, Moment, Prepared};
 
+use crate::admission::writes;
 use crate::blocked;
 use crate::call::Attached;
 use crate::capture::recorder::Recorder;
@@ -42,13 +43,16 @@ pub(crate) struct Turn {
     pub(crate) commands: u64,
     /// Replies wait until it goes on, as far as they may.
     pub(crate) keeps: bool,
+    /// Nothing leaves until it goes on.
+    pub(crate) withholds: bool,
     /// What it waits for may take long, and is nobody's when its client has gone.
     pub(crate) ends_with_peer: bool,
 }
 
 impl Turn {
     fn ended(step: Step, commands: u64) -> Self {
-        Turn { step, wake: None, fetch: None, commands, keeps: false, ends_with_peer: false }
+        let (keeps, withholds, ends_with_peer) = (false, false, false);
+        Turn { step, wake: None, fetch: None, commands, keeps, withholds, ends_with_peer }
     }
 }
 
@@ -105,6 +109,9 @@ fn run_turn(
         commands = 1;
     }
     loop {
+        if awaits(session) {
+            return Turn { withholds: true, ends_with_peer: true, ..Turn::ended(Step::Park, commands) };
+        }
         if let Some(turn) = send_rest(server, session, output) {
             return Turn { commands, ..turn };
         }
@@ -220,6 +227,12 @@ fn go_on_long(
             Some((parked(), 0))
         }
         Long::Again(job) => {
+            if let Some(until) = server.pause.wait(job.client, writes(job.entry, job.queue()), here.now) {
+                session.client.paused.store(true, Ordering::Relaxed);
+                pending.long = Some(Long::Again(job));
+                let turn = Turn { wake: Some(until), ends_with_peer: true, ..Turn::ended(Step::Park, 0) };
+                return Some((Answer::Parked(turn), 0));
+            }
             beside::start(server, session, job);
             Some((parked(), 0))
         }
@@ -247,6 +260,12 @@ fn go_on_long(
             Some((answer, bytes))
         }
     }
+}
+
+/// Whether the newest reply says what is not done yet.
+fn awaits(session: &mut Session) -> bool {
+    session.awaited.take_if(|awaited| awaited.is_done());
+    session.awaited.is_some()
 }
 
 /// Sends more of a reply that is sent in parts, if there is one; `None`: the next request may be looked at.
@@ -389,6 +408,9 @@ pub(crate) fn on_message(
             }
         }
     }
+    if session.awaited.is_some() {
+        return if awaits(session) { Step::Park } else { Step::Yield };
+    }
     server.pause.end_wait(&session.client);
     if session.chunked.is_some() {
         return Step::Yield;
@@ -427,20 +449,19 @@ fn take_fetched(session: &mut Session, prepared: Prepared) {
 
 /// Ends what a connection holds in the registries.
 pub(crate) fn on_close(server: &Arc<Server>, session: &mut Session) {
-    let id = session.client.id;
+    let (id, mut forgotten_beside) = (session.client.id, None);
     if let Some(subscriptions) = session.subscriptions.take() {
         if subscriptions.channels.len() + subscriptions.patterns.len() <= NAMES_FORGOTTEN_HERE {
             server.pubsub.forget(id, &subscriptions);
         } else {
-            let of_thread = Arc::clone(server);
-            let forget = move || of_thread.pubsub.forget(id, &subscriptions);
-            server.long.call_in_background(Box::new(forget));
+            forgotten_beside = Some(subscriptions);
         }
     }
     if session.client.monitor.load(Ordering::Relaxed) {
         server.monitors.remove(id);
     }
     server.captures.abandon(&session.client);
+    server.strangers.forget(&mut session.stranger, &session.client);
     server.pause.end_wait(&session.client);
     if let Some(pending) = &session.pending {
         server.waits.forget(id);
@@ -448,7 +469,18 @@ pub(crate) fn on_close(server: &Arc<Server>, session: &mut Session) {
             blocked::forget(server, id);
         }
     }
-    server.clients.remove(id);
+    let holds = server.clients.remove(id);
+    if !holds.is_empty() {
+        server.long.abandon(id, &holds);
+    }
+    if let Some(subscriptions) = forgotten_beside {
+        let of_thread = Arc::clone(server);
+        let forget = move || {
+            of_thread.pubsub.forget(id, &subscriptions);
+            drop(holds);
+        };
+        server.long.call_in_background(Box::new(forget));
+    }
 }
 
 /// A guess what the key is; a wrong one costs no more than a right one.

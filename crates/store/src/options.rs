@@ -97,6 +97,9 @@ pub struct Hooks {
     /// Whoever met [`crate::Stop::Locked`] may try again: a prepared transaction has ended. Called on the thread that ended it, with
     /// no lock held.
     pub on_unlock: Arc<dyn Fn() + Send + Sync>,
+    /// The store itself has changed keys that somebody waits for ([`crate::Store::wait_for`]): their time had come, or they were evicted.
+    /// Called on its thread, with no lock held.
+    pub on_changed_waited: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Default for Hooks {
@@ -106,6 +109,7 @@ impl Default for Hooks {
             on_credits: Arc::new(|| {}),
             on_failure: Arc::new(|error| tracing::error!(%error, "the store stops")),
             on_unlock: Arc::new(|| {}),
+            on_changed_waited: Arc::new(|| {}),
         }
     }
 }

@@ -85,6 +85,9 @@ impl Store {
             let due = self.due_in(number, now, left);
             left -= due.len();
             for (keyspace, entry) in due {
+                if !self.active_expiry.load(Ordering::Relaxed) {
+                    break;
+                }
                 progress |= self.expire(keyspace, number, entry);
             }
             let mut stripe = self.index.lock(number);
@@ -112,6 +115,9 @@ impl Store {
             next = next.min(now_ms);
         }
         self.tender.next_due_ms.fetch_min(next, Ordering::Relaxed);
+        if self.has_changed_waited() {
+            (self.options.hooks.on_changed_waited)();
+        }
         (next != u64::MAX).then(|| now.unix_at(next))
     }
 

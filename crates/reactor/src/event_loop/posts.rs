@@ -28,6 +28,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
                 }
                 Post::Room(connection, refusal) => self.tell_of_room(connection, refusal),
                 Post::Move(connection) => self.ask_to_move(&connection),
+                Post::Pass(token) => drop(token),
             }
         }
     }

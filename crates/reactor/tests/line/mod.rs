@@ -220,6 +220,10 @@ impl Lines {
                 io.keep_output();
                 return Step::Park;
             }
+            "withhold" => {
+                io.withhold_output();
+                return Step::Park;
+            }
             "timer" => io.set_timer(Some(io.now + Duration::from_millis(rest.parse().unwrap()))),
             "where" => answer(io, &io.loop_index.to_string(), 0),
             "deny" => seccomp::answer(&WAITS, libc::EPERM as u32).unwrap(),

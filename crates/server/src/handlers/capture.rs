@@ -28,7 +28,8 @@ pub(crate) fn start(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 }
 
 pub(crate) fn stop(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    if !control.server.captures.stop(Ending::Stopped) {
+    let hold = control.hold();
+    if !control.server.captures.stop(Ending::Stopped, Some(hold)) {
         return Err("ERR nothing is captured".into());
     }
     out.ok();

@@ -7,11 +7,13 @@ use clock::Nanos;
 use resp::{ArgsView, Writer};
 
 use super::args::{integer, is, shown, small_integer};
+use crate::blocked;
 use crate::call::{Failure, Outcome, text};
 use crate::clients::{Client, Labels};
 use crate::control::Control;
 use crate::lookup::Table;
 use crate::message::Message;
+use crate::server::Server;
 use crate::session::{Replies, Session};
 
 pub(crate) fn id(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -189,6 +191,9 @@ pub(crate) fn pause(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     let millis = u64::try_from(millis).map_err(|_| "ERR timeout is negative")?;
     let until = control.now + Duration::from_millis(millis.min(PAUSE_MS_MAX));
     control.server.pause.start(until, all, control.now);
+    // What was admitted before is over when the reply leaves.
+    let hold = control.wait_for_callbacks();
+    control.server.long.wait_for_begun(&hold, all);
     out.ok();
     Ok(())
 }
@@ -246,11 +251,22 @@ pub(crate) fn unblock(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
         Some(_) => return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into()),
     };
     let id = u64::try_from(integer(args.get(2))?).unwrap_or(0);
-    let blocked = control.server.clients.find(id).filter(|client| client.blocked.load(Ordering::Relaxed));
-    let woken =
-        blocked.is_some_and(|client| control.server.peers.post(client.id, Message::Unblock(with_error)));
-    out.integer(woken.into());
+    let client = control.server.clients.find(id);
+    out.integer(client.is_some_and(|client| end_wait(control.server, &client, with_error)).into());
     Ok(())
+}
+
+/// Ends the wait of a client, if it waits for others, and has it answered; whether it did.
+fn end_wait(server: &Server, client: &Client, with_error: bool) -> bool {
+    if blocked::unblock(server, client, with_error) {
+        return true;
+    }
+    let waited = client.in_wait.swap(false, Ordering::Relaxed);
+    if waited {
+        client.blocked.store(false, Ordering::Relaxed);
+        server.peers.post(client.id, Message::Unblock(with_error));
+    }
+    waited
 }
 
 pub(crate) fn getredir(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

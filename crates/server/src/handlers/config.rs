@@ -35,6 +35,7 @@ pub(crate) fn set(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
     let set = control.server.settings.set(&pairs);
     set.map_err(|error| Failure::from(format!("ERR {error}")))?;
     control.server.refresh_settings();
+    drop(control.wait_for_callbacks());
     tracing::info!(client = control.session.client.address(), names = ?pairs.iter().map(|p| shown(p.0)).collect::<Vec<_>>(), "settings changed");
     out.ok();
     Ok(())

@@ -9,6 +9,7 @@ use crate::call::{Failure, Outcome, text};
 use crate::control::Control;
 use crate::server::Server;
 use crate::session::{Replies, Session};
+use crate::strangers::Strangers;
 use crate::topologies::Login;
 
 pub(crate) fn ping(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -115,6 +116,7 @@ fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Outc
         server.strangers.note_wrong_password(&mut control.session.stranger, &control.session.client, now);
         return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
     };
+    Strangers::note_right_password(&mut control.session.stranger);
     control.session.login = login;
     Ok(())
 }

@@ -186,7 +186,8 @@ fn describe(library: &Library, with_code: bool, out: &mut Writer<'_>) {
 }
 
 pub(crate) fn kill(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    if !control.server.scripts.kill(true) {
+    let hold = control.hold();
+    if !control.server.scripts.kill(true, &hold) {
         return Err("NOTBUSY No scripts in execution right now.".into());
     }
     out.ok();

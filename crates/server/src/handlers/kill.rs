@@ -7,6 +7,7 @@ use resp::{ArgsView, Writer};
 
 use super::args::{integer, is, shown};
 use super::client::client_type;
+use crate::blocked;
 use crate::call::{Failure, Outcome, text};
 use crate::clients::Client;
 use crate::control::Control;
@@ -89,16 +90,22 @@ pub(crate) fn kill(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     let filters = Filters::parse(args)?;
     let mut chosen = control.server.clients.all();
     chosen.retain(|client| filters.fit(client, control));
-    chosen.iter().for_each(|client| end(control, client));
+    for client in &chosen {
+        end(control, client);
+    }
     out.integer(chosen.len() as i64);
     Ok(())
 }
 
-/// Ends a connection; one's own after the reply.
+/// Ends a connection; one's own after the reply. The reply waits until nothing of the others is left.
 fn end(control: &mut Control<'_>, client: &Arc<Client>) {
     if client.id == control.session.client.id {
         control.session.closing = true;
     } else if let Some(peers) = control.server.peers.get() {
+        let hold = control.hold();
+        control.server.clients.wait_for_end(client.id, hold);
         peers.kill(client.id);
+        // What is added meanwhile is for those who stay.
+        blocked::forget(control.server, client.id);
     }
 }

@@ -138,7 +138,8 @@ pub(crate) fn flush(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 }
 
 pub(crate) fn kill(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    if !control.server.scripts.kill(false) {
+    let hold = control.hold();
+    if !control.server.scripts.kill(false, &hold) {
         return Err("NOTBUSY No scripts in execution right now.".into());
     }
     out.ok();

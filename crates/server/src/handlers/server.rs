@@ -63,19 +63,23 @@ fn block(control: &mut Control<'_>, timeout: Duration) -> Outcome {
     let now = control.now;
     let pending = control.session.pending.get_or_insert_default();
     let until = *pending.until.get_or_insert(now + timeout);
-    match pending.unblocked {
-        None if until > now => {
-            control.session.client.blocked.store(true, Ordering::Relaxed);
+    let (is_new, unblocked, client) =
+        (!std::mem::replace(&mut pending.waits, true), pending.unblocked, &control.session.client);
+    if unblocked.is_none() {
+        if is_new {
+            client.blocked.store(true, Ordering::Relaxed);
+            client.in_wait.store(true, Ordering::Relaxed);
+        }
+        if until > now {
             return Err(Failure::Wait(until));
         }
-        Some(true) => {
-            control.session.client.blocked.store(false, Ordering::Relaxed);
-            return Err("UNBLOCKED client unblocked via CLIENT UNBLOCK".into());
+        if !client.in_wait.swap(false, Ordering::Relaxed) {
+            // CLIENT UNBLOCK was first, and its message is on its way.
+            return Err(Failure::Wait(now + Duration::MAX));
         }
-        _ => {}
     }
-    control.session.client.blocked.store(false, Ordering::Relaxed);
-    Ok(())
+    client.blocked.store(false, Ordering::Relaxed);
+    if unblocked == Some(true) { Err(text::UNBLOCKED.into()) } else { Ok(()) }
 }
 
 /// There are no replicas: who wants one waits in vain, as Redis has it.

@@ -7,7 +7,10 @@ use resp::{Args, ArgsView, Writer};
 use store::{KeyRef, Prepared, Scope, Stop, Store, StoreError, Watch};
 use ticket::Ticket;
 
+use super::Begin;
 use super::job::{Done, End, Job, Long, Work};
+use crate::admission;
+use crate::blocked;
 use crate::call::{DataFn, Failure};
 use crate::command::{Flags, Kind};
 use crate::copies::Copies;
@@ -34,17 +37,30 @@ use crate::verdict::{Parked, Unready};
 pub(crate) fn start(server: &Arc<Server>, session: &mut Session, job: Box<Job>) {
     session.pending.get_or_insert_default().long = Some(Long::Out);
     server.long.hold(job.held_bytes());
+    server.long.enter(job.client, admission::writes(job.entry, job.queue()));
     let of_thread = Arc::clone(server);
     server.long.call_in_background(Box::new(move || run(&of_thread, job)));
 }
 
 /// Runs it, and tells its connection.
 fn run(server: &Arc<Server>, mut job: Box<Job>) {
-    let mut out = Vec::new();
-    let end = run_job(server, &mut job, &mut out);
+    let (client, now, mut out) = (job.client, server.clock.now(), Vec::new());
+    let end = match server.long.begin(client, |writes| server.pause.holds_back(writes, now)) {
+        Begin::Runs => Some(run_job(server, &mut job, &mut out)),
+        // Its loop parks it.
+        Begin::Paused => Some(End::Later(now)),
+        Begin::Abandoned => None,
+    };
     server.long.give_back(job.held_bytes());
-    let client = job.client;
-    server.peers.post(client, Message::LongDone(Box::new(Done { job, out, end })));
+    // Its own connection does so, too, but may be gone.
+    blocked::serve_changed(server);
+    // Before its connection hears of it, which may begin the next one.
+    let left = server.long.leave(client);
+    if let Some(end) = end {
+        server.peers.post(client, Message::LongDone(Box::new(Done { job, out, end })));
+    }
+    // Whoever waits for its end is told last.
+    drop(left);
 }
 
 /// Runs it until it is done or has to wait for what others do.

@@ -13,7 +13,7 @@ use crate::outcome::{Answer, Executed, Ran};
 use crate::request::Request;
 use crate::script::retained::Retained;
 use crate::session::Session;
-use crate::transaction::{Caller, Course, Transaction};
+use crate::transaction::{Caller, Course, Queued, Transaction};
 use crate::tx::staged::Staged;
 
 /// A request that runs beside its loop; owns all it needs.
@@ -103,6 +103,14 @@ impl Job {
             retained: session.take_retained(),
             work,
         })
+    }
+
+    /// The commands of EXEC.
+    pub(crate) fn queue(&self) -> &[Queued] {
+        match &self.work {
+            Work::Exec { transaction, .. } => &transaction.queue,
+            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) | Work::Script(_) => &[],
+        }
     }
 
     /// What it holds of its request.

@@ -22,7 +22,7 @@
 pub(crate) mod beside;
 pub(crate) mod job;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,7 @@ use resp::ArgsView;
 use store::Store;
 
 use crate::command::Kind;
+use crate::holds::Hold;
 use crate::lookup::Entry;
 use crate::transaction::{Queued, Transaction};
 
@@ -39,6 +40,8 @@ use crate::transaction::{Queued, Transaction};
 pub(crate) struct LongCommands {
     store: Arc<Store>,
     state: Mutex<State>,
+    /// Jobs that wait or run, by their connections.
+    jobs: Mutex<HashMap<u64, UnderWay>>,
     /// A thread has ended.
     ended: Condvar,
     /// Bytes of requests that wait or run.
@@ -55,6 +58,27 @@ struct State {
     threads: usize,
     /// Nothing is begun any more.
     is_closed: bool,
+}
+
+/// A job that waits or runs.
+#[derive(Debug, Default)]
+struct UnderWay {
+    writes: bool,
+    has_begun: bool,
+    /// Its connection was killed.
+    is_abandoned: bool,
+    /// Kept until it has ended.
+    holds: Vec<Hold>,
+}
+
+/// What becomes of a job whose turn has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    Runs,
+    /// CLIENT PAUSE holds it back.
+    Paused,
+    /// Its connection was killed.
+    Abandoned,
 }
 
 /// What a thread has to do.
@@ -79,6 +103,7 @@ impl LongCommands {
         Self {
             store,
             state: Mutex::default(),
+            jobs: Mutex::default(),
             ended: Condvar::new(),
             bytes: AtomicU64::new(0),
             count: AtomicU64::new(0),
@@ -111,6 +136,44 @@ impl LongCommands {
     #[cfg(test)]
     pub(crate) fn set_from(&self, keys: usize) {
         self.from.store(keys, Ordering::Relaxed);
+    }
+
+    /// The job of a connection waits for a thread from now on.
+    pub(crate) fn enter(&self, client: u64, writes: bool) {
+        self.jobs().insert(client, UnderWay { writes, ..UnderWay::default() });
+    }
+
+    /// The job of a connection is to begin; whether it may. `is_paused` is asked whether jobs wait that write, or do not.
+    pub(crate) fn begin(&self, client: u64, is_paused: impl FnOnce(bool) -> bool) -> Begin {
+        let mut jobs = self.jobs();
+        let Some(job) = jobs.get_mut(&client) else { return Begin::Runs };
+        if job.is_abandoned {
+            return Begin::Abandoned;
+        }
+        // Whoever pauses looks for those that have begun afterwards, under the same lock.
+        job.has_begun = !is_paused(job.writes);
+        if job.has_begun { Begin::Runs } else { Begin::Paused }
+    }
+
+    /// The job of a connection has ended; whoever waits for that is told when what is returned is dropped.
+    #[must_use]
+    pub(crate) fn leave(&self, client: u64) -> Vec<Hold> {
+        self.jobs().remove(&client).map_or_else(Vec::new, |job| job.holds)
+    }
+
+    /// A connection was killed: its job ends without a trace if it has not begun, and `holds` are kept until it has ended.
+    pub(crate) fn abandon(&self, client: u64, holds: &[Hold]) {
+        if let Some(job) = self.jobs().get_mut(&client) {
+            job.is_abandoned = true;
+            job.holds.extend(holds.iter().cloned());
+        }
+    }
+
+    /// Has all jobs that have begun keep a clone of `hold` until they have ended: those alone that write, unless `all` are meant.
+    pub(crate) fn wait_for_begun(&self, hold: &Hold, all: bool) {
+        for job in self.jobs().values_mut().filter(|job| job.has_begun && (all || job.writes)) {
+            job.holds.push(Hold::clone(hold));
+        }
     }
 
     /// Begins nothing any more, and waits until what runs has ended.
@@ -216,6 +279,10 @@ impl LongCommands {
                 Errand::Drop(thing) => drop(thing),
             }
         }
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, HashMap<u64, UnderWay>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -13,6 +13,7 @@ use sha1::{Digest as _, Sha1};
 
 use super::library::Libraries;
 use super::shebang::{self, FunctionFlags};
+use crate::holds::Hold;
 
 /// The digest of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,6 +93,8 @@ pub(crate) struct Running {
     pub(crate) since: Nanos,
     pub(crate) is_function: bool,
     is_killed: AtomicBool,
+    /// Dropped when it has ended.
+    holds: Mutex<Vec<Hold>>,
 }
 
 impl Running {
@@ -248,8 +251,8 @@ impl Scripts {
         command: Vec<Vec<u8>>,
         since: Nanos,
     ) -> RunningGuard<'_> {
-        let running =
-            Arc::new(Running { name, command, since, is_function, is_killed: AtomicBool::new(false) });
+        let (is_killed, holds) = (AtomicBool::new(false), Mutex::default());
+        let running = Arc::new(Running { name, command, since, is_function, is_killed, holds });
         lock(&self.running).push(Arc::clone(&running));
         RunningGuard { scripts: self, running }
     }
@@ -259,11 +262,16 @@ impl Scripts {
         lock(&self.running).iter().find(|it| it.is_function == are_functions).cloned()
     }
 
-    /// Ends what runs beside the loops; returns whether anything does.
-    pub(crate) fn kill(&self, functions: bool) -> bool {
+    /// Ends what runs beside the loops; returns whether anything does. `hold` is dropped when all that is meant has ended.
+    pub(crate) fn kill(&self, functions: bool, hold: &Hold) -> bool {
         let running = lock(&self.running);
-        let meant = running.iter().filter(|it| it.is_function == functions);
-        meant.map(|it| it.is_killed.store(true, Ordering::Relaxed)).count() > 0
+        let mut meant = running.iter().filter(|it| it.is_function == functions).peekable();
+        let any = meant.peek().is_some();
+        for it in meant {
+            lock(&it.holds).push(Hold::clone(hold));
+            it.is_killed.store(true, Ordering::Relaxed);
+        }
+        any
     }
 
     /// An interpreter has grown by so much, or shrunk.

@@ -125,7 +125,7 @@ fn who_was_served_gets_it_though_its_time_is_over_and_it_was_unblocked() {
     let mut harness = Harness::new();
     let (mut waits, mut adds) = (harness.connect(), harness.connect());
     assert_eq!(harness.line(&mut waits, "BLPOP l 1"), PARKED);
-    harness.expect(&mut adds, &[("RPUSH l x", ":1\r\n"), ("CLIENT UNBLOCK 1 ERROR", ":1\r\n")]);
+    harness.expect(&mut adds, &[("RPUSH l x", ":1\r\n"), ("CLIENT UNBLOCK 1 ERROR", ":0\r\n")]);
     assert_eq!(String::from_utf8_lossy(&harness.after(&mut waits, Duration::from_secs(2))), PARKED);
     assert_eq!(delivered(&harness, &mut waits), element("l", "x"));
 }
@@ -189,4 +189,49 @@ fn blocked_clients_are_shown_and_time_outs_are_read_as_numbers_of_seconds() {
     harness.expect(&mut looks, &[("LPUSH l a", ":1\r\n")]);
     assert_eq!(delivered(&harness, &mut waits), element("l", "a"));
     assert!(harness.line(&mut looks, "INFO clients").contains("blocked_clients:0\r\n"));
+}
+
+/// Who waited for new entries of a stream that expired was told so by the next command of anybody: nobody else came for an hour.
+#[test]
+fn wait_for_a_key_that_is_gone_ends_when_it_goes_whoever_removes_it() {
+    let gone = |reply: &str| reply.starts_with("-NOGROUP") || reply.starts_with("-UNBLOCKED");
+    for (removing, by_clock) in [
+        (&["DEL s"][..], false),
+        (&["UNLINK s"], false),
+        (&["XGROUP DESTROY s g"], false),
+        (&["RENAME s t"], false),
+        (&["FLUSHDB"], false),
+        (&["FLUSHALL"], false),
+        (&["SWAPDB 0 1"], false),
+        (&["MOVE s 1"], false),
+        (&["SET s text"], false),
+        (&["MULTI", "DEL s", "EXEC"], false),
+        (&["EXPIRE s -1"], false),
+        (&["PEXPIRE s 3600000"], true),
+        (&["MULTI", "PEXPIRE s 3600000", "EXEC"], true),
+        (&["PEXPIREAT s 1700003600000"], true),
+    ] {
+        let mut harness = Harness::new();
+        let (mut waits, mut reads, mut removes) = (harness.connect(), harness.connect(), harness.connect());
+        harness.line(&mut removes, "XGROUP CREATE s g $ MKSTREAM");
+        assert_eq!(harness.line(&mut waits, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >"), PARKED);
+        assert_eq!(harness.line(&mut reads, "XREAD BLOCK 0 STREAMS s $"), PARKED);
+        for line in removing {
+            assert_eq!(delivered(&harness, &mut waits), PARKED, "before {line}");
+            harness.line(&mut removes, line);
+        }
+        if by_clock {
+            assert_eq!(delivered(&harness, &mut waits), PARKED, "its time has not come");
+            harness.clock.advance(Duration::from_secs(3_599));
+            harness.server.store.tend(100);
+            assert_eq!(delivered(&harness, &mut waits), PARKED, "its time has not come");
+            harness.clock.advance(Duration::from_secs(1));
+            harness.server.store.tend(100);
+        }
+        let reply = delivered(&harness, &mut waits);
+        assert!(gone(&reply) || reply.starts_with("-WRONGTYPE"), "{removing:?}: {reply}");
+        if removing != ["SET s text"] {
+            assert_eq!(delivered(&harness, &mut reads), PARKED, "without a group it waits for a new stream");
+        }
+    }
 }

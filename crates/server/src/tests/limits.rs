@@ -471,7 +471,11 @@ fn client_that_asks_on_and_on_before_auth_is_closed_after_some_dozens_of_replies
     }
     let mut wire = harness.connect();
     let pipeline = "HELLO 3 AUTH default secret\r\n".to_owned() + &"PING\r\n".repeat(10_000);
-    let replies = harness.feed(&mut wire, pipeline.as_bytes());
+    let mut replies = harness.feed(&mut wire, pipeline.as_bytes());
+    while wire.step == Step::Park {
+        // Guesses came from where it comes from.
+        replies.extend(harness.after(&mut wire, Duration::from_secs(1)));
+    }
     assert!(replies.ends_with(b"+PONG\r\n+PONG\r\n") && replies.len() > 70_000);
     assert_eq!(wire.step, Step::Continue, "who has authenticated may ask for more");
     let info = harness.line(&mut wire, "INFO stats");

@@ -10,6 +10,7 @@ mod edges;
 mod elements;
 mod fields;
 mod geo;
+mod holds;
 mod large;
 mod limits;
 mod long;
@@ -27,14 +28,15 @@ mod tx;
 mod tx_sql;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use clock::{Clock, Nanos, SimClock, UnixMs};
 use reactor::{Input, MoveError, Output, Step};
 use resp::encode_command;
-use store::{EngineKind, Options, Store};
+use store::{EngineKind, Hooks, Options, Store};
 
+use crate::blocked;
 use crate::clients::Client;
 use crate::message::Message;
 use crate::peers::{Accepts, Peers};
@@ -52,6 +54,8 @@ pub(crate) struct Harness {
     posts: Arc<Posts>,
     pub(crate) stopped: Arc<Mutex<Option<ShutdownKind>>>,
     connections: u64,
+    /// Whom the store's hook serves, from the first connection on.
+    served: Arc<OnceLock<Weak<Server>>>,
 }
 
 #[derive(Default)]
@@ -71,6 +75,8 @@ impl Peers for Arc<Posts> {
         self.killed.lock().unwrap().push(id);
         true
     }
+
+    fn pass(&self, _hold: &crate::holds::Hold) {}
 
     fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), MoveError> {
         let _ = id;
@@ -121,6 +127,7 @@ pub(crate) struct Wire {
     pub(crate) wake: Option<Nanos>,
     /// Replies wait until it goes on.
     pub(crate) keeps: bool,
+    withholds: bool,
 }
 
 impl Harness {
@@ -138,7 +145,19 @@ impl Harness {
         let clock = Arc::new(SimClock::new(UnixMs(1_700_000_000_000)));
         let mut settings = Settings::default();
         change(&mut settings);
+        // As in a process, where the protocol comes later than the store.
+        let served: Arc<OnceLock<Weak<Server>>> = Arc::default();
+        let of_hook = Arc::clone(&served);
+        let hooks = Hooks {
+            on_changed_waited: Arc::new(move || {
+                if let Some(server) = of_hook.get().and_then(Weak::upgrade) {
+                    blocked::serve_changed(&server);
+                }
+            }),
+            ..Hooks::default()
+        };
         let store = Store::open(Options {
+            hooks,
             engine: EngineKind::Memory,
             databases: settings.databases,
             value_bytes_max: settings.value_max.0,
@@ -173,12 +192,13 @@ impl Harness {
         );
         let posts = Arc::new(Posts::default());
         server.peers.attach(Box::new(Arc::clone(&posts)));
-        Harness { server, clock, posts, stopped, connections: 0 }
+        Harness { server, clock, posts, stopped, connections: 0, served }
     }
 
     /// A new connection.
     pub(crate) fn connect(&mut self) -> Wire {
         self.connections += 1;
+        self.served.get_or_init(|| Arc::downgrade(&self.server));
         let client = Arc::new(Client::new(self.connections, None, self.clock.now()));
         self.server.clients.add(&client);
         Wire {
@@ -188,6 +208,7 @@ impl Harness {
             step: Step::Continue,
             wake: None,
             keeps: false,
+            withholds: false,
         }
     }
 
@@ -197,7 +218,12 @@ impl Harness {
         if wire.step == Step::Park {
             return Vec::new();
         }
-        self.run(wire)
+        let mut written = self.run(wire);
+        if wire.withholds && wire.step == Step::Park {
+            // What it waits for may have been done by the turn's end.
+            written.extend(self.deliver(wire));
+        }
+        written
     }
 
     fn run(&self, wire: &mut Wire) -> Vec<u8> {
@@ -215,7 +241,8 @@ impl Harness {
         wire.input.feed(bytes);
         let turn = turn::on_input(&self.server, &mut wire.session, &mut wire.input, &mut wire.output, 0);
         (wire.step, wire.wake, wire.keeps) = (turn.step, turn.wake, turn.keeps);
-        wire.output.take()
+        wire.withholds = turn.withholds;
+        if wire.withholds { Vec::new() } else { wire.output.take() }
     }
 
     /// Delivers what was posted to `wire`, and goes on with its input; returns what was written.
@@ -230,6 +257,7 @@ impl Harness {
             }
         }
         match wire.step {
+            Step::Park if wire.withholds => Vec::new(),
             Step::Park | Step::Kill => wire.output.take(),
             _ => self.run(wire),
         }
@@ -248,6 +276,11 @@ impl Harness {
     /// Sends what is in the output of `wire`.
     pub(crate) fn sent(&self, wire: &mut Wire) -> String {
         String::from_utf8_lossy(&wire.output.take()).into_owned()
+    }
+
+    /// Ends a connection, as its loop would.
+    pub(crate) fn end(&self, mut wire: Wire) {
+        turn::on_close(&self.server, &mut wire.session);
     }
 
     /// Connections that were to be ended.

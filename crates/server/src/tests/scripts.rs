@@ -181,9 +181,17 @@ fn script_is_killed_and_leaves_nothing() {
     let script = "redis.call('set', KEYS[1], 1) while true do pcall(redis.call, 'get', KEYS[1]) end";
     resp::encode_command(&mut request, &["eval", script, "1", "k"]);
     assert_eq!(harness.feed(&mut one, &request), b"");
-    while harness.line(&mut two, "script kill") == busy {
+    let mut killed = harness.line(&mut two, "script kill");
+    while killed == busy {
+        std::thread::yield_now();
+        killed = harness.line(&mut two, "script kill");
+    }
+    while two.step == Step::Park {
+        killed.push_str(&String::from_utf8_lossy(&harness.deliver(&mut two)));
         std::thread::yield_now();
     }
+    assert_eq!(killed, "+OK\r\n");
+    assert!(harness.server.scripts.running(false).is_none(), "it has ended when that is said");
     let mut reply = Vec::new();
     while one.step == Step::Park {
         reply.extend(harness.deliver(&mut one));
