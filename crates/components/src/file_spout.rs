@@ -1,10 +1,9 @@
 //! `file-spout`: the lines of a file. A task of `n` emits every `n`-th line.
 //!
 //! A new start begins with the first line again; with exactly-once, behind what is durable. A line that is too long is skipped, and told: it must not stop those behind it.
-#![expect(clippy::disallowed_methods, reason = "a user's file, outside of the data that a simulation owns")]
-
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::time::Duration;
 
 use topology::builder::Factory;
@@ -111,10 +110,7 @@ impl Spout for FileSpout {
     fn open(&mut self, context: &Context<'_>) -> Result<(), Fault> {
         let path = &self.settings.path;
         let of_path = |error: std::io::Error| Fault::new(format!("{path}: {error}"));
-        let file = File::open(path).map_err(of_path)?;
-        if !file.metadata().map_err(of_path)?.is_file() {
-            return Err(Fault::new(format!("{path} is no file")));
-        }
+        let file = vfs::open_regular(Path::new(path)).map_err(of_path)?;
         self.file = Some(BufReader::with_capacity(READ_BYTES, file));
         (self.place, self.step) = (u64::from(context.place()), u64::from(context.tasks()));
         let streams = &context.plan().component(context.component()).streams;

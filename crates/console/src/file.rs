@@ -5,6 +5,8 @@
 //!  metrics.jsonl.1   former files, the newest first; the last one is removed when there are too many
 //! ```
 //!
+//! No link is followed, of either kind: whoever may write the folder could let it lead to any file of the server's user.
+//!
 //! The file is opened for each line: one that logrotate or a person moved away or removed is begun anew. A line that a full disk
 //! took half of is taken back; one that a crash cut off gets its end before the next.
 
@@ -15,9 +17,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::FileOptions;
 
@@ -73,8 +78,24 @@ impl MetricsFile {
     fn open(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         // A pipe that nobody reads fills up and fails, instead of waiting.
-        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-        options.read(true).append(true).create(true).mode(0o640).custom_flags(flags).open(&self.options.path)
+        let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+        options.read(true).append(true).create(true).mode(0o640).custom_flags(flags);
+        let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
+        let file = options.open(&self.options.path).map_err(|error| {
+            let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+            if is_link {
+                refused("it is a symbolic link, which is not followed: name the file itself")
+            } else {
+                error
+            }
+        })?;
+        let facts = file.metadata()?;
+        if facts.is_file() && facts.nlink() > 1 {
+            return Err(refused(
+                "it has a second name (a hard link): whoever made that may not mean this file",
+            ));
+        }
+        Ok(file)
     }
 
     /// Makes the file the newest of the former ones.
@@ -166,6 +187,29 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, file.name(0), rustix::fs::Mode::RWXU).expect("a pipe");
         file.append(&"x".repeat(100_000));
         assert!(file.failing, "64 KiB fit into a pipe");
+    }
+
+    /// What a link led to got the lines: any file that the server's user may write.
+    #[test]
+    fn link_in_place_of_the_file_is_not_followed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let victim = dir.path().join("victim");
+        let mut file = file(dir.path(), 100, 1);
+        for (number, is_hard) in [false, true].into_iter().enumerate() {
+            std::fs::write(&victim, "mine").expect("written");
+            if is_hard {
+                std::fs::hard_link(&victim, file.name(0)).expect("a link");
+            } else {
+                std::os::unix::fs::symlink(&victim, file.name(0)).expect("a link");
+            }
+            file.append("lost");
+            assert!(file.failing, "link {number}");
+            assert_eq!(std::fs::read_to_string(&victim).expect("text"), "mine");
+            std::fs::remove_file(file.name(0)).expect("removed");
+            file.append("kept");
+            assert_eq!((file.failing, text(&file, 0)), (false, "kept\n".to_owned()));
+            std::fs::remove_file(file.name(0)).expect("removed");
+        }
     }
 
     #[test]

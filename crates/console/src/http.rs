@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, LocalSet};
 
-use crate::Api;
+use crate::{Api, Ready};
 
 /// Makes what is served.
 pub(crate) struct Pages {
@@ -29,6 +29,7 @@ pub(crate) struct Pages {
     pub(crate) console: &'static str,
     /// JSON by path.
     pub(crate) api: Api,
+    pub(crate) ready: Ready,
 }
 
 /// What all connections share.
@@ -124,6 +125,16 @@ fn is_known_host(host: &str, hosts: &[String]) -> bool {
 
 fn answer(method: &Method, path: &str, pages: &Pages) -> Response<Full<Bytes>> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
+    if reads && LIVE.contains(&path) {
+        return text(StatusCode::OK, "alive\n".to_owned());
+    }
+    let ready = if reads { (pages.ready)() } else { Ok(()) };
+    if let Err(why) = ready {
+        return text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
+    }
+    if reads && READY.contains(&path) {
+        return text(StatusCode::OK, "ready\n".to_owned());
+    }
     if let Some(json) = Some(path).filter(|path| reads && path.starts_with("/api/")).and_then(&pages.api) {
         let (status, json) = match json {
             Ok(json) => (StatusCode::OK, json),
@@ -140,7 +151,7 @@ fn answer(method: &Method, path: &str, pages: &Pages) -> Response<Full<Bytes>> {
         (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, (pages.page)()),
         (&Method::GET | &Method::HEAD, "/") => (
             StatusCode::OK,
-            "In a browser: /console\nFigures for Prometheus: /metrics\nTopologies as JSON: /api/v1/topology/summary\nLoops as JSON: /api/v1/loops\n"
+            "In a browser: /console\nFigures for Prometheus: /metrics\nTopologies as JSON: /api/v1/topology/summary\nLoops as JSON: /api/v1/loops\nWhether the process lives: /health\nWhether it serves: /ready\n"
                 .to_owned(),
         ),
         (&Method::GET | &Method::HEAD, _) => {
@@ -175,6 +186,10 @@ fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     response
 }
 
+/// The process runs: what else goes wrong, another start would not mend. The second names are those of Kubernetes' own parts.
+const LIVE: [&str; 3] = ["/health", "/healthz", "/livez"];
+/// It serves clients.
+const READY: [&str; 2] = ["/ready", "/readyz"];
 const UNKNOWN_HOST: &str =
     "this host is unknown here: ask by IP address or localhost, or name it in metrics.hosts\n";
 const CONSOLE_POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
@@ -194,6 +209,30 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pages(ready: Result<(), &'static str>) -> Pages {
+        Pages {
+            page: Box::new(|| "figures\n".to_owned()),
+            console: "<html>",
+            api: Box::new(|path| (path == "/api/v1/loops").then(|| Ok("[]".to_owned()))),
+            ready: Box::new(move || ready),
+        }
+    }
+
+    #[test]
+    fn process_is_alive_while_it_starts_and_ready_when_it_serves() {
+        let status = |pages: &Pages, path: &str| answer(&Method::GET, path, pages).status().as_u16();
+        let (starts, serves) = (pages(Err("it starts")), pages(Ok(())));
+        for path in ["/health", "/healthz", "/livez"] {
+            assert_eq!((status(&starts, path), status(&serves, path)), (200, 200), "{path}");
+        }
+        for path in ["/ready", "/readyz", "/metrics", "/api/v1/loops", "/console"] {
+            assert_eq!((status(&starts, path), status(&serves, path)), (503, 200), "{path}");
+        }
+        assert_eq!(answer(&Method::HEAD, "/ready", &serves).status().as_u16(), 200);
+        assert_eq!(answer(&Method::POST, "/ready", &serves).status().as_u16(), 405);
+        assert_eq!(status(&serves, "/healthy"), 404);
+    }
 
     /// A web page whose own name was made to lead to this machine could read the figures: it sends that name.
     #[test]

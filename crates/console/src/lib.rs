@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  thread "control" (tokio, one thread)
-//!    accept -> at most 16 connections -> a host that is known -> GET /metrics, /api/... -> the page that it was given
+//!    accept -> at most 16 connections -> a host that is known -> GET /metrics, /api/..., /ready -> what it was given
 //!    every interval                   -> a line that it was given -> file, rotated
 //! ```
 //!
@@ -59,6 +59,9 @@ pub struct FileOptions {
 /// Makes an answer for a path, if there is one: `Err` is told with status 404.
 pub type Api = Box<dyn Fn(&str) -> Option<Result<String, String>> + Send>;
 
+/// Says whether the server serves, or why not.
+pub type Ready = Box<dyn Fn() -> Result<(), &'static str> + Send>;
+
 /// What is shown, made anew each time on the thread of the control plane.
 pub struct Sources {
     /// The page for Prometheus, in its text format.
@@ -67,8 +70,11 @@ pub struct Sources {
     pub console: &'static str,
     /// JSON for a request under `/api/`, by its path; `Err`: that there is no such thing, in JSON; `None`: the same without a word.
     pub api: Api,
-    /// A line for the file, without its end.
-    pub line: Box<dyn FnMut() -> String + Send>,
+    /// A line for the file, without its end, if there is one now.
+    pub line: Box<dyn FnMut() -> Option<String> + Send>,
+    /// Whether what is shown is there, and serves; or why it does not, in a few words. While it does not, all but `/health` is answered
+    /// with status 503.
+    pub ready: Ready,
 }
 
 impl fmt::Debug for Sources {
@@ -129,10 +135,10 @@ impl Console {
 }
 
 async fn run(options: Options, sources: Sources, stopped: watch::Receiver<bool>) {
-    let Sources { page, console, api, mut line } = sources;
+    let Sources { page, console, api, mut line, ready } = sources;
     let serving = async {
         if let Some(listener) = options.listener {
-            http::serve(listener, Pages { page, console, api }, options.hosts).await;
+            http::serve(listener, Pages { page, console, api, ready }, options.hosts).await;
         }
         std::future::pending::<()>().await;
     };
@@ -143,7 +149,9 @@ async fn run(options: Options, sources: Sources, stopped: watch::Receiver<bool>)
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            file.append(&line());
+            if let Some(line) = line() {
+                file.append(&line);
+            }
         }
     };
     let mut asked = stopped;
@@ -153,8 +161,8 @@ async fn run(options: Options, sources: Sources, stopped: watch::Receiver<bool>)
         // An error means that nobody is left to ask for a stop: that is one.
         _ = asked.wait_for(|stopped| *stopped) => {}
     }
-    if let Some(file) = &mut file {
-        file.append(&line());
+    if let (Some(file), Some(line)) = (&mut file, line()) {
+        file.append(&line);
     }
 }
 

@@ -16,7 +16,7 @@ fn start(file: Option<FileOptions>) -> (Console, SocketAddr) {
     let (pages, lines) = (AtomicU64::new(0), AtomicU64::new(0));
     let count = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed) + 1;
     let page = move || format!("pages_total {}\n", count(&pages));
-    let line = move || format!("{{\"line\":{}}}", count(&lines));
+    let line = move || Some(format!("{{\"line\":{}}}", count(&lines)));
     let api = |path: &str| match path {
         "/api/x" => Some(Ok("{}".to_owned())),
         "/api/no" => Some(Err("{\"error\":1}".to_owned())),
@@ -27,6 +27,7 @@ fn start(file: Option<FileOptions>) -> (Console, SocketAddr) {
         console: "<title>page</title>",
         api: Box::new(api),
         line: Box::new(line),
+        ready: Box::new(|| Ok(())),
     };
     let console =
         Console::start(Options { listener: Some(listener), hosts: vec!["x".to_owned()], file }, sources)

@@ -290,21 +290,29 @@ fn path_arg(name: &'static str, help: &'static str) -> Arg {
 /// The flag of a setting.
 fn flag(row: &'static Row) -> Arg {
     let default = if row.default.is_empty() { String::new() } else { format!(" [default: {}]", row.default) };
+    let (form, choices) = if row.form.len() > FORM_LEN_MAX && row.form.contains('|') {
+        ("WORD", format!(" One of {}.", row.form.replace('|', ", ")))
+    } else {
+        (row.form, String::new())
+    };
     let arg = Arg::new(row.key)
         .long(row.flag())
-        .value_name(row.form)
-        .help(format!("{}{default}", row.summary))
+        .value_name(form)
+        .help(format!("{}{choices}{default}", row.summary))
         .help_heading(row.heading());
     if row.is_switch() {
         return arg.num_args(0..=1).require_equals(true).default_missing_value("true");
     }
-    if row.key == "bind" {
-        arg.action(ArgAction::Append)
+    if row.form.ends_with("...") {
+        arg.action(ArgAction::Append).num_args(1..)
     } else {
         // A password may begin with one, an interval below zero does.
         arg.allow_hyphen_values(matches!(row.key, "requirepass" | "balance.interval"))
     }
 }
+
+/// Longer forms of a value would push the text of their whole section to the right.
+const FORM_LEN_MAX: usize = 40;
 
 #[cfg(test)]
 mod tests {
@@ -343,6 +351,43 @@ mod tests {
         assert_eq!(settings(&arguments), Settings::default());
         assert!(settings(&["--json-logs"]).log_json);
         assert_eq!(settings(&["--bind", "127.0.0.1", "--bind", "::1"]).bind.len(), 2);
+    }
+
+    /// The help shows `<ADDRESS...>`, and the second one was "unexpected".
+    #[test]
+    fn flag_that_takes_several_values_takes_them_in_each_way_that_its_help_shows() {
+        let both = settings(&["--bind", "127.0.0.1", "--bind", "::1"]);
+        for arguments in [
+            &["--bind", "127.0.0.1", "::1"][..],
+            &["serve", "--bind", "127.0.0.1", "::1", "--port", "6379"],
+            &["--bind", "127.0.0.1 ::1"],
+            &["--bind=127.0.0.1 ::1"],
+        ] {
+            assert_eq!(settings(arguments), both, "{arguments:?}");
+        }
+        for row in ROWS.iter().filter(|row| row.form.ends_with("...")) {
+            let one = row.default.split(' ').next().filter(|word| !word.is_empty()).unwrap_or("127.0.0.1");
+            let flag = format!("--{}", row.flag());
+            let (twice, once) = (parsed(&[&flag, one, one]), parsed(&[&flag, &format!("{one} {one}")]));
+            match (twice, once) {
+                (Ok(Request::Serve { settings: twice, .. }), Ok(Request::Serve { settings: once, .. })) => {
+                    assert_eq!(twice, once, "{flag}");
+                }
+                (Err(twice), Err(once)) => assert_eq!(twice.to_string(), once.to_string(), "{flag}"),
+                other => panic!("{flag}: {other:?}"),
+            }
+        }
+    }
+
+    /// The words of one section stood at column 132, one a line.
+    #[test]
+    fn help_is_read_on_a_terminal_of_eighty_columns() {
+        let help = command().term_width(80).render_help().to_string();
+        assert!(help.contains("--memory-policy <WORD>") && help.contains("allkeys-lru"), "{help}");
+        for line in help.lines() {
+            let indent = line.len() - line.trim_start().len();
+            assert!(indent <= 45 && line.chars().count() <= 80, "{line}");
+        }
     }
 
     #[test]

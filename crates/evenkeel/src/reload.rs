@@ -3,7 +3,13 @@
 //! All of them are read and checked before any of it is used: one that is missing or wrong leaves everything as it was. One line
 //! says what was done, or why not. Files of figures need no signal: `metrics.file` is opened for each line.
 //!
+//! They are read on a thread of its own: a file system that does not answer must hold up neither a stop nor anything else. While it reads,
+//! another signal does nothing but ask for one more reading after it.
+//!
 //! Out of scope: the settings file (CONFIG SET changes settings while it runs).
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use server::Transactions;
 use server::settings::{Config, Secret, Settings};
@@ -11,8 +17,58 @@ use server::settings::{Config, Secret, Settings};
 use crate::cli;
 use crate::failure::Failure;
 
+/// Reads the files again whenever it is asked to.
+pub(crate) struct Reloading {
+    config: Arc<Config>,
+    transactions: Arc<Transactions>,
+    /// Signals that were not obeyed yet; its thread runs while there are some, and rings when there are none left.
+    asked: Arc<(Mutex<usize>, Condvar)>,
+}
+
+impl Reloading {
+    pub(crate) fn new(config: &Arc<Config>, transactions: &Arc<Transactions>) -> Self {
+        Self { config: Arc::clone(config), transactions: Arc::clone(transactions), asked: Arc::default() }
+    }
+
+    /// Has the files read again, and one line logged. Waits for neither.
+    pub(crate) fn begin(&self) {
+        let mut asked = lock(&self.asked.0);
+        *asked += 1;
+        if *asked > 1 {
+            return;
+        }
+        let (config, transactions) = (Arc::clone(&self.config), Arc::clone(&self.transactions));
+        let of_thread = Arc::clone(&self.asked);
+        let read = move || {
+            let (asked, done) = &*of_thread;
+            let mut obeyed = *lock(asked);
+            while obeyed > 0 {
+                reload(&config, &transactions);
+                let mut left = lock(asked);
+                *left -= obeyed;
+                obeyed = *left;
+            }
+            done.notify_all();
+        };
+        if let Err(error) = std::thread::Builder::new().name("reload".to_owned()).spawn(read) {
+            *asked = 0;
+            tracing::warn!("SIGHUP: nothing was reloaded: no thread for it: {error}");
+        }
+    }
+
+    /// Waits a moment for a reading that is under way, so that its line is in the log of a server that stops.
+    pub(crate) fn end(&self) {
+        let asked = lock(&self.asked.0);
+        drop(self.asked.1.wait_timeout_while(asked, END_MAX, |asked| *asked > 0));
+    }
+}
+
+fn lock(asked: &Mutex<usize>) -> MutexGuard<'_, usize> {
+    asked.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Reads the files again, and logs one line.
-pub(crate) fn reload(config: &Config, transactions: &Transactions) {
+fn reload(config: &Config, transactions: &Transactions) {
     match try_reload(config, transactions) {
         Ok(what) => tracing::info!("SIGHUP: {what}"),
         Err(why) => tracing::warn!("SIGHUP: nothing was reloaded: {why}"),
@@ -46,3 +102,6 @@ fn try_reload(config: &Config, transactions: &Transactions) -> Result<String, Fa
     }
     Ok(what.join("; "))
 }
+
+/// A stop waits no longer for files that do not come.
+const END_MAX: Duration = Duration::from_secs(1);

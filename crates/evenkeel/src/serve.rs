@@ -12,6 +12,7 @@
 use crate::exposure::{refuse_exposure, warn_of_exposure};
 use crate::failure::Failure;
 use crate::running::{Running, keeps_files};
+use crate::watching::Watched;
 use crate::{greeting, logging, machine, notify, reload, supervising, watching};
 use clock::{Clock, SystemClock};
 use console::Console;
@@ -78,7 +79,8 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     // Before the folder is touched: a second server that was started by mistake leaves nothing behind.
     let listeners = Listeners::open(&reactor_options(&settings))
         .map_err(|error| Failure::Place(listen_error(&error, &settings)))?;
-    let metrics = watching::listen(&settings)?;
+    let watched = Arc::new(Watched::default());
+    let console = watching::start(&settings, watching::listen(&settings)?, &watched)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let hooks = Hooks { protocol: Arc::default(), ends: ends.clone() };
     let store = Store::open(store_options(&settings, &clock, hooks.for_store())).map_err(Failure::from)?;
@@ -108,11 +110,10 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     let _ = hooks.protocol.set(Arc::clone(&protocol));
     // Transactions of an earlier start go on since they were opened: what became durable for them meanwhile was told to nobody.
     protocol.on_advance();
+    watched.serves(&protocol);
     let handle = Reactor::start_on(listeners, reactor_options(&settings), Arc::clone(&protocol), clock)
         .map_err(|error| Failure::System(error.to_string()))?;
     act_on_changes(&config, &handle, &store);
-    let console = watching::start(&settings, metrics, &protocol)?;
-
     let running = Running::this_process(handle.tcp_addresses(), settings.unixsocket.as_deref());
     supervising::start(supervisor.as_deref(), &running)?;
     note_running(&running, &settings);
@@ -122,7 +123,10 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
         // Sums up what connections keep, also while nobody grows.
         handle.set_budget(&client_budget(&config.current(), Some(&*store)));
     };
-    let end = wait_for_end(&ended, &report, &|| reload::reload(&config, &transactions))?;
+    let reloading = reload::Reloading::new(&config, &transactions);
+    let end = wait_for_end(&ended, &report, &|| reloading.begin())?;
+    watched.stops();
+    reloading.end();
     if end.failure().is_none() {
         supervising::stop(supervisor.as_deref());
     }
@@ -237,7 +241,7 @@ struct Hooks {
 impl Hooks {
     fn for_store(&self) -> store::Hooks {
         let (advanced, credited) = (Arc::clone(&self.protocol), Arc::clone(&self.protocol));
-        let unlocked = Arc::clone(&self.protocol);
+        let (unlocked, changed) = (Arc::clone(&self.protocol), Arc::clone(&self.protocol));
         let ends = Mutex::new(self.ends.clone());
         store::Hooks {
             on_advance: Arc::new(move || {
@@ -253,6 +257,11 @@ impl Hooks {
             on_unlock: Arc::new(move || {
                 if let Some(protocol) = unlocked.get() {
                     protocol.on_unlock();
+                }
+            }),
+            on_changed_waited: Arc::new(move || {
+                if let Some(protocol) = changed.get() {
+                    protocol.on_changed_waited();
                 }
             }),
             on_failure: Arc::new(move |error| {

@@ -1,7 +1,8 @@
 //! What the settings `metrics.*` ask for: figures over HTTP and in a file, by the control plane (`console`).
 
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use console::{Console, FileOptions, Options, Sources};
 use server::EvenkeelProtocol;
@@ -19,14 +20,42 @@ pub(crate) fn listen(settings: &Settings) -> Result<Option<TcpListener>, Failure
     console::listen(address).map(Some).map_err(failed)
 }
 
-/// Shows the figures of `protocol`; nothing is started when nobody asked for them.
+/// The server that figures are of, as far as it is.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    protocol: OnceLock<Arc<EvenkeelProtocol>>,
+    is_stopping: AtomicBool,
+}
+
+impl Watched {
+    /// Clients are served from now on.
+    pub(crate) fn serves(&self, protocol: &Arc<EvenkeelProtocol>) {
+        let is_first = self.protocol.set(Arc::clone(protocol)).is_ok();
+        debug_assert!(is_first, "it begins to serve once");
+    }
+
+    /// No more clients are accepted.
+    pub(crate) fn stops(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    fn ready(&self) -> Result<(), &'static str> {
+        match self.protocol.get() {
+            None => Err("starting: the data is read"),
+            Some(_) if self.is_stopping.load(Ordering::Relaxed) => Err("stopping"),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// Shows the figures of `watched`, from before it serves; nothing is started when nobody asked for them.
 ///
 /// # Errors
 /// One line: the system grants no thread.
 pub(crate) fn start(
     settings: &Settings,
     listener: Option<TcpListener>,
-    protocol: &Arc<EvenkeelProtocol>,
+    watched: &Arc<Watched>,
 ) -> Result<Option<Console>, Failure> {
     let file = settings.metrics_file.clone().map(|path| FileOptions {
         path,
@@ -38,19 +67,22 @@ pub(crate) fn start(
         return Ok(None);
     }
     let hosts = settings.metrics_hosts.iter().map(|name| name.0.clone()).collect();
-    let [for_page, for_line, for_api] = [(); 3].map(|()| Arc::clone(protocol));
+    let [for_page, for_line, for_api, for_ready] = [(); 4].map(|()| Arc::clone(watched));
     let mut former = None;
     let line = move || {
-        let snapshot = for_line.snapshot();
+        let snapshot = for_line.protocol.get()?.snapshot();
         let line = snapshot.json(former.as_ref());
         former = Some(snapshot);
-        line
+        Some(line)
     };
     let sources = Sources {
-        page: Box::new(move || for_page.snapshot().prometheus()),
+        page: Box::new(move || {
+            for_page.protocol.get().map_or_else(String::new, |it| it.snapshot().prometheus())
+        }),
         console: server::CONSOLE_PAGE,
-        api: Box::new(move |path| for_api.api(path)),
+        api: Box::new(move |path| for_api.protocol.get()?.api(path)),
         line: Box::new(line),
+        ready: Box::new(move || for_ready.ready()),
     };
     let console = Console::start(Options { listener, hosts, file }, sources)
         .map_err(|error| Failure::System(format!("cannot start the thread for metrics: {error}")))?;

@@ -778,3 +778,42 @@ impl NotifySocket {
 fn common_pong() -> Value {
     Value::Simple(b"PONG".to_vec())
 }
+
+/// The open of a pipe waits for a writer: the thread that obeys signals waited with it, and SIGTERM did nothing any more.
+#[test]
+fn pipe_in_place_of_the_password_is_refused_and_holds_up_no_stop() {
+    let dir = folder();
+    let (data, password) = (dir.path().join("data"), dir.path().join("password"));
+    std::fs::write(&password, "first\n").expect("written");
+    let server = Server::start(&data, &[&format!("--requirepass-file={}", password.display())]);
+    std::fs::remove_file(&password).expect("removed");
+    let made = std::process::Command::new("mkfifo").arg(&password).status().expect("mkfifo is there");
+    assert!(made.success());
+    server.signal(libc::SIGHUP);
+    server.signal(libc::SIGTERM);
+    let (status, log) = server.end();
+    assert!(status.success(), "{status}: {log}");
+    assert!(log.contains("SIGHUP: nothing was reloaded: cannot read requirepass_file"), "{log}");
+    assert!(log.contains("it is no regular file, but a pipe"), "{log}");
+    let line = refused(&[&format!("--requirepass-file={}", password.display())]);
+    assert!(line.ends_with("it is no regular file, but a pipe"), "{line}");
+}
+
+#[test]
+fn unit_file_is_one_that_systemd_takes() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd/evenkeel.service");
+    let text = std::fs::read_to_string(unit).expect("it is there");
+    assert!(text.contains("ExecStart=/usr/local/bin/evenkeel serve "), "{text}");
+    let dir = folder();
+    let here = dir.path().join("evenkeel.service");
+    // It looks for the program.
+    let text = text.replace("/usr/local/bin/evenkeel", env!("CARGO_BIN_EXE_evenkeel"));
+    std::fs::write(&here, text).expect("written");
+    match std::process::Command::new("systemd-analyze").arg("verify").arg(&here).output() {
+        Ok(verified) => {
+            let told = String::from_utf8_lossy(&verified.stderr).into_owned();
+            assert!(verified.status.success() && !told.contains("evenkeel.service"), "{told}");
+        }
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "there is no systemd here"),
+    }
+}

@@ -14,6 +14,7 @@
 
 mod aligned;
 mod real;
+mod regular;
 pub mod sim;
 
 use std::fmt::Debug;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 pub use aligned::AlignedBuffer;
 pub use real::RealDisk;
+pub use regular::{append_regular, open_regular, read_regular};
 pub use sim::SimDisk;
 
 /// How a file is opened.

@@ -9,7 +9,7 @@ use flux::{Definition, Fault, Variables};
 
 use super::builtin;
 use crate::failure::Failure;
-use crate::small::read_small;
+use crate::small::read_small_or_pipe;
 
 /// A definition, and values for what it leaves open.
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ pub(super) struct Submission {
 impl Source {
     /// Reads the definition; prints its warnings, or all that is wrong, to standard error.
     pub(super) fn read(&self) -> Result<Submission, Failure> {
-        let text = read_small("the definition", &self.file)?;
+        let text = read_small_or_pipe("the definition", &self.file)?;
         let mut properties = self.values.read()?;
         let used = RefCell::new(BTreeMap::new());
         let environment = |name: &str| {
@@ -75,7 +75,7 @@ impl Values {
     fn read(&self) -> Result<BTreeMap<String, String>, Failure> {
         let mut properties = match &self.properties {
             Some(path) => {
-                let text = read_small("the file of properties", path)?;
+                let text = read_small_or_pipe("the file of properties", path)?;
                 let wrong = |why| Failure::Usage(format!("{}, {why}", path.display()));
                 flux::parse_properties(&text).map_err(wrong)?
             }

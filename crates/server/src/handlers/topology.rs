@@ -352,8 +352,8 @@ pub(super) fn number(out: &mut Writer<'_>, name: &str, value: u64) {
     out.integer(i64::try_from(value).unwrap_or(i64::MAX));
 }
 
-const OFF: &str =
-    "ERR this server runs no topologies: topologies.dir is not set, the folder where their components are";
+const OFF: &str = "ERR this server runs no topologies: topologies.dir is not set. Set it to the folder of their programs (an empty one if they have none), \
+     and restart the server";
 /// More than a difference takes in a reply.
 const DIFFERENCE_BYTES: usize = 3 * TEXT_BYTES_MAX + 100;
 /// Of each text of a difference.

@@ -206,11 +206,11 @@ impl Config {
             // From the file, or from a flag, which the next start gets as well: the file keeps what it says.
             _ => {
                 let mut said = Settings::default();
-                said.apply_toml(&std::fs::read_to_string(path)?)?;
+                said.apply_toml(&vfs::read_regular(path, FILE_BYTES_MAX)?)?;
                 settings.requirepass = said.requirepass;
             }
         }
-        let before = std::fs::read_to_string(path)?;
+        let before = vfs::read_regular(path, FILE_BYTES_MAX)?;
         let text = settings.rewritten(&before)?;
         replace_file(path, &text).map_err(|error| match error.kind() {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
@@ -280,6 +280,9 @@ fn replace_file(path: &Path, text: &str) -> std::io::Result<()> {
     }
     written
 }
+
+/// A hundred times what all settings take with their comments.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
