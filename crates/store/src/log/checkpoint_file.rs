@@ -2,7 +2,11 @@
 //!
 //! ```text
 //! checkpoint.tmp --write, sync--> rename to checkpoint-{lsn:016x} --sync of the folder--> the journal's manifest
+//!      ^-- the one before is renamed back when the manifest names the new one: its room is that of the next --'
 //! ```
+//!
+//! On a disk that others have filled, segments come back only by a checkpoint, and deletes need segments: so the room of a checkpoint is kept.
+//! A checkpoint is written over what the file had; nothing reads `checkpoint.tmp`.
 //!
 //! Invariants
 //!   1. A file under its final name is complete and durable; the manifest names only such files.
@@ -30,18 +34,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Begins a file; remains of an earlier attempt are removed.
+    /// Begins a file, in the room of the one that is kept for it, or that an earlier attempt has left.
     ///
     /// # Errors
     /// What the disk reports.
     pub(crate) fn create(vfs: &Arc<dyn Vfs>, dir: &Path) -> io::Result<Self> {
-        let path = dir.join(TEMPORARY);
-        match vfs.remove(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let file =
-            vfs.open(&path, OpenOptions { write: true, create_new: true, ..OpenOptions::default() })?;
+        let file = open_temporary(&**vfs, dir)?;
         Ok(Self { vfs: Arc::clone(vfs), dir: dir.to_owned(), file, written_bytes: 0 })
     }
 
@@ -62,6 +60,7 @@ impl Writer {
     /// # Errors
     /// What the disk reports; nothing refers to the file then.
     pub(crate) fn publish(self, lsn: u64) -> io::Result<String> {
+        self.file.set_len(self.written_bytes)?;
         self.file.sync_data()?;
         let name = name_of(lsn);
         self.vfs.rename(&self.dir.join(TEMPORARY), &self.dir.join(&name))?;
@@ -128,17 +127,32 @@ pub(crate) fn names(vfs: &dyn Vfs, dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Removes checkpoints other than `keep`, and remains of attempts.
+/// Removes checkpoints other than `keep`, which has `size_bytes`, and keeps room for the next one.
 ///
 /// # Errors
-/// What the disk reports.
-pub(crate) fn remove_others(vfs: &dyn Vfs, dir: &Path, keep: &str) -> io::Result<()> {
-    for name in vfs.list(dir)? {
-        if name == TEMPORARY || (name.starts_with(PREFIX) && name != keep) {
-            vfs.remove(&dir.join(name))?;
-        }
+/// What the disk reports. That there is no room for the next one is none.
+pub(crate) fn remove_others(vfs: &dyn Vfs, dir: &Path, (keep, size_bytes): (&str, u64)) -> io::Result<()> {
+    let mut others = names(vfs, dir)?;
+    others.retain(|name| name != keep);
+    if let Some(newest) = others.pop() {
+        vfs.rename(&dir.join(newest), &dir.join(TEMPORARY))?;
     }
+    for name in others {
+        vfs.remove(&dir.join(name))?;
+    }
+    // What is there already costs nothing.
+    let _ = open_temporary(vfs, dir)?.allocate(0, size_bytes);
     Ok(())
+}
+
+fn open_temporary(vfs: &dyn Vfs, dir: &Path) -> io::Result<Arc<dyn File>> {
+    let (path, there) = (dir.join(TEMPORARY), OpenOptions { write: true, ..OpenOptions::default() });
+    match vfs.open(&path, there) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            vfs.open(&path, OpenOptions { create_new: true, ..there })
+        }
+        opened => opened,
+    }
 }
 
 /// Name of the checkpoint of `lsn`.
@@ -292,7 +306,29 @@ mod tests {
             writer.write(&bytes(1)).expect("room");
             writer.publish(lsn).expect("room");
         }
-        remove_others(&*vfs, &dir, &name_of(9)).expect("removable");
-        assert_eq!(vfs.list(&dir).expect("listed"), [name_of(9)]);
+        remove_others(&*vfs, &dir, (&name_of(9), 1)).expect("removable");
+        assert_eq!(vfs.list(&dir).expect("listed"), [name_of(9), TEMPORARY.to_owned()]);
+    }
+
+    /// On a disk that others had filled no checkpoint could be written, so no segment came back, and deletes were refused.
+    #[test]
+    fn next_checkpoint_needs_no_room_on_a_disk_that_others_have_filled() {
+        let (vfs, disk, dir) = disk();
+        let mut last = 0;
+        for (lsn, entries) in [(1, 100_000), (2, 90_000), (3, 100_000), (4, 10), (5, 99_000)] {
+            let mut writer = Writer::create(&vfs, &dir).expect("room");
+            writer.write(&bytes(entries)).expect("room");
+            let (size_bytes, name) = (writer.written_bytes(), writer.publish(lsn).expect("room"));
+            let size_max = size_bytes.max(last);
+            remove_others(&*vfs, &dir, (&name, size_max)).expect("removable");
+            assert_eq!(count_entries(&*vfs, &dir, &name).expect("whole"), entries as usize);
+            for seed in 0..5 {
+                let after = disk.crash_copy(seed);
+                assert_eq!(count_entries(&after, &dir, &name).expect("whole"), entries as usize);
+            }
+            last = size_max;
+            let used = vfs.space(&dir).expect("known");
+            disk.set_capacity(used.total_bytes - used.available_bytes);
+        }
     }
 }

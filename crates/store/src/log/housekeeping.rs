@@ -445,7 +445,9 @@ impl Housekeeping {
         mut published: Published,
     ) -> Result<(), JournalError> {
         store.engine.journal.set_checkpoint(&published.name, Lsn(published.lsn + 1))?;
-        if let Err(error) = checkpoint_file::remove_others(&*self.vfs, &self.dir, &published.name) {
+        if let Err(error) =
+            checkpoint_file::remove_others(&*self.vfs, &self.dir, (&published.name, published.size_bytes))
+        {
             tracing::warn!(%error, "an old checkpoint stays; the next one removes it");
         }
         let survivors = published.survivors.take();
