@@ -1,13 +1,18 @@
 //! What the lookups of an access have copied that keeps no stripe locked.
 //!
 //! A command that runs beside the loops on large collections has claimed its keys: nobody changes them. So it need not keep their stripes locked
-//! while it works, which may take seconds: each lookup locks a stripe for itself, and copies the value that it finds. What was copied is lent for
-//! as long as the access lives, or until it turns to another key.
+//! while it works, which may take seconds: each lookup locks a stripe for itself, and copies the value that it finds, once. What was copied is lent
+//! for as long as the access lives, or until it turns to another key.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
+
+use journal::{Keyspace, Seq};
 
 use super::lent::Lent;
 use super::state::State;
+use crate::hash::KeyHash;
 use crate::index::delta::Delta;
 use crate::large::{Bytes, Large};
 
@@ -17,12 +22,21 @@ pub(super) struct Copied {
     /// Lookups lock their stripes for themselves.
     pub(super) is_on: bool,
     found: Lent<Found>,
+    /// Their numbers.
+    known: RefCell<HashMap<(Keyspace, KeyHash), Vec<usize>>>,
 }
 
-/// A value, and what lies on its base in the log.
+/// A key's state, and what lies on its base in the log.
 struct Found {
+    key: Box<[u8]>,
+    kind: u8,
     value: Value,
+    expiry_ms: u64,
+    header_ms: u64,
+    seq: Seq,
     deltas: Box<[Delta]>,
+    value_len: u64,
+    has_value: bool,
 }
 
 enum Value {
@@ -31,23 +45,48 @@ enum Value {
 }
 
 impl Copied {
+    /// What was found of this key before.
+    pub(super) fn find(&self, (keyspace, hash): (Keyspace, KeyHash), key: &[u8]) -> Option<State<'_>> {
+        let known = self.known.borrow();
+        let mut found = known.get(&(keyspace, hash))?.iter().map(|number| self.found.get(*number));
+        found.find(|found| *found.key == *key).map(Found::state)
+    }
+
     /// The same state, which no lock is needed for.
-    pub(super) fn keep<'c>(&'c self, state: State<'_>) -> State<'c> {
+    pub(super) fn keep<'c>(
+        &'c self,
+        (keyspace, hash): (Keyspace, KeyHash),
+        key: &[u8],
+        state: State<'_>,
+    ) -> State<'c> {
+        let State { kind, expiry_ms, header_ms, seq, value_len, has_value, .. } = state;
         let value = match state.value {
             Bytes::Plain(value) => Value::Plain(value.into()),
             Bytes::Large(large) => Value::Large(Arc::clone(large)),
         };
-        let Found { value, deltas } = self.found.push(Found { value, deltas: state.deltas.into() });
-        let value = match value {
-            Value::Plain(value) => Bytes::Plain(value),
-            Value::Large(large) => Bytes::Large(large),
-        };
-        let State { kind, expiry_ms, header_ms, seq, staged, value_len, has_value, .. } = state;
-        State { kind, value, expiry_ms, header_ms, seq, object: None, staged, deltas, value_len, has_value }
+        let (key, deltas) = (key.into(), state.deltas.into());
+        self.known.borrow_mut().entry((keyspace, hash)).or_default().push(self.found.len());
+        let found = Found { key, kind, value, expiry_ms, header_ms, seq, deltas, value_len, has_value };
+        self.found.push(found).state()
     }
 
     /// Forgets all of them.
     pub(super) fn clear(&mut self) {
-        self.found = Lent::default();
+        if self.found.len() > 0 {
+            self.found = Lent::default();
+            self.known.get_mut().clear();
+        }
+    }
+}
+
+impl Found {
+    fn state(&self) -> State<'_> {
+        let Self { kind, expiry_ms, header_ms, seq, value_len, has_value, .. } = *self;
+        let value = match &self.value {
+            Value::Plain(value) => Bytes::Plain(value),
+            Value::Large(large) => Bytes::Large(large),
+        };
+        let (object, staged, deltas) = (None, false, &self.deltas[..]);
+        State { kind, value, expiry_ms, header_ms, seq, object, staged, deltas, value_len, has_value }
     }
 }

@@ -620,9 +620,12 @@ impl<'s> Access<'s> {
         key: &[u8],
         db: u16,
     ) -> Result<Option<State<'_>>, Stop> {
+        if let Some(known) = self.copied.find((keyspace, hash), key) {
+            return Ok(Some(known));
+        }
         let stripe = self.at_stripe(hash.stripe())?;
         let found = self.lookup_in(&stripe, (keyspace, hash), key, db)?;
-        Ok(found.map(|state| self.copied.keep(state)))
+        Ok(found.map(|state| self.copied.keep((keyspace, hash), key, state)))
     }
 
     /// The key's state in its stripe.
