@@ -31,6 +31,8 @@ struct Run {
     /// Steps between two restarts; `None`: there is nothing to start from.
     restarts: Option<usize>,
     options: Options,
+    /// Whether Evenkeel gets commands staged in transactions.
+    is_staged: bool,
 }
 
 /// What a run has at least once: else it is not about large collections.
@@ -41,19 +43,26 @@ const SHRINKING_MS: u64 = 60_000;
 #[test]
 fn large_collections_in_memory_are_those_of_redis_7_0() {
     let options = Options { leaf_bytes: 256, ..small(EngineKind::Memory) };
-    run(Run { seed: 11, most: 4_000, steps: 100_000, restarts: None, options });
+    run(Run { seed: 11, most: 4_000, steps: 100_000, restarts: None, options, is_staged: false });
 }
 
 #[test]
 fn large_collections_in_the_log_are_those_of_redis_7_0_also_after_restarts() {
     let options = Options { leaf_bytes: 700, memory_limit_bytes: MEMORY_BYTES, ..small(EngineKind::Log) };
-    run(Run { seed: 12, most: 2_000, steps: 100_000, restarts: Some(6_000), options });
+    run(Run { seed: 12, most: 2_000, steps: 100_000, restarts: Some(6_000), options, is_staged: false });
 }
 
 #[test]
 fn large_collections_with_hashes_of_8_bits_are_those_of_redis_7_0() {
     let options = Options { hash_bits: 8, ..small(EngineKind::Log) };
-    run(Run { seed: 13, most: 300, steps: 100_000, restarts: Some(6_000), options });
+    run(Run { seed: 13, most: 300, steps: 100_000, restarts: Some(6_000), options, is_staged: false });
+}
+
+/// ZPOPMIN of a sorted set in leaves failed in a transaction, as did all that removes a range: a transaction keeps keys, not leaves.
+#[test]
+fn large_collections_changed_in_transactions_are_those_of_redis_7_0() {
+    let options = Options { leaf_bytes: 256, ..small(EngineKind::Log) };
+    run(Run { seed: 14, most: 600, steps: 8_000, restarts: Some(2_500), options, is_staged: true });
 }
 
 fn run(run: Run) {
@@ -61,7 +70,7 @@ fn run(run: Run) {
     let seed = number("EVENKEEL_DIFFERENTIAL_SEED").unwrap_or(run.seed);
     let count = number("EVENKEEL_DIFFERENTIAL_COMMANDS").map_or(run.steps, |count| count as usize);
     println!("seed {seed}, {count} steps, collections of up to {} elements", run.most);
-    let mut pair = Pair::start(run.options);
+    let mut pair = Pair::start(run.options, run.is_staged);
     let steps = steps(seed, run.most, count, run.restarts);
     if let Err(difference) = pair.play(&steps) {
         println!("seed {seed}, step {}: {}", difference.at, difference.text);
@@ -69,7 +78,8 @@ fn run(run: Run) {
         panic!("seed {seed}: see above");
     }
     println!("{count} steps, {} listed differences, up to {} leaves", pair.listed, pair.leaves);
-    assert!(pair.leaves >= LEAVES_MIN || count < run.steps, "no more than {} leaves at once", pair.leaves);
+    let leaves_min = if run.is_staged { LEAVES_MIN / 10 } else { LEAVES_MIN };
+    assert!(pair.leaves >= leaves_min || count < run.steps, "no more than {} leaves at once", pair.leaves);
 }
 
 /// All steps of a run: growth and shrinking, and at the end all of it goes.

@@ -32,6 +32,8 @@ pub(crate) struct Pair {
     evenkeel: Option<Evenkeel>,
     disk: SimDisk,
     options: store::Options,
+    /// Whether Evenkeel gets commands staged in transactions.
+    is_staged: bool,
     links: [Link; 2],
     /// What a connection was told, and is told again when it is opened anew.
     protocol: Words,
@@ -73,13 +75,28 @@ impl Batch {
 
 impl Pair {
     /// Both with nothing in them; Evenkeel as `options` say, on a disk of its own.
-    pub(crate) fn start(options: store::Options) -> Self {
+    ///
+    /// `is_staged`: it gets commands by TX.DO, those of a transaction together.
+    pub(crate) fn start(options: store::Options, is_staged: bool) -> Self {
         let (redis, disk) = (Redis::start(), SimDisk::new(1));
         let evenkeel = Evenkeel::start(on_disk(&options, &disk));
-        let links = [Link::open(redis.port), Link::open(evenkeel.port)];
+        let links = links(&redis, &evenkeel, is_staged);
         let (protocol, database) = (command(&["HELLO", "2"]), command(&["SELECT", "0"]));
         let evenkeel = Some(evenkeel);
-        Self { redis, evenkeel, disk, options, links, protocol, database, restarts: 0, leaves: 0, listed: 0 }
+        let (restarts, leaves, listed) = (0, 0, 0);
+        Self {
+            redis,
+            evenkeel,
+            disk,
+            options,
+            is_staged,
+            links,
+            protocol,
+            database,
+            restarts,
+            leaves,
+            listed,
+        }
     }
 
     /// Forgets everything that either of them holds.
@@ -99,7 +116,7 @@ impl Pair {
         for (at, step) in steps.iter().enumerate() {
             match step {
                 Step::Same(words) => batch.push(at, words.clone(), Expected::Reply),
-                Step::Transaction(commands, is_executed) => {
+                Step::Transaction(commands, is_executed) if !self.is_staged => {
                     batch.push(at, command(&["MULTI"]), Expected::Reply);
                     commands.iter().for_each(|words| batch.push(at, words.clone(), Expected::Reply));
                     let end = if *is_executed { "EXEC" } else { "DISCARD" };
@@ -202,9 +219,33 @@ impl Pair {
             Step::TrimAbout(key, most) => self.trim_about(key, *most),
             Step::Restore(from, to) => self.restore(from, to),
             Step::Restart(is_power_loss) => self.restart(*is_power_loss),
-            Step::Same(_) | Step::Transaction(..) | Step::Contents => {
+            Step::Transaction(commands, is_executed) => self.stage(commands, *is_executed),
+            Step::Same(_) | Step::Contents => {
                 unreachable!("they are sent in batches")
             }
+        }
+    }
+
+    /// Has Redis execute `commands`, and Evenkeel stage those of them that were no errors: an error lets a transaction only roll back.
+    fn stage(&mut self, commands: &[Words], is_executed: bool) -> Result<(), String> {
+        let mut commands: Vec<Words> =
+            commands.iter().filter(|words| self.links[1].can_stage(words)).cloned().collect();
+        let mut theirs = Vec::new();
+        if is_executed {
+            self.redis(&command(&["MULTI"]));
+            commands.iter().for_each(|words| _ = self.redis(words));
+            let Value::Array(replies) = self.redis(&command(&["EXEC"])) else { return Err("no EXEC".into()) };
+            let all = std::mem::take(&mut commands).into_iter().zip(replies);
+            (commands, theirs) = all.filter(|(_, reply)| !matches!(reply, Value::Error(_))).unzip();
+        }
+        let (ours, end) = self.links[1].stage_together(&commands, is_executed);
+        let pairs = commands.iter().zip(theirs.iter().zip(&ours));
+        pairs.into_iter().try_for_each(|(words, (theirs, ours))| self.judge(words, theirs, ours))?;
+        let expected = if is_executed { "committed" } else { "aborted" };
+        if flat(&end).first().is_some_and(|word| word == expected.as_bytes()) {
+            Ok(())
+        } else {
+            Err(format!("it is to be {expected}: {end:?}"))
         }
     }
 
@@ -383,7 +424,7 @@ impl Pair {
 
     fn connect(&mut self) {
         let evenkeel = self.evenkeel.as_ref().expect("it runs");
-        self.links = [Link::open(self.redis.port), Link::open(evenkeel.port)];
+        self.links = links(&self.redis, evenkeel, self.is_staged);
         for words in [self.protocol.clone(), self.database.clone()] {
             self.both(&words);
         }
@@ -453,6 +494,11 @@ fn looks(kind: &str) -> &'static [&'static str] {
             "PEXPIRETIME KEY",
         ],
     }
+}
+
+fn links(redis: &Redis, evenkeel: &Evenkeel, is_staged: bool) -> [Link; 2] {
+    let ours = if is_staged { Link::staging(evenkeel.port) } else { Link::open(evenkeel.port) };
+    [Link::open(redis.port), ours]
 }
 
 fn on_disk(options: &store::Options, disk: &SimDisk) -> store::Options {

@@ -1,5 +1,6 @@
 //! The two servers and the links to them.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -11,8 +12,9 @@ use clock::{Clock, SystemClock};
 use reactor::{Handle, Reactor};
 use resp::{Value, decode_value, encode_command};
 use server::settings::{Config, Settings};
-use server::{EvenkeelProtocol, ServerOptions};
+use server::{EvenkeelProtocol, ServerOptions, Transactions, TransactionsOptions};
 use store::{EngineKind, Store};
+use vfs::RealDisk;
 
 /// A redis-server of this test's own.
 pub(crate) struct Redis {
@@ -93,6 +95,7 @@ impl Evenkeel {
         let hooks = store::Hooks {
             on_advance: hook(EvenkeelProtocol::on_advance),
             on_credits: hook(EvenkeelProtocol::on_credits),
+            on_unlock: hook(EvenkeelProtocol::on_unlock),
             ..store::Hooks::default()
         };
         let of_options = !options.dir.as_os_str().is_empty();
@@ -103,11 +106,18 @@ impl Evenkeel {
             ..options
         })
         .expect("the folder opens");
+        let settings = Settings { dir: dir.path().to_owned(), ..Settings::default() };
+        let transactions = Transactions::open(TransactionsOptions {
+            store: Arc::clone(&store),
+            settings: &settings,
+            clock: Arc::clone(&clock),
+            vfs: Arc::new(RealDisk),
+        });
         let served = EvenkeelProtocol::new(ServerOptions {
             store: Arc::clone(&store),
-            settings: Arc::new(Config::new(Settings::default(), None)),
+            settings: Arc::new(Config::new(settings, None)),
             clock: Arc::clone(&clock),
-            transactions: None,
+            transactions: Some(transactions.expect("transactions over keys alone")),
             version: "0.0.0",
             supervisor: None,
             shutdown: Box::new(|_| {}),
@@ -137,6 +147,17 @@ pub(crate) struct Link {
     stream: TcpStream,
     input: Vec<u8>,
     start: usize,
+    staging: Option<Staging>,
+}
+
+/// How a connection stages commands.
+struct Staging {
+    /// Commands that TX.DO does not take.
+    unstaged: BTreeSet<String>,
+    /// Of each reply that is to come: whether its command was staged.
+    sent: VecDeque<bool>,
+    /// Commands so far.
+    count: u64,
 }
 
 impl Link {
@@ -155,17 +176,79 @@ impl Link {
         };
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
-        Link { stream, input: Vec::new(), start: 0 }
+        Link { stream, input: Vec::new(), start: 0, staging: None }
+    }
+
+    /// Connects to Evenkeel, and from then on stages two of three commands, each in a transaction of its own, which commits. What is
+    /// committed is one value: only the commands between them make leaves of it.
+    pub(crate) fn staging(port: u16) -> Link {
+        let mut link = Link::open(port);
+        let mut unstaged = BTreeSet::new();
+        for entry in server::commands().entries() {
+            let name = entry.command.name;
+            let words: Vec<Vec<u8>> = name.split('|').map(|word| word.as_bytes().to_vec()).collect();
+            let missing = usize::from(entry.command.arity.unsigned_abs() as u16).saturating_sub(words.len());
+            let command = [words, vec![b"x".to_vec(); missing]].concat();
+            link.send(&[words_of("TX.BEGIN"), staged(&command), words_of("TX.ROLLBACK $")]);
+            let [_, reply, _] = [(); 3].map(|()| link.reply().expect("a reply"));
+            if matches!(reply, Value::Error(text) if String::from_utf8_lossy(&text).contains("cannot stage"))
+            {
+                unstaged.insert(name.to_owned());
+            }
+        }
+        link.staging = Some(Staging { unstaged, sent: VecDeque::new(), count: 0 });
+        link
+    }
+
+    /// Whether TX.DO takes `command`, for a connection that stages.
+    #[allow(dead_code, reason = "each test that includes this file uses a part of it")]
+    pub(crate) fn can_stage(&self, command: &[Vec<u8>]) -> bool {
+        self.staging.as_ref().is_some_and(|staging| staging.takes(command))
+    }
+
+    /// Stages all of `commands` in one transaction, which commits if it `commits`; the replies to them, and to its end.
+    #[allow(dead_code, reason = "each test that includes this file uses a part of it")]
+    pub(crate) fn stage_together(&mut self, commands: &[Vec<Vec<u8>>], commits: bool) -> (Vec<Value>, Value) {
+        let mut bytes = Vec::new();
+        encode_command(&mut bytes, &words_of("TX.BEGIN"));
+        commands.iter().for_each(|command| encode_command(&mut bytes, &staged(command)));
+        encode_command(&mut bytes, &words_of(if commits { "TX.COMMIT $" } else { "TX.ROLLBACK $" }));
+        self.stream.write_all(&bytes).expect("the server reads");
+        let mut next = || self.next().expect("a reply");
+        next();
+        (commands.iter().map(|_| next()).collect(), next())
     }
 
     pub(crate) fn send(&mut self, commands: &[Vec<Vec<u8>>]) {
         let mut bytes = Vec::new();
-        commands.iter().for_each(|command| encode_command(&mut bytes, command));
+        for command in commands {
+            let is_staged = self.staging.as_mut().is_some_and(|staging| staging.stages(command));
+            if is_staged {
+                encode_command(&mut bytes, &words_of("TX.BEGIN"));
+                encode_command(&mut bytes, &staged(command));
+                encode_command(&mut bytes, &words_of("TX.COMMIT $"));
+            } else {
+                encode_command(&mut bytes, command);
+            }
+        }
         self.stream.write_all(&bytes).expect("the server reads");
     }
 
-    /// The next reply; `None` when none came in time.
+    /// The next reply, of a staged command its own; `None` when none came in time.
     pub(crate) fn reply(&mut self) -> Option<Value> {
+        if self.staging.as_mut().and_then(|staging| staging.sent.pop_front()) != Some(true) {
+            return self.next();
+        }
+        let (begun, reply, ended) = (self.next()?, self.next()?, self.next()?);
+        let is_failed = matches!(reply, Value::Error(_));
+        let expected: &[u8] = if is_failed { b"aborted" } else { b"committed" };
+        match &ended {
+            Value::Array(words) if words.first() == Some(&Value::Bulk(expected.to_vec())) => Some(reply),
+            _ => Some(Value::Error(format!("{begun:?}, {reply:?}, then {ended:?}").into_bytes())),
+        }
+    }
+
+    fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((value, used)) = decode_value(&self.input[self.start..]).expect("a reply") {
                 self.start += used;
@@ -183,11 +266,47 @@ impl Link {
     }
 }
 
+impl Staging {
+    /// Whether `command` is to be staged; noted for its reply.
+    fn stages(&mut self, command: &[Vec<u8>]) -> bool {
+        self.count += 1;
+        let stages = !self.count.is_multiple_of(3) && self.takes(command);
+        self.sent.push_back(stages);
+        stages
+    }
+
+    /// Whether TX.DO takes it.
+    fn takes(&self, command: &[Vec<u8>]) -> bool {
+        let table = server::commands();
+        let entry = table.find(&command[0]).and_then(|entry| match command.get(1) {
+            Some(name) if entry.command.is_container() => table.find_sub(entry, name),
+            _ => Some(entry),
+        });
+        entry.is_some_and(|entry| {
+            entry.command.takes(command.len()) && !self.unstaged.contains(entry.command.name)
+        })
+    }
+}
+
+/// The words of a line.
+fn words_of(line: &str) -> Vec<Vec<u8>> {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// TX.DO of `command` in the newest transaction.
+fn staged(command: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    [&words_of("TX.DO $")[..], command].concat()
+}
+
 /// What the server on `port` says of itself.
 #[expect(clippy::disallowed_methods, reason = "a test is a client")]
 fn info(port: u16) -> Option<String> {
-    let mut link =
-        Link { stream: TcpStream::connect(("127.0.0.1", port)).ok()?, input: Vec::new(), start: 0 };
+    let mut link = Link {
+        stream: TcpStream::connect(("127.0.0.1", port)).ok()?,
+        input: Vec::new(),
+        start: 0,
+        staging: None,
+    };
     link.stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
     link.stream.write_all(b"INFO server\r\n").ok()?;
     match link.reply()? {

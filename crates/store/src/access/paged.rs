@@ -374,7 +374,7 @@ impl Access<'_> {
         kind: ValueKind,
         range: Range<usize>,
     ) -> Result<Result<(), WrongType>, Stop> {
-        let Some(paged) = self.paged(db, key)?.filter(|paged| paged.kind == kind) else {
+        let Some(paged) = self.paged_to_change(db, key)?.filter(|paged| paged.kind == kind) else {
             return self.remove_each(db, key, kind, range);
         };
         let (from, to) = (range.start as u64, (range.end as u64).min(paged.root.count));
@@ -450,6 +450,11 @@ impl Access<'_> {
     /// What is paged at `key`.
     pub(super) fn paged(&self, db: u16, key: &[u8]) -> Result<Option<Paged>, Stop> {
         Ok(self.find(db, key)?.and_then(|state| self.paged_in(&state, (db, key))))
+    }
+
+    /// What is paged at `key`, for a command that changes its leaves: none in a workspace, which has keys, not leaves.
+    fn paged_to_change(&self, db: u16, key: &[u8]) -> Result<Option<Paged>, Stop> {
+        if self.keeps_to_workspace { Ok(None) } else { self.paged(db, key) }
     }
 
     /// The collection in the state of `key`, put together; `None` if it is not paged.
@@ -776,12 +781,8 @@ impl Access<'_> {
     /// # Errors
     /// As [`Access::meta`].
     pub fn rename_paged(&mut self, db: u16, from: &[u8], to: &[u8]) -> Result<bool, Stop> {
-        // a workspace has keys, not leaves
-        let paged = if self.keeps_to_workspace { None } else { self.paged(db, from)? };
-        let (Some(paged), Some(source), Some(target)) = (paged, self.place(db, from), self.place(db, to))
-        else {
-            return Ok(false);
-        };
+        let (paged, places) = (self.paged_to_change(db, from)?, (self.place(db, from), self.place(db, to)));
+        let (Some(paged), (Some(source), Some(target))) = (paged, places) else { return Ok(false) };
         if from == to || self.refuses_size(to, ROOT_BYTES_MAX) {
             return Ok(true);
         }
