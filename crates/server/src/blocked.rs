@@ -32,6 +32,7 @@ use store::{KeyRef, Prepared, Scope, Watch};
 use crate::call::{DataFn, Wait, text};
 use crate::clients::Client;
 use crate::copies::{Copies, Stored};
+use crate::halted;
 use crate::lines::{Lines, Waiter};
 use crate::long::EFFORT_MAX;
 use crate::lookup::Entry;
@@ -245,6 +246,15 @@ pub(crate) fn wait(
 ) -> Result<Ran, Unready> {
     let caller = session.caller();
     let client = session.client.id;
+    let line_bytes = request.bytes + entry.command.count_keys(request.args) * WATCH_BYTES;
+    // before it stands in line: what it takes there is counted when that is done
+    let asked = match turn {
+        None if line_bytes > LINE_BYTES_FREE => Some(server.store.ask_memory(line_bytes as u64)),
+        _ => None,
+    };
+    if let Some(Err(stop)) = asked {
+        return halted::wait(server, stop, session, Default::default(), &[], out);
+    }
     let pending = session.pending.get_or_insert_default();
     let until = *pending.until.get_or_insert(request.now + timeout.unwrap_or(Duration::MAX));
     pending.stands_in_line = true;
@@ -255,7 +265,7 @@ pub(crate) fn wait(
         let args = again.unwrap_or_else(|| Args::copied_whole(request.args));
         let watches = watches(server, entry, caller.db, args.view(&[]));
         let waiter = Waiter { client, turn, entry, handler, args, caller, watches };
-        pending.line_bytes = (request.bytes + waiter.watches.len() * WATCH_BYTES) as u64;
+        pending.line_bytes = line_bytes as u64;
         make_due(server, &mut lines, &waiter);
         lines.add(waiter);
         if let Some(served) = serve(server, &mut lines, Some(client)) {
@@ -295,5 +305,7 @@ fn leave(session: &mut Session) {
 const SERVED_AT_ONCE: usize = 64;
 /// Keys that are looked at under one access.
 const LOOKED_AT: usize = 64;
-/// What a key that is waited for takes: an entry of its stripe, a [`Watch`], and its line.
-const WATCH_BYTES: usize = 400;
+/// What a key that is waited for takes: an entry of its stripe, a [`Watch`], its line, and its places in lists of keys.
+const WATCH_BYTES: usize = 700;
+/// A command that takes no more in line need not ask for it.
+const LINE_BYTES_FREE: usize = 64 << 10;

@@ -44,6 +44,8 @@ pub(crate) struct Data<'a, 's> {
     pub in_parts: bool,
     /// The rest of the reply.
     pub chunked: Cell<Option<Box<ChunkedReply>>>,
+    /// Bytes of the reply that memory was asked for.
+    pub replied: Cell<usize>,
 }
 
 /// A large value of a reply, or part of one, and the index in the buffer of replies before which it belongs.
@@ -213,9 +215,18 @@ impl Data<'_, '_> {
         self.attached.borrow_mut().push(attached);
     }
 
-    /// Refuses a reply of more than `bytes` if no connection could hold it.
+    /// Refuses a reply of more than `bytes` if no connection could hold it, and asks for the memory. Called before the reply is made, or
+    /// with each part of it, with all so far.
     pub(crate) fn admit_reply(&self, bytes: usize) -> Outcome {
-        self.tuned.admit_reply(bytes + self.attached.borrow().bytes())
+        self.tuned.admit_reply(bytes.saturating_add(self.attached.borrow().bytes()))?;
+        let more = bytes.saturating_sub(self.replied.get());
+        self.replied.set(self.replied.get() + more);
+        self.ask(more)
+    }
+
+    /// Asks for memory before so much is made that is neither the reply nor an effect, or a large value to store.
+    pub(crate) fn ask(&self, bytes: usize) -> Outcome {
+        Ok(self.access.ask(bytes as u64)?)
     }
 }
 

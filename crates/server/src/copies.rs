@@ -76,6 +76,11 @@ impl Splice {
     pub(crate) fn new(found: Option<Found<'_>>, at: usize, argument: usize) -> Self {
         Self { base: Base::of(found), at, argument }
     }
+
+    /// How long the value gets that is made with this argument.
+    pub(crate) fn bytes(&self, args: ArgsView<'_>) -> u64 {
+        self.base.bytes().len().max(self.at + args.get(self.argument).len()) as u64
+    }
 }
 
 /// `base` with `part` over it from `at` on, and zeroes between its end and there.

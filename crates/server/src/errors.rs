@@ -1,7 +1,7 @@
 //! Error replies that the executor makes, in the words that clients know.
 
 use resp::ArgsView;
-use store::{Locked, StoreError};
+use store::{Locked, Stop, StoreError};
 
 use crate::failure::Failure;
 use crate::later;
@@ -90,11 +90,21 @@ pub(crate) fn too_many_matches(most: usize) -> Failure {
 /// What the store refused, with the code that clients look at.
 pub(crate) fn of_store(error: &StoreError) -> Failure {
     let code = match error {
-        StoreError::MemoryLimit { .. } => "OOM",
+        StoreError::MemoryLimit { .. } | StoreError::TooMuchAtOnce { .. } => "OOM",
         StoreError::DiskFull(_) => "MISCONF",
         _ => "ERR",
     };
     format!("{code} {error}").into()
+}
+
+/// There is no memory for something that cannot wait for it.
+pub(crate) fn no_memory(stop: &Stop) -> Failure {
+    match stop {
+        Stop::Refused(error) | Stop::Damaged(error) => of_store(error),
+        Stop::Busy | Stop::Long | Stop::Cold | Stop::Locked(_) => {
+            "OOM there is no memory for it now, and room is being made: try again".into()
+        }
+    }
 }
 
 /// What is wrong with a transaction; one that is not known has a code of its own.

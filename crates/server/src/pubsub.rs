@@ -88,12 +88,15 @@ impl PubSub {
     /// Posts published messages to their listeners; they wait for `ticket`.
     pub(crate) fn deliver(&self, outbox: Outbox, ticket: Ticket) {
         for Outgoing { channel, payload, is_for_channel, patterns } in outbox {
-            let mut weighed_bytes = payload.len();
+            let payload_bytes = payload.len();
+            let mut weighed_bytes = payload_bytes;
             let payload = Arc::new(self.traffic.payload(payload));
             let mut send = |pattern: Option<Arc<[u8]>>, ids: &[u64]| {
                 let (channel, payload) = (Arc::clone(&channel), Arc::clone(&payload));
                 // Whoever listens to what else: the payload is there once.
-                let bytes = channel.len() + std::mem::take(&mut weighed_bytes);
+                let own_bytes = if payload_bytes < SHARED_BYTES_MIN { payload_bytes } else { 0 };
+                let shared_bytes = channel.len() + std::mem::take(&mut weighed_bytes);
+                let bytes = (shared_bytes, own_bytes + channel.len());
                 let weight = self.traffic.weigh(bytes, ids.len(), ticket);
                 let message = Arc::new(Published { pattern, channel, payload, ticket, _weight: weight });
                 for id in ids {
@@ -239,8 +242,8 @@ pub(crate) fn write(message: &Published, subscriptions: &Subscriptions, resp3: b
     output.attach(at, Arc::<Payload>::clone(payload), 0..bytes.len());
 }
 
-/// Shorter payloads are copied: to share one costs each listener a piece of its own to send.
-const SHARED_BYTES_MIN: usize = 4 << 10;
+/// Shorter payloads are copied: to share one costs each listener a piece of its own to send, about a tenth of this.
+const SHARED_BYTES_MIN: usize = 1 << 10;
 /// Longest name of a channel: what a pattern is matched against.
 pub(crate) const CHANNEL_BYTES_MAX: usize = 64 << 10;
 /// Steps of a slice of a walk, about a nanosecond each.

@@ -37,6 +37,7 @@ pub(crate) fn duplicate(access: &mut Access<'_>, from: Spot<'_>, to: Spot<'_>) -
             access.put(to.0, to.1, Value::Large(&large), expiry);
             return Ok(true);
         }
+        access.ask(found.value.len() as u64)?;
         let value = found.value.to_vec();
         let value = match kind {
             ValueKind::String => Value::String(&value),

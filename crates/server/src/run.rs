@@ -170,6 +170,15 @@ impl Runner<'_> {
                 }
             };
             out.truncate(start);
+            // what is there once more, and longer: the request does not say how large that gets
+            drop(reserved.take());
+            reserved = match self.store.reserve_memory(splice.bytes(body.args(command)), false) {
+                Ok(reserved) => Some(reserved),
+                Err(stop) => {
+                    copies.clear();
+                    return Err((stop, Wanted::default()));
+                }
+            };
             copies.make(self.store, command, splice, body.args(command));
             reserved.iter_mut().for_each(Reserved::copied);
         }
@@ -318,10 +327,27 @@ impl Within<'_, '_> {
         let Runner { store, tuned, .. } = self.runner;
         let (lookups, attached) = (Cell::default(), RefCell::default());
         let (access, chunked) = (&mut *self.access, Cell::default());
-        let mut data =
-            Data { access, db, now, store, tuned, copies, lookups, attached, ready, in_parts, chunked };
+        let (start, replied) = (out.len(), Cell::default());
+        let mut data = Data {
+            access,
+            db,
+            now,
+            store,
+            tuned,
+            copies,
+            lookups,
+            attached,
+            ready,
+            in_parts,
+            chunked,
+            replied,
+        };
         let outcome = handler(&mut data, args, &mut Writer::new(out, resp3));
         let (lookups, attached, chunked) = (data.lookups.get(), data.attached.take(), data.chunked.take());
+        // of those behind it in the same body each finds what this one has made counted
+        let asked = data.ask((out.len() - start).saturating_sub(data.replied.get()));
+        let stopped = self.access.take_stop().map_or(Ok(()), |stop| Err(Failure::Stop(stop)));
+        let outcome = stopped.and(outcome).and(asked);
         (outcome, Answered { failed: false, lookups, attached, blocked: None, chunked })
     }
 }

@@ -1,6 +1,7 @@
 //! Messages on their way: posted and not taken, or taken and waiting for the disk.
 //!
-//! They are weighed: their bytes, once, and a post for each listener. Past `connections.messages_max` PUBLISH waits, and who
+//! They are weighed: their bytes, once where listeners share them and for each listener where each gets a copy, and a post for each
+//! listener. Past `connections.messages_max`, or a sixteenth of `memory.limit`, PUBLISH waits, and who
 //! listens with MONITOR is cut off; one message always passes, however large.
 
 use std::collections::VecDeque;
@@ -39,7 +40,9 @@ impl Traffic {
 
     /// Whether no more messages are to be sent.
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes_on_the_way() >= self.bytes_max.load(Ordering::Relaxed)
+        let limit_bytes = self.store.memory_limit();
+        let share_bytes = if limit_bytes == 0 { u64::MAX } else { limit_bytes / LIMIT_SHARE };
+        self.bytes_on_the_way() >= self.bytes_max.load(Ordering::Relaxed).min(share_bytes)
     }
 
     /// Bytes of messages and lines of MONITOR that are on their way.
@@ -52,9 +55,15 @@ impl Traffic {
         self.on_the_way.load(Ordering::Relaxed) + self.shared.load(Ordering::Relaxed)
     }
 
-    /// Weighs `bytes` that go to `count` listeners, who share them, and may be sent when `ticket` is durable.
-    pub(crate) fn weigh(&self, bytes: usize, count: usize, ticket: Ticket) -> Weight {
-        let bytes = (bytes + POST_BYTES * count) as u64;
+    /// Weighs `shared_bytes` that go to `count` listeners, of which each gets a copy of `own_bytes`, and that may be sent when `ticket` is
+    /// durable.
+    pub(crate) fn weigh(
+        &self,
+        (shared_bytes, own_bytes): (usize, usize),
+        count: usize,
+        ticket: Ticket,
+    ) -> Weight {
+        let bytes = (shared_bytes.max(own_bytes * count) + POST_BYTES * count) as u64;
         self.on_the_way.fetch_add(bytes, Ordering::Relaxed);
         if !ticket.is_covered_by(self.store.released()) {
             self.held.add(ticket, bytes);
@@ -144,5 +153,7 @@ impl Drop for Weight {
     }
 }
 
+/// So large a share of `memory.limit` may be on its way: outputs grow by as much before anybody looks at what they keep.
+const LIMIT_SHARE: u64 = 16;
 /// What a message takes beside its bytes, in a mailbox or in an output.
 const POST_BYTES: usize = 64;

@@ -62,6 +62,26 @@ pub enum StoreError {
         /// The setting.
         limit_bytes: u64,
     },
+    /// What one command would make is more than there may ever be.
+    #[error(
+        "the reply and the effects of this command come to {bytes} B, more than memory.limit ({limit_bytes} B) has room for: ask for less at once"
+    )]
+    TooMuchAtOnce {
+        /// What it has asked for.
+        bytes: u64,
+        /// The setting.
+        limit_bytes: u64,
+    },
+    /// A transaction has staged more than leaves room for its commit.
+    #[error(
+        "the transaction has staged {size_bytes} B of memory: it may stage {limit_bytes} B, a quarter of memory.limit, so that there is room for its commit"
+    )]
+    StagedTooMuch {
+        /// What it would hold.
+        size_bytes: u64,
+        /// What it may hold.
+        limit_bytes: u64,
+    },
     /// The values that one command needs from disk are too many.
     #[error(
         "the values of this command are more than {limit_bytes} B to read from disk (the least of connections.output_max \

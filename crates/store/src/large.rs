@@ -85,6 +85,11 @@ impl Held {
         Self { ledger: ledger.clone(), bytes: 0 }
     }
 
+    /// Bytes that are held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Holds `bytes` more.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.ledger.add(bytes);

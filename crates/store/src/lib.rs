@@ -66,7 +66,7 @@ pub use foresight::{Foreseen, Foresight};
 pub use index::cpu::prefetch;
 pub use large::Large;
 pub use log::LogReport;
-pub use memory::{MemoryReport, Reserved};
+pub use memory::{AskedMemory, MemoryReport, Reserved};
 pub use options::{Durability, EngineKind, Hooks, Options};
 pub use packed::{
     Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, dump, load, score_of,
@@ -125,7 +125,7 @@ pub struct Store {
     expired_keys: AtomicU64,
     expired_fields: AtomicU64,
     random: AtomicU64,
-    tender: Tender,
+    tender: Arc<Tender>,
     evictor: Evictor,
     branches: staging::Branches,
     sweeps: sweep::waiting::Sweeps,
@@ -170,7 +170,9 @@ impl Store {
         let record = index.clock().1.clone();
         let clock = StoreClock::new(source, record.as_ref(), time_floor_ms, engine.newest());
         let objects = paged::Objects::new(&hasher, engine.newest(), options.clock.now());
-        let memory = Memory::new(options.memory_limit_bytes);
+        let (memory, tender) = (Memory::new(options.memory_limit_bytes), Arc::new(Tender::default()));
+        let woken = Arc::clone(&tender);
+        memory.set_waker(move || woken.wake());
         let snapshots = Arc::new(access::Snapshots::new(memory.ledger().clone()));
         let store = Arc::new(Self {
             hasher,
@@ -182,7 +184,7 @@ impl Store {
             expired_keys: AtomicU64::new(0),
             expired_fields: AtomicU64::new(0),
             random: AtomicU64::new(0),
-            tender: Tender::default(),
+            tender,
             evictor: Evictor::new(options.eviction, options.disk_limit_bytes),
             branches: staging::Branches::default(),
             sweeps: sweep::waiting::Sweeps::default(),
@@ -334,7 +336,7 @@ impl Store {
         credit_bytes: u64,
         now: Moment,
     ) -> Result<Access<'s>, Stop> {
-        if credit_bytes != 0 || prepared.has_records() {
+        if credit_bytes != 0 || prepared.has_records() || self.memory.is_wished() {
             let pages = memory::ROOM_PAGES_MAX.max(prepared.records_count());
             self.memory.make_room(&self.index, &*self.engine, pages, 0);
         }
@@ -476,6 +478,24 @@ impl Store {
     #[must_use]
     pub fn memory(&self) -> MemoryReport {
         self.memory.report(&self.index, &*self.engine)
+    }
+
+    /// `memory.limit`; 0 is none. One load.
+    #[must_use]
+    pub fn memory_limit(&self) -> u64 {
+        self.memory.limit_bytes()
+    }
+
+    /// Asks for memory that a command is about to use for something that outlives it, as what it waits for; held until the result is
+    /// dropped.
+    ///
+    /// # Errors
+    /// As [`Access::ask`].
+    pub fn ask_memory(&self, bytes: u64) -> Result<AskedMemory, Stop> {
+        let mut asked = None;
+        self.memory.make_room(&self.index, &*self.engine, memory::ROOM_PAGES_MAX, bytes);
+        self.memory.ask((&self.index, &*self.engine), &mut asked, (bytes, 0))?;
+        Ok(AskedMemory { _asked: asked })
     }
 
     /// Changes `memory.limit`; 0 is none.

@@ -4,15 +4,19 @@
 //! in: connection buffers; and a part for what the process holds beside (`resident`). From 15/16 of `memory.limit` on, each command that stores something or has read from disk first moves a clock hand on
 //! by a bounded number of pages: it drops clean hot values (their slot turns back into an address) that were read least lately, as `policy`
 //! says. What was read from disk stays in memory as `policy` says, too. At the limit, effects that grow are refused by name, while reads, removals and expiry
-//! changes go on. Growth that only lacks what others are storing, what waits for the disk, or what the hand has not looked at since it came
-//! there, is held back.
+//! changes go on. Growth that only lacks what others are storing, what waits for the disk, or what the hand may still drop, is held back:
+//! it leaves a wish, and whoever makes room next, the store's own thread at the latest, makes as much.
+//!
+//! A command may make far more than its request: a string of 60 MB, a reply of 30 million members. It asks before it makes them
+//! ([`Memory::ask`]), and holds the answer until its effects are stored and its reply is counted as a buffer.
 //!
 //! Invariants
 //!   1. A value whose effect is not released stays hot.
 //!   2. Whoever holds a stripe waits for nobody here: making room takes stripes.
+//!   3. Nobody is refused before the hand has passed every value as often as it takes to drop it, and found nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use journal::Seq;
 
@@ -43,8 +47,24 @@ pub(crate) struct Memory {
     hand: Mutex<Hand>,
     /// A read has made a value hot since the hand last found nothing to drop.
     has_warmed: AtomicBool,
-    /// What was released when the hand last looked for something to drop.
-    looked_at: AtomicU64,
+    /// The hand has found nothing to drop, and looks again when more than this is released: as much more as was while it looked. So
+    /// effects that leave nothing to drop keep nobody waiting.
+    barren_until: AtomicU64,
+    /// What those lack who are held back.
+    wished_bytes: AtomicU64,
+    /// What commands have asked for and hold ([`Memory::ask`]).
+    asked_bytes: Arc<AtomicU64>,
+    waker: Waker,
+}
+
+/// Wakes the thread that makes room for those who wait.
+#[derive(Default)]
+struct Waker(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Waker")
+    }
 }
 
 /// Where the clock stands.
@@ -57,9 +77,41 @@ struct Hand {
     barren_stripes: usize,
     /// What it has met since it began at stripe 0.
     round: Round,
-    /// What was released when whole rounds had found nothing; more must be, or a read must have made something hot, before another
-    /// try makes sense.
-    barren_at: Option<Seq>,
+    /// What was released when it last dropped something, or began to look.
+    began_at: Seq,
+}
+
+/// Memory that a command asked for before it used it; held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    held: Held,
+    /// All that was asked for, also what others count by now: what is free for all is not free again for who has had it.
+    bytes: u64,
+    all_bytes: Arc<AtomicU64>,
+}
+
+/// Memory held by [`crate::Store::ask_memory`].
+#[derive(Debug)]
+pub struct AskedMemory {
+    pub(crate) _asked: Option<Box<Asked>>,
+}
+
+impl Asked {
+    /// So much of it is counted by others from now on, or not needed.
+    pub(crate) fn take(&mut self, bytes: u64) {
+        self.held.take(bytes.min(self.held.bytes()));
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.held.add(bytes);
+        self.bytes += bytes;
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.all_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
 }
 
 /// Memory by parts, in bytes.
@@ -152,8 +204,27 @@ impl Memory {
             reserving: Mutex::default(),
             hand: Mutex::default(),
             has_warmed: AtomicBool::new(false),
-            looked_at: AtomicU64::new(0),
+            barren_until: AtomicU64::new(0),
+            wished_bytes: AtomicU64::new(0),
+            asked_bytes: Arc::default(),
+            waker: Waker::default(),
         }
+    }
+
+    /// Has `wake` called when somebody waits for room that can be made.
+    pub(crate) fn set_waker(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let is_first = self.waker.0.set(Box::new(wake)).is_ok();
+        debug_assert!(is_first, "set twice");
+    }
+
+    /// Whether somebody waits for room that can be made.
+    pub(crate) fn is_wished(&self) -> bool {
+        self.wished_bytes.load(Ordering::Relaxed) > 0
+    }
+
+    /// The limit, 0 for none.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Ordering::Relaxed)
     }
 
     /// Changes the limit.
@@ -197,16 +268,38 @@ impl Memory {
     /// Drops clean hot values that were read least lately, until memory is well within its limit, `pages` were visited or
     /// whole rounds found none.
     ///
-    /// `for_bytes` are to come beside what is used. Takes one stripe's lock at a time; callers hold none. Whoever comes while
-    /// another drops does not wait.
+    /// `for_bytes` are to come beside what is used, or what those lack who wait. Takes one stripe's lock at a time; callers hold none.
+    /// Whoever comes while another drops does not wait.
     pub(crate) fn make_room(&self, index: &Index, engine: &dyn Engine, pages: usize, for_bytes: u64) {
-        if self.has_room(index, engine, for_bytes) || !engine.has_addresses() {
-            return;
+        let wished_bytes = self.wished_bytes.load(Ordering::Relaxed);
+        let for_bytes = for_bytes.max(wished_bytes);
+        let has_room = || self.has_room(index, engine, for_bytes);
+        if !has_room() && engine.has_addresses() {
+            let Ok(mut hand) = self.hand.try_lock() else { return };
+            let released = engine.released().min(engine.newest());
+            self.move_hand(&mut hand, (index, engine), released, pages, for_bytes);
         }
-        let Ok(mut hand) = self.hand.try_lock() else { return };
-        let released = engine.released().min(engine.newest());
-        self.move_hand(&mut hand, (index, engine), released, pages, for_bytes);
-        self.looked_at.fetch_max(released.0, Ordering::SeqCst);
+        if wished_bytes > 0 && (has_room() || !self.may_drop(engine)) {
+            // what was wished meanwhile is wished again: who waits comes again by itself
+            self.wished_bytes.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the hand may find something to drop.
+    fn may_drop(&self, engine: &dyn Engine) -> bool {
+        let is_more_released =
+            || engine.released().min(engine.newest()).0 > self.barren_until.load(Ordering::SeqCst);
+        engine.has_addresses() && (self.has_warmed.load(Ordering::Relaxed) || is_more_released())
+    }
+
+    /// Leaves a wish for `bytes`.
+    fn wish(&self, bytes: u64, limit_bytes: u64) {
+        let bytes = bytes.clamp(1, limit_bytes.max(1));
+        if self.wished_bytes.fetch_max(bytes, Ordering::Relaxed) < bytes
+            && let Some(wake) = self.waker.0.get()
+        {
+            wake();
+        }
     }
 
     fn move_hand(
@@ -217,20 +310,25 @@ impl Memory {
         pages: usize,
         for_bytes: u64,
     ) {
-        if !self.has_warmed.swap(false, Ordering::Relaxed) && hand.barren_at == Some(released) {
+        if !self.may_drop(engine) {
             return;
         }
-        hand.barren_at = None;
+        if self.has_warmed.swap(false, Ordering::Relaxed) || self.barren_until.load(Ordering::SeqCst) > 0 {
+            // whole rounds from here on, after those that found nothing
+            (hand.barren_stripes, hand.began_at) = (0, released);
+            self.barren_until.store(0, Ordering::SeqCst);
+        }
         for _ in 0..pages {
             if self.has_room(index, engine, for_bytes) {
                 return;
             }
             let hurries = !self.used_within(index, engine, HURRY_SHARE, for_bytes);
             if hand.advance(index, engine, released, hurries) {
-                hand.barren_stripes = 0;
+                (hand.barren_stripes, hand.began_at) = (0, released);
             } else if hand.barren_stripes > BARREN_STRIPES_MAX {
                 hand.barren_stripes = 0;
-                hand.barren_at = Some(released);
+                let meanwhile = released.0.saturating_sub(hand.began_at.0);
+                self.barren_until.store(released.0 + meanwhile, Ordering::SeqCst);
                 return;
             }
         }
@@ -279,15 +377,60 @@ impl Memory {
         if limit_bytes == 0 || used_bytes <= limit_bytes {
             return Ok(());
         }
-        Err(self.lacks((index, engine), (0, own_credit_bytes), limit_bytes))
+        Err(self.lacks((index, engine), (0, own_credit_bytes), (0, 0), limit_bytes))
     }
 
-    /// What becomes of one for whom there is no room, who reserved `own_bytes` himself and has credits for `own_credit_bytes`: others
-    /// give back what they reserved, what waits for the disk leaves, what has come there can be dropped, or it is refused.
+    /// Holds `bytes` more for a command that is about to make them, which holds `asked` so far and has credits for `own_credit_bytes`.
+    /// Those who read go on where data fills memory: all together may hold a [`ASKED_SHARE`]-th of the limit whatever is used.
+    pub(crate) fn ask(
+        &self,
+        (index, engine): (&Index, &dyn Engine),
+        asked: &mut Option<Box<Asked>>,
+        (bytes, own_credit_bytes): (u64, u64),
+    ) -> Result<(), Stop> {
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        let own_bytes = asked.as_ref().map_or(0, |asked| asked.held.bytes());
+        if limit_bytes != 0 && own_bytes + bytes > limit_bytes {
+            return Err(StoreError::TooMuchAtOnce { bytes: own_bytes + bytes, limit_bytes }.into());
+        }
+        let others_bytes = self.asked_bytes.fetch_add(bytes, Ordering::SeqCst);
+        let is_free = others_bytes + bytes <= limit_bytes / ASKED_SHARE;
+        if limit_bytes == 0
+            || is_free
+            || self.used(index, engine).saturating_add(bytes) <= limit_bytes - limit_bytes / ASKED_SHARE
+        {
+            let all_bytes = &self.asked_bytes;
+            let asked = asked.get_or_insert_with(|| {
+                Box::new(Asked { held: Held::new(&self.ledger), bytes: 0, all_bytes: Arc::clone(all_bytes) })
+            });
+            asked.add(bytes);
+            return Ok(());
+        }
+        self.asked_bytes.fetch_sub(bytes, Ordering::SeqCst);
+        // twice as much: one that asks bit by bit would begin anew for each of them
+        let lacked_bytes = (bytes + limit_bytes / ASKED_SHARE, 2 * (own_bytes + bytes));
+        Err(self.lacks((index, engine), (0, own_credit_bytes), lacked_bytes, limit_bytes))
+    }
+
+    /// Refuses what a transaction would hold, were there no room for its commit beside it: its image or records wait in the journal, and
+    /// its values are there twice for a moment.
+    pub(crate) fn admit_staged(&self, size_bytes: u64) -> Result<(), StoreError> {
+        match self.limit_bytes.load(Ordering::Relaxed) / STAGED_SHARE {
+            limit_bytes if limit_bytes > 0 && size_bytes > limit_bytes => {
+                Err(StoreError::StagedTooMuch { size_bytes, limit_bytes })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What becomes of one for whom there is no room, who reserved `own_bytes` himself, has credits for `own_credit_bytes` and lacks
+    /// `bytes` beside that: others give back what they reserved, what waits for the disk leaves, what has come there can be dropped, for
+    /// which a wish of `wished_bytes` is left, or it is refused.
     fn lacks(
         &self,
         (index, engine): (&Index, &dyn Engine),
         (own_bytes, own_credit_bytes): (u64, u64),
+        (bytes, wished_bytes): (u64, u64),
         limit_bytes: u64,
     ) -> Stop {
         let (used_bytes, for_now_bytes) = loop {
@@ -302,9 +445,11 @@ impl Memory {
             }
         };
         // Looked at last: what waited above may have been released meanwhile.
-        let is_more_released = engine.has_addresses()
-            && engine.released().min(engine.newest()).0 > self.looked_at.load(Ordering::SeqCst);
-        if is_more_released || used_bytes.saturating_sub(for_now_bytes) <= limit_bytes {
+        if self.may_drop(engine) {
+            self.wish(wished_bytes, limit_bytes);
+            return Stop::Busy;
+        }
+        if used_bytes.saturating_add(bytes).saturating_sub(for_now_bytes) <= limit_bytes {
             return Stop::Busy;
         }
         StoreError::MemoryLimit { used_bytes, limit_bytes }.into()
@@ -344,7 +489,7 @@ impl Memory {
         if limit_bytes == 0 || used_bytes.saturating_add(beside_bytes) <= limit_bytes {
             return Ok(reserved);
         }
-        Err(self.lacks((index, engine), (bytes, 0), limit_bytes))
+        Err(self.lacks((index, engine), (bytes, 0), (0, bytes + beside_bytes), limit_bytes))
     }
 
     /// Memory by parts.
@@ -428,6 +573,12 @@ const AMPLE_SHARE: u64 = 8;
 
 /// With less than this share free, nothing that is read stays in memory.
 const FULL_SHARE: u64 = 64;
+
+/// What commands have asked for may come to this share of the limit although data fills it; what they ask for beyond leaves as much free.
+const ASKED_SHARE: u64 = 16;
+
+/// What one transaction may stage is the limit divided by this.
+const STAGED_SHARE: u64 = 4;
 
 /// With less than this share free, the hand hurries: what grows is refused soon.
 const HURRY_SHARE: u64 = 32;
@@ -522,7 +673,39 @@ mod tests {
         engine.release(1);
         assert!(is_held_back(memory.admit(&index, &engine, 0)));
         memory.make_room(&index, &engine, 1, 0);
+        assert!(is_held_back(memory.admit(&index, &engine, 0)), "the hand has passed one page");
+        memory.make_room(&index, &engine, usize::MAX, 0);
         assert!(!is_held_back(memory.admit(&index, &engine, 0)));
+    }
+
+    /// A command made what it answers with, and the effects that it stored, before anybody counted them: a request of 45 bytes took 1.4 GB.
+    #[test]
+    fn what_a_command_is_about_to_make_is_held_or_it_waits_until_room_was_made() {
+        let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(16_000));
+        let (woken, mut asked) = (Arc::new(AtomicU64::new(0)), None);
+        let wakes = Arc::clone(&woken);
+        memory.set_waker(move || _ = wakes.fetch_add(1, Ordering::SeqCst));
+        memory.ask((&index, &engine), &mut asked, (10_000, 0)).expect("room");
+        assert_eq!((memory.ledger.bytes(), asked.as_ref().map(|it| it.bytes)), (10_000, Some(10_000)));
+        assert!(
+            !is_held_back(memory.ask((&index, &engine), &mut asked, (6_000, 0))),
+            "nothing can be dropped"
+        );
+        engine.append_mapping();
+        engine.release(1);
+        assert!(is_held_back(memory.ask((&index, &engine), &mut asked, (6_000, 0))));
+        assert!(memory.is_wished() && woken.load(Ordering::SeqCst) == 1);
+        memory.make_room(&index, &engine, usize::MAX, 0);
+        assert!(!memory.is_wished(), "there was nothing");
+        assert!(!is_held_back(memory.ask((&index, &engine), &mut asked, (6_000, 0))));
+        drop(asked.take());
+        assert_eq!((memory.ledger.bytes(), memory.asked_bytes.load(Ordering::SeqCst)), (0, 0));
+        memory.report_buffers(20_000, 20_000);
+        memory.ask((&index, &engine), &mut asked, (1_000, 0)).expect("reads go on where data fills memory");
+        assert!(
+            memory.ask((&index, &engine), &mut asked, (1, 0)).is_err(),
+            "all of them together hold a part"
+        );
     }
 
     /// A copy that its command kept while it waited for credits was taken for what stays: another large value was refused.
@@ -557,6 +740,8 @@ mod tests {
     fn write_at_the_limit_does_not_wait_for_one_who_makes_room() {
         let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(1_000));
         assert!(engine.has_addresses(), "else no room is made");
+        engine.append_mapping();
+        engine.release(1);
         memory.report_buffers(1_001, 1_001);
         thread::scope(|scope| {
             let stripe = index.lock(0);
@@ -571,7 +756,7 @@ mod tests {
                 scope.spawn(move || sender.send(memory.admit(index, engine, 0)).expect("it is received"));
             let admitted = receiver.recv_timeout(Duration::from_secs(10));
             drop(stripe);
-            assert!(matches!(admitted, Ok(Err(_))), "{admitted:?}");
+            assert!(matches!(admitted, Ok(Err(Stop::Busy))), "{admitted:?}");
             small.join().expect("no panic");
             assert!(large.join().expect("no panic").is_err(), "there is no room");
         });

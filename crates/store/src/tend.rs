@@ -70,7 +70,11 @@ impl Store {
     /// Blocks on reads where expired keys are cold.
     pub fn tend(&self, budget: usize) -> Option<UnixMs> {
         let frees_more = self.free_spaces() | self.sweep_some();
+        let is_wished = self.memory.is_wished();
         self.memory.make_room(&self.index, &*self.engine, usize::MAX, 0);
+        if is_wished {
+            (self.options.hooks.on_credits)();
+        }
         self.track_use();
         let evicts_more = self.evict_some(budget);
         self.give_memory_back(frees_more);

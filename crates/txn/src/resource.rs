@@ -146,6 +146,8 @@ pub enum Answer {
     Found(Vec<Prepared>),
     /// Nothing was done; it is worth asking again.
     Failed(String),
+    /// Nothing was done, for there was no room; room is being made, so it is worth asking again soon, as often as it takes.
+    NoRoom(String),
     /// Nobody knows whether it was done; it is worth asking again.
     Lost(String),
 }

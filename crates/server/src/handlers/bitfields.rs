@@ -186,6 +186,7 @@ pub(crate) fn bitfield(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
     let start = steps.iter().map(|step| step.offset / 8).min().unwrap_or(0) as usize;
     let start = start.min(former.len());
     let ends = steps.iter().map(Step::end).max().unwrap_or(end).div_ceil(8) as usize;
+    data.ask(ends.saturating_sub(start))?;
     let mut bytes = former[start..former.len().min(ends)].to_vec();
     let kept = bytes.len().max((end.div_ceil(8) as usize).saturating_sub(start));
     bytes.resize(ends.saturating_sub(start).max(kept), 0);

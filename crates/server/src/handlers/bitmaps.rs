@@ -260,6 +260,8 @@ pub(crate) fn bitop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         let found = string(data, key)?;
         let value = found.map_or(&[][..], |found| found.value);
         charge_bytes(data, value.len().max(sum.len()))?;
+        let grown = value.len().saturating_sub(sum.len());
+        data.ask(if operation.keeps_more() { 2 * grown } else { grown })?;
         if is_first {
             sum.extend_from_slice(value);
         } else {

@@ -142,6 +142,7 @@ impl<'a> Query<'a> {
         let found = data.access.collection(data.db, key, kind)??;
         data.count_lookup(!found.is_empty());
         data.access.charge(found.len())?;
+        data.ask(found.iter().map(|(member, _)| member.len() + SCORED_BYTES).sum())?;
         let weighed = |(member, value): (&[u8], &[u8])| (member.to_vec(), self.weighed(at, kind, value));
         Ok(found.iter().map(weighed).collect())
     }
@@ -239,6 +240,9 @@ impl<'a> Query<'a> {
         Ok(())
     }
 }
+
+/// What a member with its score takes beside its bytes, in a list and in a table.
+const SCORED_BYTES: usize = 96;
 
 /// Refuses keys of other types, before options are read.
 fn check_types(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Outcome {

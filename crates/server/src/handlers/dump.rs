@@ -15,6 +15,7 @@ pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     data.count_lookup(found.is_some());
     if let Some(shape) = found.and_then(|found| found.kind.shape()) {
         let found = found.expect("it has a shape");
+        data.admit_reply(found.value.len())?;
         let payload = encode_collection(found.kind, Packed::new(shape, found.value), data.now);
         data.admit_reply(payload.len())?;
         out.bulk(&payload);

@@ -189,8 +189,10 @@ impl Chosen {
         if wanted == 0 {
             return Ok(Vec::new());
         }
-        if count < 0 && !parts.is_empty() {
-            data.admit_reply(wanted.saturating_mul(BULK_OVERHEAD_BYTES))?;
+        if !parts.is_empty() {
+            let most = if count < 0 { wanted } else { wanted.min(parts.iter().map(Packed::len).sum()) };
+            data.admit_reply(most.saturating_mul(BULK_OVERHEAD_BYTES))?;
+            data.ask(most.saturating_mul(CHOSEN_BYTES))?;
         }
         let len: usize = parts.iter().map(Packed::len).sum();
         data.access.charge(if count < 0 && len > 0 { wanted } else { wanted.min(len) })?;
@@ -225,6 +227,7 @@ impl Chosen {
         }
         data.admit_reply(wanted.saturating_mul(BULK_OVERHEAD_BYTES))?;
         data.access.charge(wanted)?;
+        data.ask(wanted.saturating_mul(CHOSEN_BYTES))?;
         let chosen = match count < 0 {
             true => (0..wanted).map(|_| below(data, len)).collect(),
             false => Self::distinct(data, len, wanted),
@@ -249,6 +252,9 @@ impl Chosen {
         chosen
     }
 }
+
+/// What an element takes that was chosen, until it is told: its place, among those that are known, and where it lies.
+const CHOSEN_BYTES: usize = 64;
 
 /// A number below `len`, which is not 0.
 fn below(data: &Data<'_, '_>, len: usize) -> usize {
@@ -302,6 +308,7 @@ fn step_reply<'a>(
     scan: &Scan<'_>,
     out: &mut Writer<'_>,
 ) -> Outcome {
+    data.ask(chosen.len().saturating_mul(2 * size_of::<Cow<'_, [u8]>>()))?;
     let mut items: Vec<Cow<'_, [u8]>> = Vec::with_capacity(2 * chosen.len());
     let mut steps = 0;
     for (key, value) in chosen {

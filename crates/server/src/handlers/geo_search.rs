@@ -305,7 +305,7 @@ impl Query {
             let mut start = set.partition_point(|(_, score)| score_of(score) < low)?;
             let end = set.partition_point(|(_, score)| score_of(score) < end)?;
             while start < end && found.len() < most {
-                let next = end.min(start + LOOKED_AT);
+                let (next, before) = (end.min(start + LOOKED_AT), found.len());
                 data.access.charge((next - start) * area.shape.corners() / CORNERS_EACH)?;
                 for (member, score) in set.range(start..next)? {
                     let score = score_of(score);
@@ -314,6 +314,7 @@ impl Query {
                     found.extend(distance_m.map(|distance_m| Match { member, score, distance_m, position }));
                 }
                 start = next;
+                data.ask((found.len() - before) * size_of::<Match<'_>>())?;
             }
         }
         Ok(found)

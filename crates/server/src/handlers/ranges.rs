@@ -72,6 +72,10 @@ pub(super) fn overwrite(data: &mut Data<'_, '_>, key: &[u8], at: usize, part: &[
     let (former, expiry) = found.map_or((&[][..], None), |found| (found.value, found.expiry));
     check_size(data, (at + part.len()) as u64)?;
     let changed = at.min(former.len())..at + part.len();
+    let len = former.len().max(at + part.len());
+    if len >= Large::BYTES_MIN {
+        data.ask(len)?;
+    }
     match data.store.large(spliced(former, at, part)) {
         Ok(large) => data.access.put_part(data.db, key, (Value::Large(&large), changed), expiry)?,
         Err(value) => data.access.put_part(data.db, key, (Value::String(&value), changed), expiry)?,

@@ -94,16 +94,23 @@ pub(crate) fn keys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     let most = data.tuned.reply_bytes_max();
     // one buffer for all of them: there may be millions
     let (mut found, mut ends, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let (mut asked, mut stop) = (0, None);
     data.access.scan_weighed(data.db, 0, usize::MAX, &mut |key, _| {
         let mut steps = 0;
         let fits = |pattern: &Pattern| pattern.matches(key, &mut steps);
-        if bytes <= most && pattern.as_ref().is_none_or(fits) {
+        if bytes <= most && stop.is_none() && pattern.as_ref().is_none_or(fits) {
             bytes += key.len() + BULK_OVERHEAD_BYTES;
+            if bytes > asked {
+                // kept, with where each ends, before they are told
+                asked += KEYS_STEP_BYTES;
+                stop = data.ask(3 * KEYS_STEP_BYTES).err();
+            }
             found.extend_from_slice(key);
             ends.push(found.len());
         }
         slots_of(steps)
     })?;
+    stop.map_or(Ok(()), Err)?;
     data.admit_reply(bytes)?;
     out.array(ends.len());
     let mut start = 0;
@@ -127,6 +134,8 @@ fn slots_of(steps: u64) -> usize {
 
 /// Steps of a pattern that count as a slot.
 const SLOT_STEPS: u64 = 100;
+/// Memory for so many bytes of keys is asked for at a time.
+const KEYS_STEP_BYTES: usize = 64 << 10;
 /// Slots that one SCAN looks at, or elements of one HSCAN, whatever COUNT says: others of its loop wait meanwhile.
 const SCAN_BUDGET_MAX: usize = 10_000;
 /// Length and line ends around a short key.

@@ -61,6 +61,7 @@ pub(crate) fn smembers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
         }
     };
     data.admit_reply(set.iter().map(|(member, _)| member.len() + BULK_OVERHEAD_BYTES).sum())?;
+    data.ask(set.len() * size_of::<&[u8]>())?;
     out.set(set.len());
     members(set).into_iter().for_each(|member| out.bulk(member));
     Ok(())
@@ -305,7 +306,9 @@ fn union(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Result<Vec<Vec<u8>>, Failur
         let set = read_to_change(data, key, ValueKind::Set)?;
         data.access.charge(set.len())?;
         for member in members(set) {
-            if known.insert(member.to_vec()) {
+            if !known.contains(member) {
+                data.ask(2 * (member.len() + KEPT_BYTES))?;
+                known.insert(member.to_vec());
                 all.push(member.to_vec());
             }
         }
@@ -319,12 +322,16 @@ fn distinct<'k>(keys: &[&'k [u8]]) -> Vec<&'k [u8]> {
     keys.iter().copied().filter(|key| known.insert(*key)).collect()
 }
 
+/// What a member that is kept takes beside its bytes.
+const KEPT_BYTES: usize = 64;
+
 /// The members of the first set that are in all the others, or in none of them.
 fn narrow(data: &mut Data<'_, '_>, keys: &[&[u8]], in_all: bool) -> Result<Vec<Vec<u8>>, Failure> {
     let (first, others) = keys.split_first().expect("a command has a key at least");
     data.turn_to_key(first);
     let set = read_to_change(data, first, ValueKind::Set)?;
     data.access.charge(set.len())?;
+    data.ask(set.iter().map(|(member, _)| member.len() + KEPT_BYTES).sum())?;
     let kept = members(set).into_iter().map(<[u8]>::to_vec).collect();
     narrow_by(data, kept, &distinct(others), in_all)
 }

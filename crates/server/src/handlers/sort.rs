@@ -132,17 +132,25 @@ impl Lookups<'_, '_, '_> {
     /// The value that `pattern` names for `element`: the element itself, a string, or a field of a hash.
     fn find(&mut self, pattern: &[u8], element: &[u8]) -> Option<Vec<u8>> {
         if pattern == b"#" {
-            return Some(element.to_vec());
+            return self.keep(element);
         }
         let (key, field) = named(pattern, element)?;
         self.data.turn_to_key(&key);
         match self.value(&key, field) {
-            Ok(value) => value,
+            Ok(value) => self.keep(&value?),
             Err(stop) => {
                 self.stop.get_or_insert(stop);
                 None
             }
         }
+    }
+
+    fn keep(&mut self, value: &[u8]) -> Option<Vec<u8>> {
+        if let Err(stop) = self.data.access.ask((value.len() + SORTED_BYTES) as u64) {
+            self.stop.get_or_insert(stop);
+            return None;
+        }
+        Some(value.to_vec())
     }
 
     /// The string at `key`, or the value of a field of the hash there.
@@ -208,6 +216,9 @@ fn elements(data: &Data<'_, '_>, query: &Query<'_>, key: &[u8]) -> Result<Vec<Ve
     }
 }
 
+/// What an element takes beside its bytes while it is sorted.
+const SORTED_BYTES: usize = 48;
+
 /// What an element is compared by.
 enum Weight {
     Number(f64),
@@ -228,6 +239,8 @@ fn order(
 }
 
 fn sorted(data: &mut Data<'_, '_>, query: &Query<'_>, all: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Failure> {
+    // each twice: beside what it is sorted by
+    data.ask(all.iter().map(|element| 2 * (element.len() + SORTED_BYTES)).sum())?;
     reach(data, &query.by.into_iter().collect::<Vec<_>>(), &all)?;
     let mut lookups = Lookups { data, stop: None };
     let mut weighed = Vec::with_capacity(all.len());
@@ -277,7 +290,14 @@ fn run(data: &mut Data<'_, '_>, args: ArgsView<'_>, stores: bool, out: &mut Writ
         chosen.into_iter().map(Some).collect()
     } else {
         let pairs = chosen.iter().flat_map(|element| query.gets.iter().map(move |get| (element, get)));
-        pairs.map(|(element, get)| lookups.find(get, element)).collect()
+        let mut values = Vec::new();
+        for (element, get) in pairs {
+            values.push(lookups.find(get, element));
+            if lookups.stop.is_some() {
+                break;
+            }
+        }
+        values
     };
     lookups.end()?;
     let Some(target) = query.target else {

@@ -615,6 +615,7 @@ fn answer(
             true => out.map(found),
             false => out.array(found),
         }
+        data.ask(reply.len())?;
         out.raw(reply);
         return Ok(());
     }
@@ -662,12 +663,11 @@ pub(crate) fn xread(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         if entries.is_empty() {
             continue;
         }
-        admit(data, entries.iter())?;
+        data.admit_reply(reply.len() + entries.iter().map(told_bytes).sum::<usize>())?;
         let mut writer = Writer::new(&mut reply, out.is_resp3());
         begin_stream(query.key(nth), entries.len(), &mut writer);
         entries.iter().for_each(|entry| write_entry(entry, &mut writer));
         found += 1;
-        data.tuned.admit_reply(reply.len())?;
     }
     answer(data, &query, (found, &reply), || Some(query.settled(&after)), out)
 }
@@ -721,7 +721,7 @@ pub(crate) fn xreadgroup(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         begin_stream(query.key(nth), count, &mut Writer::new(&mut reply, out.is_resp3()));
         reply.extend_from_slice(&entries);
         found += 1;
-        data.tuned.admit_reply(reply.len())?;
+        data.admit_reply(reply.len())?;
     }
     answer(data, &query, (found, &reply), || None, out)
 }

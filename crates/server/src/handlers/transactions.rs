@@ -9,6 +9,7 @@ use store::Watch;
 
 use crate::call::{Failure, Outcome};
 use crate::control::Control;
+use crate::errors;
 use crate::server::Server;
 use crate::transaction::Transaction;
 
@@ -66,6 +67,11 @@ pub(crate) fn watch_keys(
     if held > most {
         return Err(format!("ERR watched keys would take more than transaction.max ({most} B)").into());
     }
+    // counted as the session's when that is done
+    let _asked = server
+        .store
+        .ask_memory(new.iter().map(|key| bytes(key)).sum())
+        .map_err(|stop| errors::no_memory(&stop))?;
     watched.extend(new.into_iter().map(|key| server.store.watch(db, key)));
     Ok(held)
 }

@@ -183,6 +183,7 @@ fn asked(harness: &Harness, copies: &Copies, command: &[&[u8]]) -> Option<Splice
         ready: Default::default(),
         in_parts: false,
         chunked: Cell::default(),
+        replied: Cell::default(),
     };
     let handler = if command[0] == b"APPEND" { ranges::append } else { ranges::setrange };
     let outcome = handler(&mut data, args.view(&request), &mut Writer::new(&mut out, false));

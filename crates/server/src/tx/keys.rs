@@ -7,7 +7,7 @@
 //! Invariants
 //!   1. An answer that says something is done leaves when that is durable.
 //!   2. No call waits: what is cold is read by the store's readers, and the call goes on there; what takes long, for its keys are many,
-//!      goes on beside the loops (`long`); what has no room is answered with "failed, ask again".
+//!      goes on beside the loops (`long`); what has no room is answered with "no room, ask again".
 //!   3. A stage is gone when its branch has ended or can only roll back.
 
 use std::collections::HashMap;
@@ -138,7 +138,7 @@ impl Keys {
         let Some(Some(_)) = strays.get(&stray) else { return Stray::Waits };
         match strays.remove(&stray).flatten() {
             Some(Answer::Done) => Stray::Ended,
-            Some(Answer::Failed(why) | Answer::Lost(why)) => Stray::Failed(why),
+            Some(Answer::Failed(why) | Answer::NoRoom(why) | Answer::Lost(why)) => Stray::Failed(why),
             other => unreachable!("no answer to an end: {other:?}"),
         }
     }
@@ -342,18 +342,18 @@ impl Keys {
 
     /// The answer to a question that the store stopped.
     fn refusal(&self, question: Question, target: &Target, stop: &Stop) -> Answer {
-        let (is_final, why) = match stop {
-            Stop::Refused(error) | Stop::Damaged(error) => (true, error.to_string()),
+        let why = match stop {
+            Stop::Refused(error) | Stop::Damaged(error) => error.to_string(),
             Stop::Busy | Stop::Long | Stop::Cold | Stop::Locked(_) => {
-                (false, "the journal has no room now".to_owned())
+                return Answer::NoRoom("the journal or memory has no room now".to_owned());
             }
         };
         match question {
-            Question::Prepare | Question::CommitOnePhase if is_final => {
+            Question::Prepare | Question::CommitOnePhase => {
                 self.forget(target.branch);
                 no(question, why)
             }
-            _ => Answer::Failed(why),
+            Question::Commit | Question::Rollback => Answer::Failed(why),
         }
     }
 }

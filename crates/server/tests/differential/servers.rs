@@ -99,6 +99,7 @@ impl Evenkeel {
             ..store::Hooks::default()
         };
         let of_options = !options.dir.as_os_str().is_empty();
+        let limit_bytes = options.memory_limit_bytes;
         let store = Store::open(store::Options {
             dir: if of_options { options.dir } else { dir.path().to_owned() },
             clock: Arc::clone(&clock),
@@ -123,7 +124,10 @@ impl Evenkeel {
             shutdown: Box::new(|_| {}),
         });
         let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-        let options = reactor::Options { loops: 2, tcp: vec![any], ..reactor::Options::default() };
+        let mut options = reactor::Options { loops: 2, tcp: vec![any], ..reactor::Options::default() };
+        if limit_bytes != 0 {
+            options.budget.kept_bytes_max = limit_bytes / 8 * 3;
+        }
         let _ = protocol.set(Arc::clone(&served));
         let handle = Reactor::start(options, served, clock).expect("a free port");
         let port = handle.tcp_addresses()[0].port();
@@ -181,6 +185,7 @@ impl Link {
 
     /// Connects to Evenkeel, and from then on stages two of three commands, each in a transaction of its own, which commits. What is
     /// committed is one value: only the commands between them make leaves of it.
+    #[allow(dead_code, reason = "each test that includes this file uses a part of it")]
     pub(crate) fn staging(port: u16) -> Link {
         let mut link = Link::open(port);
         let mut unstaged = BTreeSet::new();

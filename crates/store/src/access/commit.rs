@@ -70,8 +70,8 @@ impl Access<'_> {
 
     /// As [`Access::commit`], but the keys stay locked.
     pub(super) fn carry_out(&mut self) -> Result<Ticket, Stop> {
-        if let Some(error) = self.refused.take() {
-            return Err(Stop::Refused(error));
+        if let Some(stop) = self.stopped.take() {
+            return Err(stop);
         }
         debug_assert!(
             self.overlay.iter().all(|staged| staged.cause != Cause::Resumed),

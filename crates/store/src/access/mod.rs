@@ -59,7 +59,8 @@ use crate::hash::KeyHash;
 use crate::index::stripe::Space;
 use crate::index::stripe::{Current, Seek, Stripe};
 use crate::keyspaces::HIDDEN_DB;
-use crate::large::Bytes;
+use crate::large::{Bytes, LARGE_BYTES};
+use crate::memory::Asked;
 use crate::object::{Object, WORD_DELTAS};
 use crate::packed::Times;
 use crate::prepared::{Prepared, Wanted};
@@ -111,8 +112,13 @@ pub struct Access<'s> {
     touches: Cell<bool>,
     now: Moment,
     credits: Option<Credits>,
-    /// A refusal that commit must return.
-    refused: Option<StoreError>,
+    /// What stops the command: commit must return it.
+    stopped: Option<Stop>,
+    /// What is made beyond the request, so far.
+    made_bytes: Cell<u64>,
+    asked: RefCell<Option<Box<Asked>>>,
+    /// What was asked for effects.
+    effects_bytes: u64,
     /// The prepared branch that this access ends: its locks are no obstacle.
     settles: Option<&'s str>,
     /// A transaction keeps what is staged here.
@@ -124,6 +130,11 @@ pub struct Access<'s> {
     effort: Effort,
     copied: Copied,
 }
+
+/// What a command makes beyond its request without asking.
+const FREE_BYTES: u64 = 64 << 10;
+/// Effects that are more by so much are asked for.
+const EFFECTS_STEP_BYTES: u64 = 256 << 10;
 
 /// Where a value belongs.
 #[derive(Clone, Copy)]
@@ -188,7 +199,10 @@ impl<'s> Access<'s> {
             touches: Cell::new(true),
             now,
             credits,
-            refused: None,
+            stopped: None,
+            made_bytes: Cell::default(),
+            asked: RefCell::default(),
+            effects_bytes: 0,
             settles: None,
             keeps_to_workspace: false,
             takes_reserve: false,
@@ -246,8 +260,20 @@ impl<'s> Access<'s> {
         let own = expiry.map_or(0, Deadline::raw);
         let (bytes, expiry_ms) = self.with_deadlines(value.kind(), value.bytes(), own);
         let made = match value {
-            Value::Large(large) => Some(Arc::clone(large)),
-            Value::String(_) | Value::Collection(..) => self.store.memory.large(&*bytes).ok(),
+            Value::Large(large) => {
+                // it is counted by itself, now that it is made
+                self.give_back(large.as_ref().as_ref().len() as u64);
+                Some(Arc::clone(large))
+            }
+            Value::String(_) | Value::Collection(..) if bytes.len() >= LARGE_BYTES => {
+                if self.asks(bytes.len() as u64).is_none() {
+                    return;
+                }
+                let made = self.store.memory.large(&*bytes).ok();
+                self.give_back(bytes.len() as u64);
+                made
+            }
+            Value::String(_) | Value::Collection(..) => None,
         };
         let bytes = Bytes::of(&bytes, made.as_ref());
         let object = Object::new(value.kind(), key, bytes, expiry_ms);
@@ -261,7 +287,7 @@ impl<'s> Access<'s> {
         let (size_bytes, limit_bytes) = ((key.len() + value_len) as u64, self.store.options.value_bytes_max);
         let refuses = size_bytes > limit_bytes;
         if refuses {
-            self.refused.get_or_insert(StoreError::ValueTooLarge { size_bytes, limit_bytes });
+            self.stopped.get_or_insert(StoreError::ValueTooLarge { size_bytes, limit_bytes }.into());
         }
         refuses
     }
@@ -323,6 +349,63 @@ impl<'s> Access<'s> {
         self.effort.note(1);
         self.gathered = Gathered::default();
         self.overlay.stage(staged);
+        if self.overlay.bytes().0 > self.effects_bytes + EFFECTS_STEP_BYTES {
+            self.ask_for_effects();
+        }
+    }
+
+    /// Effects take so much memory that others must know of it.
+    #[cold]
+    fn ask_for_effects(&mut self) {
+        let (bytes, log_bytes) = self.overlay.bytes();
+        let more_bytes = bytes - self.effects_bytes;
+        let limit_bytes = self.store.options.transaction_bytes_max;
+        if log_bytes > limit_bytes {
+            let error = StoreError::TransactionTooLarge { size_bytes: log_bytes, limit_bytes };
+            self.stopped.get_or_insert(error.into());
+        }
+        if self.asks(more_bytes).is_some() {
+            self.effects_bytes = bytes;
+        }
+    }
+
+    /// As [`Access::ask`]; what is refused stops the command.
+    fn asks(&mut self, bytes: u64) -> Option<()> {
+        if let Err(stop) = self.ask(bytes) {
+            self.stopped.get_or_insert(stop);
+        }
+        if self.stopped.is_none() { Some(()) } else { None }
+    }
+
+    /// Asks for memory before so many bytes are made that the command holds beside what it has asked for: effects, its reply, and what it
+    /// needs on its way. What comes to no more than its request, and a little, it need not ask for.
+    ///
+    /// # Errors
+    /// [`Stop::Busy`] when there will be room, which is made; [`StoreError::MemoryLimit`], [`StoreError::TooMuchAtOnce`].
+    pub fn ask(&self, bytes: u64) -> Result<(), Stop> {
+        let made_bytes = self.made_bytes.get().saturating_add(bytes);
+        self.made_bytes.set(made_bytes);
+        let credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
+        let free_bytes = FREE_BYTES + credit_bytes;
+        if made_bytes <= free_bytes {
+            return Ok(());
+        }
+        let Store { memory, index, engine, .. } = self.store;
+        let more_bytes = bytes.min(made_bytes - free_bytes);
+        memory.ask((index, &**engine), &mut self.asked.borrow_mut(), (more_bytes, credit_bytes))
+    }
+
+    /// So much of what was asked for is counted elsewhere from now on, or is gone.
+    fn give_back(&mut self, bytes: u64) {
+        self.made_bytes.set(self.made_bytes.get().saturating_sub(bytes));
+        if let Some(asked) = self.asked.get_mut() {
+            asked.take(bytes);
+        }
+    }
+
+    /// What stops the command whatever it does next, if anything does.
+    pub fn take_stop(&mut self) -> Option<Stop> {
+        self.stopped.take()
     }
 
     /// Stages a whole value of a key that expires at `own` at a place where this access may have staged leaves.

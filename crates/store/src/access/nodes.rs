@@ -55,6 +55,16 @@ impl Leaf {
     pub(super) fn whole(paged: &Paged, value: Vec<u8>) -> Self {
         Self::Is { kind: paged.hashed_kind(), value, operations: None }
     }
+
+    /// What it takes in memory until it is staged.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Is { value, operations, .. } => {
+                (value.len() + operations.as_ref().map_or(0, Vec::len)) as u64
+            }
+            Self::Gone => 0,
+        }
+    }
 }
 
 /// What is paged is not as it must be.

@@ -124,6 +124,15 @@ impl Staged {
         (view.key().len() + body) as u64 + 72
     }
 
+    /// What it takes in memory, a large value left out.
+    fn memory_bytes(&self) -> u64 {
+        let operations = match &self.change {
+            Change::Delta { delta: Small::Elements { operations, .. }, .. } => operations.len(),
+            _ => 0,
+        };
+        self.object().view().own_bytes() + (operations + size_of::<Self>()) as u64
+    }
+
     pub(super) fn object(&self) -> &Object {
         match &self.change {
             Change::Put(object) | Change::Delta { object, .. } | Change::Remove(object) => object,
@@ -153,6 +162,10 @@ struct More {
     mapping: Option<Mapping>,
     /// Keys whose collections change in their leaves alone.
     touched: Vec<Staged>,
+    /// What `rest` takes in memory, large values left out.
+    bytes: u64,
+    /// What its records take in the log, at most.
+    log_bytes: u64,
 }
 
 impl Overlay {
@@ -164,7 +177,7 @@ impl Overlay {
         let key = staged.object().view().key();
         match self.position(staged.keyspace, staged.hash, key) {
             Some(0) => self.first = Some(staged),
-            Some(at) => self.more().rest[at - 1] = staged,
+            Some(at) => self.more().replace(at - 1, staged),
             None => self.push(staged),
         }
     }
@@ -175,14 +188,14 @@ impl Overlay {
         let more = self.more();
         more.note(slot);
         if more.before.last() == Some(&NONE) {
-            return more.rest.push(staged);
+            return more.push(staged);
         }
         let newest = more.before.pop().expect("just listed");
         more.by_slot.insert(slot, newest);
         let key = staged.object().view().key();
         match self.position(staged.keyspace, staged.hash, key) {
             Some(0) => self.first = Some(staged),
-            Some(at) => self.more().rest[at - 1] = staged,
+            Some(at) => self.more().replace(at - 1, staged),
             None => self.push(staged),
         }
     }
@@ -202,7 +215,12 @@ impl Overlay {
         if at >= LINEAR_MAX {
             more.note(slot);
         }
-        more.rest.push(staged);
+        more.push(staged);
+    }
+
+    /// What all changes but the first take in memory, and in the log at most.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        self.more.as_ref().map_or((0, 0), |more| (more.bytes, more.log_bytes))
     }
 
     fn more(&mut self) -> &mut More {
@@ -303,6 +321,7 @@ impl Overlay {
             more.by_slot.clear();
             more.before.clear();
             more.shares_slots = false;
+            (more.bytes, more.log_bytes) = (0, 0);
             std::mem::take(&mut more.rest)
         });
         (self.first.take(), rest.unwrap_or_default())
@@ -326,6 +345,19 @@ impl Overlay {
 }
 
 impl More {
+    fn push(&mut self, staged: Staged) {
+        self.bytes += staged.memory_bytes();
+        self.log_bytes += staged.bytes_max();
+        self.rest.push(staged);
+    }
+
+    fn replace(&mut self, at: usize, staged: Staged) {
+        let former = std::mem::replace(&mut self.rest[at], staged);
+        let staged = &self.rest[at];
+        self.bytes = self.bytes + staged.memory_bytes() - former.memory_bytes();
+        self.log_bytes = self.log_bytes + staged.bytes_max() - former.bytes_max();
+    }
+
     /// Lists the next change under its slot identity.
     fn note(&mut self, slot: u64) {
         let at = u32::try_from(self.before.len()).expect("a group of transaction.max has fewer records");

@@ -279,6 +279,7 @@ impl Access<'_> {
     ) -> Result<R, Stop> {
         self.check_gathered(paged)?;
         self.charge(paged.root.count as usize)?;
+        self.ask(paged.root.all_bytes())?;
         if paged.kind == ValueKind::SortedSet {
             let leaves = self.leaves(paged, 0..paged.root.leaves)?;
             let members: Vec<Vec<u8>> =
@@ -463,6 +464,7 @@ impl Access<'_> {
         let gather = || {
             self.check_gathered(&paged)?;
             self.charge(paged.root.count as usize)?;
+            self.ask(paged.root.all_bytes())?;
             let parts = match paged.root.tree {
                 None => self.leaves(&paged, 0..paged.root.leaves)?,
                 Some(_) => self.tree_leaves(&paged, 0..u64::MAX)?.into_iter().map(|(_, leaf)| leaf).collect(),
@@ -569,6 +571,7 @@ impl Access<'_> {
             let before = self.leaf(paged, leaf)?;
             let after = packed::fold(paged.hashed_shape(), before, &[&operations]);
             let after = after.expect("operations of an edit of this leaf");
+            self.ask((after.len() + operations.len()) as u64)?;
             changed.count(before, &after, paged.hashed_shape());
             changed.leaves.insert(
                 leaf,
@@ -658,6 +661,8 @@ impl Access<'_> {
     /// Stages what has become of leaves and root.
     fn stage_leaves(&mut self, (db, key): (u16, &[u8]), paged: &Paged, changed: Changed) -> Result<(), Stop> {
         let Changed { mut root, mut leaves } = changed;
+        // from now on they are counted as effects
+        self.give_back(leaves.values().map(Leaf::bytes).sum());
         if root.count == self.purged.fields_of(root.object) {
             return self.remove(db, key).map(drop);
         }
@@ -727,6 +732,9 @@ impl Access<'_> {
             return false;
         }
         self.effort.note(packed.len());
+        if self.asks(value.len() as u64).is_none() {
+            return true;
+        }
         let object = self.store.objects.next(place.hash.stripe());
         let (count, is_timed) = (packed.len() as u64, packed.is_timed());
         let root = Root { object, count, bytes: 0, leaves: 0, tree: None, is_timed };
@@ -736,12 +744,20 @@ impl Access<'_> {
             self.spread(&mut paged, packed, value.len() as u64, &mut leaves);
         }
         if packed.is_ordered() {
-            let made = TreeEdit::of(self, &paged, packed).map(TreeEdit::end);
-            let (tree, nodes, _) = made.expect("a new tree reads nothing");
+            // a new tree reads nothing: only memory can stop it
+            let (tree, nodes, _) = match TreeEdit::of(self, &paged, packed).map(TreeEdit::end) {
+                Ok(made) => made,
+                Err(stop) => {
+                    self.stopped.get_or_insert(stop);
+                    return true;
+                }
+            };
             paged.root.tree = Some(tree);
+            self.give_back(nodes.values().map(Leaf::bytes).sum());
             leaves.extend(nodes);
         }
         self.forget_leaves(&place);
+        self.give_back(value.len() as u64);
         for (number, leaf) in leaves {
             let Leaf::Is { kind, value, .. } = leaf else { unreachable!("leaves are made here") };
             let key = leaf_key(object, number);

@@ -61,6 +61,8 @@ impl<'a> Sequence<'a, '_> {
         if at.is_empty() {
             return Ok(Vec::new());
         }
+        // the list of them, and what is made of each to be told
+        self.access.ask(at.len() as u64 * LISTED_BYTES)?;
         let Some(paged) = &self.paged else {
             return Ok(at.map(|at| self.whole.element(at)).collect());
         };
@@ -401,3 +403,5 @@ impl<'s> Access<'s> {
 
 /// Elements that room is made for before they are found.
 const ROOM_MAX: usize = 1 << 16;
+/// What an element takes in a list of them, and decoded.
+const LISTED_BYTES: u64 = 64;

@@ -91,13 +91,13 @@ impl<'s> Access<'s> {
     /// Expired keys that it met are not removed. Whole values are kept, of a changed expiry too; large ones are shared.
     ///
     /// # Errors
-    /// [`Stop::Refused`]: an earlier refusal of this access; [`StoreError::TransactionTooLarge`];
+    /// [`Stop::Refused`]: an earlier refusal of this access; [`StoreError::TransactionTooLarge`]; [`StoreError::StagedTooMuch`];
     /// [`StoreError::MemoryLimit`]; [`StoreError::OutOfScope`] for
     /// a key that was not [touched](crate::Store::touch). [`Stop::Busy`] where memory waits for the disk. The workspace is then as it
     /// was.
     pub fn keep(mut self, workspace: &mut Workspace) -> Result<Ticket, Stop> {
-        if let Some(error) = self.refused.take() {
-            return Err(error.into());
+        if let Some(stop) = self.stopped.take() {
+            return Err(stop);
         }
         self.charge(0)?;
         let (before, first) = (self.store.index.mapping(), self.store.index.next_keyspace());
@@ -132,13 +132,18 @@ impl<'s> Access<'s> {
         moves: bool,
         contents: impl Fn(Keyspace) -> u32,
     ) -> Result<(), Stop> {
-        let mut kept = Vec::with_capacity(self.overlay.len());
+        let (mut kept, mut memory) = (Vec::with_capacity(self.overlay.len()), Vec::new());
         for staged in self.overlay.iter() {
             let view = staged.object().view();
             let touched = workspace
                 .find(contents(staged.keyspace), staged.hash, view.key())
                 .ok_or(StoreError::OutOfScope)?;
             kept.push((touched, view.value().len() as u64));
+            memory.push((touched, view.memory_bytes()));
+        }
+        let memory_bytes = workspace.memory_bytes_with(memory.into_iter());
+        if memory_bytes > workspace.memory_bytes() {
+            self.store.memory.admit_staged(memory_bytes)?;
         }
         let limit_bytes = self.store.options.transaction_bytes_max;
         let size_bytes =

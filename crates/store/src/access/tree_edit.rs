@@ -407,7 +407,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
                 return Ok(replaced);
             }
         }
-        self.put(node, value, Some(operations), is_leaf);
+        self.put(node, value, Some(operations), is_leaf)?;
         Ok(Replaced { at, by: vec![NewChild { node, count, bound }], more })
     }
 
@@ -448,7 +448,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             self.tree.bytes = self.tree.bytes.saturating_sub(other_value.len() as u64);
         }
         self.free(if kept == node { other } else { node });
-        self.put(kept, both, None, is_leaf);
+        self.put(kept, both, None, is_leaf)?;
         Ok(Some(Replaced { at: left..left + 2, by: vec![NewChild { node: kept, count, bound }], more }))
     }
 
@@ -467,7 +467,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         if self.is_too_large(packed, is_leaf) {
             return self.put_runs(Some(node), packed, is_leaf, Vec::new());
         }
-        self.put(node, value, Some(operations), is_leaf);
+        self.put(node, value, Some(operations), is_leaf)?;
         Ok(vec![NewChild { node, count: self.count, bound: Vec::new() }])
     }
 
@@ -477,7 +477,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         if nodes.is_empty() {
             let node = self.take_number()?;
             let empty = part(Packed::empty(self.paged.shape()), 0..0);
-            self.put(node, empty, None, true);
+            self.put(node, empty, None, true)?;
             nodes.push(NewChild { node, count: 0, bound: Vec::new() });
         }
         while nodes.len() > 1 {
@@ -532,14 +532,20 @@ impl<'e, 's> TreeEdit<'e, 's> {
                     below.iter().fold(0_u64, |sum, child| sum.saturating_add(child.count))
                 }
             };
-            self.put(node, part(packed, run), None, is_leaf);
+            self.put(node, part(packed, run), None, is_leaf)?;
             nodes.push(NewChild { node, count, bound });
         }
         Ok(nodes)
     }
 
     /// Keeps the value of a node, after `operations` if it is what they made of it.
-    fn put(&mut self, number: u32, value: Vec<u8>, operations: Option<Vec<u8>>, is_leaf: bool) {
+    fn put(
+        &mut self,
+        number: u32,
+        value: Vec<u8>,
+        operations: Option<Vec<u8>>,
+        is_leaf: bool,
+    ) -> Result<(), Stop> {
         let operations = match (self.nodes.get(&number), operations) {
             (Some(Leaf::Is { operations: Some(before), .. }), Some(operations)) => {
                 Some([&before[..], &operations].concat())
@@ -551,7 +557,10 @@ impl<'e, 's> TreeEdit<'e, 's> {
             self.tree.bytes += value.len() as u64;
         }
         let kind = if is_leaf { self.paged.kind } else { ValueKind::List };
-        self.nodes.insert(number, Leaf::Is { kind, value, operations });
+        let node = Leaf::Is { kind, value, operations };
+        self.access.ask(node.bytes())?;
+        self.nodes.insert(number, node);
+        Ok(())
     }
 
     /// Whether to use a node that can be done without: each that is cold costs a read that no other can go with, so there are a few of

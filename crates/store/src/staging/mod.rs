@@ -63,6 +63,8 @@ pub struct Workspace {
     /// Contents that it has made.
     pub(crate) made: u32,
     bytes: u64,
+    /// Of large values, which are in their ledger.
+    large_bytes: u64,
     writes: usize,
     /// The newest effect that some answer depended on.
     pub(crate) looked: Seq,
@@ -116,6 +118,15 @@ impl Intent {
         }
     }
 
+    /// What its large value takes.
+    fn large_bytes(&self) -> u64 {
+        if let Self::Put(object) = self {
+            object.view().memory_bytes() - object.view().own_bytes()
+        } else {
+            0
+        }
+    }
+
     fn value_bytes(&self) -> u64 {
         if let Self::Put(object) = self { object.view().value().len() as u64 } else { 0 }
     }
@@ -144,6 +155,19 @@ impl Workspace {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes + moves_bytes(self.contents.len())
+    }
+
+    /// Bytes that it takes in memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.held.bytes() + self.large_bytes
+    }
+
+    /// What [`Workspace::memory_bytes`] would be with `staged` changes of keys that were touched: of each its object's bytes.
+    pub(crate) fn memory_bytes_with<'a>(&self, staged: impl Iterator<Item = (&'a Touched, u64)>) -> u64 {
+        staged.fold(self.memory_bytes(), |bytes, (touched, object_bytes)| {
+            let old = touched.intent.as_ref().map_or(0, |old| old.memory_bytes() + old.large_bytes());
+            (bytes + object_bytes).saturating_sub(old)
+        })
     }
 
     /// Whether it has emptied or exchanged databases.
@@ -184,6 +208,7 @@ impl Workspace {
         for touched in self.touched.values_mut().filter(|it| !kept.contains(&it.contents)) {
             if let Some(old) = touched.intent.take() {
                 self.bytes -= old.value_bytes();
+                self.large_bytes -= old.large_bytes();
                 self.held.take(old.memory_bytes());
                 self.writes -= 1;
             }
@@ -236,10 +261,12 @@ impl Workspace {
         let (name, _) = self.search(contents, hash, key);
         let touched = self.touched.get_mut(&name).expect("touched");
         self.bytes += intent.value_bytes();
+        self.large_bytes += intent.large_bytes();
         self.held.add(intent.memory_bytes());
         match touched.intent.replace(intent) {
             Some(old) => {
                 self.bytes -= old.value_bytes();
+                self.large_bytes -= old.large_bytes();
                 self.held.take(old.memory_bytes());
             }
             None => self.writes += 1,
@@ -305,6 +332,7 @@ impl Store {
             contents: Vec::new(),
             made: 0,
             bytes: 0,
+            large_bytes: 0,
             writes: 0,
             looked: Seq::NONE,
             held: Held::new(self.memory.ledger()),
@@ -317,7 +345,7 @@ impl Store {
     /// Locks one stripe at a time.
     ///
     /// # Errors
-    /// [`StoreError::TransactionTooLarge`] when the keys are too many, [`StoreError::MemoryLimit`] when there is no memory for
+    /// [`StoreError::TransactionTooLarge`] and [`StoreError::StagedTooMuch`] when the keys are too many, [`StoreError::MemoryLimit`] when there is no memory for
     /// them, [`StoreError::NoSuchDatabase`]; then none was added.
     pub fn touch(self: &Arc<Self>, workspace: &mut Workspace, keys: &[KeyRef<'_>]) -> Result<(), StoreError> {
         debug_assert!(Arc::ptr_eq(self, &workspace.store), "of another store");
@@ -340,6 +368,10 @@ impl Store {
         if size_bytes > limit_bytes {
             return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes });
         }
+        let fresh_bytes: u64 = fresh.iter().map(|(_, key)| WATCH_BYTES + 2 * key.key.len() as u64).sum();
+        self.memory.admit_staged(workspace.memory_bytes() + fresh_bytes)?;
+        self.memory.make_room(&self.index, &*self.engine, crate::memory::ROOM_PAGES_MAX, fresh_bytes);
+        // one for whom room is being made waits when it keeps what it stages
         if let Err(Stop::Refused(error)) = self.memory.admit(&self.index, &*self.engine, 0) {
             return Err(error);
         }

@@ -9,6 +9,7 @@ use super::{Branch, Move, RECORD_DB, Workspace};
 use crate::access::{Access, Scope};
 use crate::engine::Class;
 use crate::error::{Stop, StoreError};
+use crate::memory::{Asked, ROOM_PAGES_MAX};
 use crate::prepared::{Prepared, Wanted};
 use crate::{KeyRef, RECORD_OVERHEAD_BYTES, Store};
 
@@ -93,7 +94,7 @@ impl Store {
             let text = format!("the name of a transaction's branch has 1 to {BRANCH_BYTES_MAX} bytes");
             return Err(StoreError::Transaction(text).into());
         }
-        self.memory.make_room(&self.index, &*self.engine, crate::memory::ROOM_PAGES_MAX, 0);
+        let _asked = self.ask_for_commit(workspace)?;
         let branch = Arc::new(Branch::of(self, branch, workspace, self.now().unix().0));
         let image = branch.encode();
         let bytes = image.len() as u64 + branch.id.len() as u64 + RECORD_OVERHEAD_BYTES;
@@ -114,7 +115,7 @@ impl Store {
     /// As [`Store::prepare`].
     pub fn commit_staged(&self, workspace: &Workspace, prepared: &Prepared) -> Result<Staging, Halted> {
         self.admit_staging()?;
-        self.memory.make_room(&self.index, &*self.engine, crate::memory::ROOM_PAGES_MAX, 0);
+        let _asked = self.ask_for_commit(workspace)?;
         let keys: Vec<KeyRef<'_>> =
             workspace.touched().map(|touched| KeyRef { db: touched.db(), key: touched.key() }).collect();
         let credits = match self.engine.reserve(workspace.bytes(), workspace.writes() as u64, Class::Write) {
@@ -176,6 +177,16 @@ impl Store {
     #[must_use]
     pub fn locked_databases(&self) -> u64 {
         self.branches.all().iter().map(|branch| branch.moves.len() as u64).sum()
+    }
+
+    /// Asks for the memory that a commit or a prepare takes beside the workspace: its image or its records, and its values once more.
+    fn ask_for_commit(&self, workspace: &Workspace) -> Result<Option<Box<Asked>>, Stop> {
+        let (bytes, mut asked) = (2 * workspace.bytes(), None);
+        self.memory.make_room(&self.index, &*self.engine, ROOM_PAGES_MAX, bytes);
+        if workspace.writes() > 0 {
+            self.memory.ask((&self.index, &*self.engine), &mut asked, (bytes, 0))?;
+        }
+        Ok(asked)
     }
 
     fn settle(&self, id: &str, prepared: &Prepared, commits: bool) -> Result<Option<Ticket>, Halted> {

@@ -143,6 +143,12 @@ impl Branch {
         self.due = None;
     }
 
+    /// Asks again after the shortest pause, however often it has.
+    pub(super) fn wait(&mut self, now: Nanos, timing: &Timing, trouble: String) {
+        self.failures = 0;
+        self.pause(now, timing, trouble);
+    }
+
     /// Asks again after a pause that doubles each time.
     pub(super) fn pause(&mut self, now: Nanos, timing: &Timing, trouble: String) {
         assert!(self.state.question().is_some(), "{:?} asks nothing", self.state);

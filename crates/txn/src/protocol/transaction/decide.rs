@@ -41,6 +41,7 @@ impl Transaction {
                 return self.abort(step, reason);
             }
             Answer::Failed(why) => return branch.pause(step.now, &self.timing, why),
+            Answer::NoRoom(why) => return branch.wait(step.now, &self.timing, why),
             Answer::Lost(_) if planted(Bug::LostPrepareIsYes) => branch.settle(BranchState::Prepared),
             other => {
                 let reason = format!("{} did not prepare: {}", branch.name, what(other));
@@ -97,12 +98,13 @@ impl Transaction {
                 let reason = format!("{} voted no: {why}", branch.name);
                 self.abort(step, reason);
             }
-            Answer::Failed(why) if now >= self.deadline => {
+            Answer::Failed(why) | Answer::NoRoom(why) if now >= self.deadline => {
                 branch.pause(now, &self.timing, why);
                 let reason = format!("{} did not commit in time: {}", branch.name, branch.trouble);
                 self.abort(step, reason);
             }
             Answer::Failed(why) => branch.pause(now, &self.timing, why),
+            Answer::NoRoom(why) => branch.wait(now, &self.timing, why),
             other => self.on_one_phase_unknown(step, at, other),
         }
     }
@@ -260,7 +262,7 @@ fn participant_state(branch: &Branch, record: Record) -> Option<ParticipantState
 /// An answer that settles nothing, in words.
 pub(super) fn what(answer: Answer) -> String {
     match answer {
-        Answer::Lost(why) | Answer::Failed(why) => why,
+        Answer::Lost(why) | Answer::Failed(why) | Answer::NoRoom(why) => why,
         Answer::Mixed(why) => format!("a part was committed, a part rolled back: {why}"),
         Answer::Committed(why) => format!("it has committed: {why}"),
         Answer::RolledBack(why) => format!("it has rolled back: {why}"),

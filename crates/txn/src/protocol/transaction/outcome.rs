@@ -57,6 +57,7 @@ impl Transaction {
             }
             Answer::RolledBack(why) => return self.on_heuristic(step, at, BranchState::RolledBack, why),
             Answer::Mixed(why) => return self.on_heuristic(step, at, BranchState::Mixed, why),
+            Answer::NoRoom(why) => return branch.wait(step.now, &self.timing, why),
             other => return branch.pause(step.now, &self.timing, what(other)),
         }
         self.settle_all(step);
@@ -77,7 +78,9 @@ impl Transaction {
     /// The answer to a forget: all but a failure is fine.
     pub(super) fn on_forgotten(&mut self, step: &mut Step<'_>, at: usize, answer: Answer) {
         match answer {
-            Answer::Failed(why) | Answer::Lost(why) => self.branches[at].pause(step.now, &self.timing, why),
+            Answer::Failed(why) | Answer::NoRoom(why) | Answer::Lost(why) => {
+                self.branches[at].pause(step.now, &self.timing, why);
+            }
             _ => self.branches[at].settle(BranchState::Forgotten),
         }
         self.settle_all(step);
