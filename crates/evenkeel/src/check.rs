@@ -1,6 +1,6 @@
 //! `evenkeel check DIR [--salvage OUT]`: reads a stopped server's folder as a whole and reports every segment.
 //!
-//! The report goes to standard output; damage makes the exit status 1. Nothing in the folder is changed: what can be
+//! The report goes to standard output; damage makes the exit status 1, a folder that could not be checked 3. Nothing in the folder is changed: what can be
 //! saved goes to a new one.
 
 use journal::SegmentState;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 /// # Errors
 /// One line: there is nothing to check, how much is damaged, or why nothing was saved.
 pub(crate) fn run(dir: &Path, salvage_to: Option<&Path>) -> Result<(), Failure> {
-    let checked = store::check(&vfs::RealDisk, dir).map_err(|error| Failure::Data(error.to_string()));
+    let checked = store::check(&vfs::RealDisk, dir).map_err(Failure::from);
     if let Ok(checked) = &checked {
         crate::output::say(std::io::stdout(), &text(checked));
     }
@@ -37,7 +37,7 @@ pub(crate) fn run(dir: &Path, salvage_to: Option<&Path>) -> Result<(), Failure> 
 fn salvage(dir: &Path, out: &Path) -> Result<(), Failure> {
     let disk: Arc<dyn vfs::Vfs> = Arc::new(vfs::RealDisk);
     let clock: Arc<dyn clock::Clock> = Arc::new(clock::SystemClock);
-    let saved = store::salvage(&disk, &clock, dir, out).map_err(|error| Failure::Data(error.to_string()))?;
+    let saved = store::salvage(&disk, &clock, dir, out).map_err(Failure::from)?;
     let copied = saved.journal;
     let mut text = format!("\n{} records copied to {}\n", copied.records_copied, out.display());
     text += &format!(
@@ -48,6 +48,18 @@ fn salvage(dir: &Path, out: &Path) -> Result<(), Failure> {
         "{} are lost ({} places skipped, {} segments could not be read)\n",
         copied.records_lost, copied.gaps, copied.segments_lost
     );
+    if copied.records_mended > 0 {
+        text += &format!(
+            "{} of large collections had one wrong bit, which their checksums tell: it was put right\n",
+            counted(copied.records_mended, "record")
+        );
+    }
+    if saved.strange > 0 {
+        text += &format!(
+            "{} verify and do not have the content of their kind: they were left out\n",
+            counted(saved.strange, "record")
+        );
+    }
     for assumed in &copied.assumed {
         text += &format!("assumed: {assumed}\n");
     }
@@ -97,7 +109,7 @@ fn rebuilt(rebuilt: &store::Rebuilt) -> String {
     if rebuilt.loose_leaves > 0 {
         let _ = writeln!(
             text,
-            "{} left out: the record that names their key is lost",
+            "{} left out: neither the record that names their key nor they can be read",
             counted(rebuilt.loose_leaves, "leaf").replace("leafs", "leaves")
         );
     }

@@ -205,7 +205,7 @@ fn command() -> Command {
         .subcommand(serve.args(flags.clone()))
         .subcommand(
             Command::new("check")
-                .about("Check the data folder of a stopped server and report every segment; exit status 1 on corruption")
+                .about("Check the data folder of a stopped server and report every segment; exit status 1 on corruption, 3 if it was not checked")
                 .arg(path_arg("DIR", "Folder of the data"))
                 .arg(
                     Arg::new("salvage")

@@ -19,6 +19,8 @@ pub(crate) enum Failure {
     Refused(String),
     /// Data is damaged, or not to be had.
     Data(String),
+    /// A folder was not checked: nothing is known of it.
+    Unchecked(String),
     /// The system refuses what is needed.
     System(String),
 }
@@ -26,7 +28,11 @@ pub(crate) enum Failure {
 impl Failure {
     /// The exit status.
     pub(crate) fn status(&self) -> u8 {
-        if matches!(self, Self::Usage(_)) { 2 } else { 1 }
+        match self {
+            Self::Usage(_) => 2,
+            Self::Unchecked(_) => 3,
+            _ => 1,
+        }
     }
 }
 
@@ -37,6 +43,7 @@ impl fmt::Display for Failure {
         | Self::NoServer(text)
         | Self::Refused(text)
         | Self::Data(text)
+        | Self::Unchecked(text)
         | Self::System(text)) = self;
         f.write_str(text)
     }
@@ -44,7 +51,10 @@ impl fmt::Display for Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        Self::Data(error.to_string())
+        match error {
+            StoreError::Unchecked(text) => Self::Unchecked(text),
+            error => Self::Data(error.to_string()),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! A consistent copy of a running journal: sealed segments by hard link, the open one up to what is durable.
 //!
 //! Invariants
-//!   1. The copy opens like a folder that lost its power: its tail ends at a batch that was durable here.
+//!   1. The copy opens like a folder after a clean stop: its tail ends with a seal behind a batch that was durable here. Where the open segment
+//!      has no room for a seal, as one that lost its power.
 //!   2. Nothing pinned is recycled; a file with a second name is never written to again but for its footer, which
 //!      lies where the copy does not look.
 //!
@@ -15,9 +16,10 @@ use vfs::{File, OpenOptions};
 
 use crate::error::JournalError;
 use crate::format::SEGMENT_HEADER_SIZE_BYTES;
+use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BATCH_SEAL, BatchHeader};
 use crate::format::manifest_entry::Checkpoint;
 use crate::journal::{Journal, Pin};
-use crate::manifest::{Facts, Manifest, State};
+use crate::manifest::{Closed, Facts, Manifest, State};
 use crate::recovery::tail::durable_end;
 use crate::segment::{create, read_full, write_full};
 use crate::types::{Lsn, SegmentId};
@@ -46,13 +48,15 @@ impl Journal {
         state.prepared.clear();
         state.closed = None;
         state.checkpoint = Some(Checkpoint { name: checkpoint.to_owned(), lsn });
+        let mut closed = None;
         for (segment, facts) in &state.segments {
             let copied = match facts.sealed {
                 Some(_) => self.link_or_copy(out, facts),
-                None => self.copy_open(out, *segment, facts, durable_lsn, &state),
+                None => self.copy_open(out, *segment, facts, durable_lsn, &state).map(|seal| closed = seal),
             };
             copied.map_err(failed("copying a segment to"))?;
         }
+        state.closed = closed;
         vfs.sync_dir(out).map_err(failed("syncing"))?;
         Manifest::create(Arc::clone(vfs), out, state, self.shared.unix_ms())?;
         Ok(durable_lsn)
@@ -79,7 +83,7 @@ impl Journal {
         target.sync_data()
     }
 
-    /// Copies the open segment's batches up to the last one that is durable by `durable_lsn`.
+    /// Copies the open segment's batches up to the last one that is durable by `durable_lsn`, with a seal behind them; returns where that is.
     fn copy_open(
         &self,
         out: &Path,
@@ -87,7 +91,7 @@ impl Journal {
         facts: &Facts,
         durable_lsn: Lsn,
         state: &State,
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<Closed>> {
         let vfs = &self.shared.vfs;
         let source = vfs.open(&self.shared.path_of(facts.file), OpenOptions::default())?;
         let salt = self.shared.salt(segment);
@@ -95,8 +99,29 @@ impl Journal {
         create(&**vfs, out, facts.file, facts.size_bytes, state.identity, self.shared.unix_ms())?;
         let options = OpenOptions { write: true, ..OpenOptions::default() };
         let target = vfs.open(&out.join(facts.file.file_name()), options)?;
-        copy(&*source, &*target, SEGMENT_HEADER_SIZE_BYTES, end)?;
-        target.sync_data()
+        copy(&*source, &*target, SEGMENT_HEADER_SIZE_BYTES, end.end_bytes)?;
+        let closed = match &end.last {
+            Some((last, prev_crc)) if end.end_bytes + BATCH_HEADER_SIZE_BYTES as u64 <= facts.size_bytes => {
+                let last_lsn = Lsn(end.next_lsn.0 - 1);
+                let seal = BatchHeader {
+                    segment,
+                    first_lsn: end.next_lsn,
+                    durable_lsn: last_lsn,
+                    time_ms: last.time_ms,
+                    prev_crc: *prev_crc,
+                    flags: BATCH_SEAL,
+                    next_seq: last.next_seq,
+                    ..BatchHeader::default()
+                };
+                let (bytes, _) = seal.encode(salt);
+                write_full(&*target, &bytes, end.end_bytes)?;
+                let end_bytes = end.end_bytes + bytes.len() as u64;
+                Some(Closed { segment, last_lsn, end_bytes, next_seq: last.next_seq })
+            }
+            _ => None,
+        };
+        target.sync_data()?;
+        Ok(closed)
     }
 }
 

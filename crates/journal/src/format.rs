@@ -30,6 +30,7 @@
 pub mod batch;
 pub mod footer_chunk;
 pub mod manifest_entry;
+pub(crate) mod mend;
 pub mod record;
 pub mod segment_header;
 
@@ -39,6 +40,8 @@ use crate::types::SegmentId;
 pub const VERSION: u16 = 2;
 /// The oldest reader that understands what this code writes.
 pub const READER_VERSION_MIN: u16 = 2;
+/// No lsn or seq is ever as large: what states one does not verify, so that nobody need fear to count on from it.
+pub(crate) const ORDINAL_MAX: u64 = 1 << 62;
 /// Everything in a segment is aligned to this.
 pub const ALIGN_BYTES: u64 = 8;
 /// Batches begin here.

@@ -71,7 +71,7 @@ pub use journal::{Journal, Pin, SegmentInfo, SegmentState};
 pub use manifest::MANIFEST_NAME;
 pub use options::{Backend, BackendKind, Content, Options, SyncMode};
 pub use recovery::{Recovery, Torn};
-pub use salvage::{Keep, SalvageReport, Stated, salvage, stated};
+pub use salvage::{Choice, Keep, SalvageReport, Stated, salvage, stated};
 pub use scan::{RecordView, Records, Scanner};
 pub use shared::{Hooks, LOCK_NAME};
 pub use syncs::SyncFigures;

@@ -32,7 +32,7 @@ use crate::format::manifest_entry::{
     Checkpoint, Entry, Footer, GONE_SIZE_BYTES, MANIFEST_ENTRY_SIZE_BYTES, Sealed,
 };
 use crate::format::segment_header::{HeaderError, Identity};
-use crate::format::{SEGMENT_HEADER_SIZE_BYTES, VERSION};
+use crate::format::{ORDINAL_MAX, SEGMENT_HEADER_SIZE_BYTES, VERSION};
 use crate::segment::{lacks_descriptors, read_full, write_full};
 use crate::types::{FileId, Lsn, SegmentId, Seq};
 
@@ -43,8 +43,6 @@ const TEMPORARY_NAME: &str = "MANIFEST.tmp";
 const ENTRIES_ROOM: usize = 8192;
 /// Size of the file of a small folder.
 pub(crate) const MANIFEST_SIZE_BYTES: u64 = (ENTRIES_ROOM * MANIFEST_ENTRY_SIZE_BYTES) as u64;
-/// No lsn or seq is ever as large.
-const ORDINAL_MAX: u64 = 1 << 62;
 /// No segment file is larger: addresses count eight bytes in 32 bits.
 const FILE_SIZE_BYTES_MAX: u64 = 8 << 32;
 /// Where an entry's time lies, its last field.

@@ -181,6 +181,8 @@ impl Recovery {
         let salt = Salt::new(self.identity().folder, segment);
         let read = footer::read(&**file, (segment, salt), address, sealed.first_lsn)
             .map_err(|error| JournalError::failed(format!("reading {}", facts.file.file_name()), error))?;
+        let is_possible = |entries: &Vec<FooterEntry>| entries.iter().all(|it| it.seq < sealed.next_seq);
+        let read = read.filter(is_possible);
         if read.is_none() {
             tracing::warn!(segment = segment.0, "footer does not verify: the segment is scanned instead");
         }

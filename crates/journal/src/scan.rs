@@ -19,7 +19,7 @@ use crate::format::footer_chunk::FooterEntry;
 use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt, crc32c};
 use crate::segment::read_full;
-use crate::types::{LogAddress, Lsn, SegmentId};
+use crate::types::{LogAddress, Lsn, SegmentId, Seq};
 
 /// A record as it lies in a segment.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +101,8 @@ pub struct Scanner {
     extent: Extent,
     offset: u64,
     batch_end: u64,
+    /// The seq that records after the batch have, or later ones.
+    next_seq: Seq,
     /// Of the batch's records: what its header says, and of those before `summed`.
     body_crc: u32,
     sum: crc_fast::Digest,
@@ -124,6 +126,7 @@ impl Scanner {
             extent,
             offset,
             batch_end: offset,
+            next_seq: Seq::NONE,
             body_crc: 0,
             sum: new_sum(),
             summed: offset,
@@ -226,7 +229,7 @@ impl Scanner {
             return Err(self.damaged("batch is out of order or beyond the segment's end"));
         }
         self.offset += BATCH_HEADER_SIZE_BYTES as u64;
-        self.batch_end = end;
+        (self.batch_end, self.next_seq) = (end, header.next_seq);
         (self.body_crc, self.sum, self.summed) = (header.body_crc, new_sum(), self.offset);
         Ok(())
     }
@@ -255,6 +258,9 @@ impl Scanner {
     fn record(&mut self, header: RecordHeader) -> Result<Met, JournalError> {
         if self.offset + header.stored_bytes() > self.batch_end {
             return Err(self.damaged("record is longer than its batch"));
+        }
+        if header.seq >= self.next_seq {
+            return Err(self.damaged("record has a sequence number that was not given yet, by its batch"));
         }
         self.fill(header.stored_bytes())?;
         let payload = &self.in_window(RECORD_HEADER_SIZE_BYTES)[..header.payload_len as usize];

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{append, dir, open, path, start};
-use journal::{JournalError, Keep, Lsn, Options, SyncMode, check, salvage};
+use journal::{Choice, JournalError, Keep, Lsn, Options, SyncMode, check, salvage};
 use vfs::sim::{Effect, Fault, Kinds};
 use vfs::{OpenOptions, SimDisk, Vfs};
 
@@ -97,8 +97,8 @@ fn roll_that_the_manifest_forgot_is_damage() {
         assert_refused(&hurt, &format!("{lost} entries lost"));
         let vfs: Arc<dyn Vfs> = Arc::new(hurt);
         let time: Arc<dyn clock::Clock> = common::clock();
-        let saved =
-            salvage(&vfs, &time, &dir(), Path::new("/out"), &options(), &mut |_| Keep::AsItIs).unwrap();
+        let choice = Choice { wanted: &mut |_| Keep::AsItIs, mends: |_| false };
+        let saved = salvage(&vfs, &time, &dir(), Path::new("/out"), &options(), choice).unwrap();
         assert_eq!(saved.records_copied, journal.next_lsn().0 - 1, "{lost} entries lost: salvage finds all");
     }
 }

@@ -59,7 +59,8 @@ pub struct Checked {
 /// Reads all of a stopped server's folder.
 ///
 /// # Errors
-/// [`StoreError::Open`] when there is nothing to check, or reading fails; damage is in the report instead.
+/// [`StoreError::Unchecked`] when there is nothing to check, or reading fails; [`StoreError::Open`] when the manifest is damaged. Other damage is in
+/// the report instead.
 pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
     let stated = journal::stated(vfs, dir, &record::CONTENT).map_err(|error| open_error(&error))?;
     let (identity, from) = match stated {
@@ -325,6 +326,12 @@ fn fault(what: impl Fn(u64) -> String, count: u64, first: LogAddress) -> Option<
     (count > 0).then(|| (0, format!("{}, {at}", what(count))))
 }
 
-fn open_error(error: &JournalError) -> StoreError {
-    StoreError::Open(error.to_string())
+/// Damage, or why nothing is known.
+pub(crate) fn open_error(error: &JournalError) -> StoreError {
+    match error {
+        JournalError::Damaged { .. } | JournalError::UnknownRecord { .. } => {
+            StoreError::Open(error.to_string())
+        }
+        _ => StoreError::Unchecked(error.to_string()),
+    }
 }

@@ -119,6 +119,9 @@ pub enum StoreError {
     /// The data folder cannot be served.
     #[error("{0}")]
     Open(String),
+    /// The data folder cannot be looked at: a server uses it, it is none, it is of a newer version, or reading fails. Nothing is known of it.
+    #[error("{0}")]
+    Unchecked(String),
     /// A backup was not made.
     #[error("backup: {0}")]
     Backup(String),

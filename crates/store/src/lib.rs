@@ -57,7 +57,7 @@ use journal::{LogAddress, Seq};
 use ticket::Ticket;
 
 pub use access::{
-    Access, ClaimReport, KeyedChange, ListChanged, Scope, Sequence, Snapshot, Whole, WrongType,
+    Access, ClaimReport, KeyedChange, ListChanged, Part, Scope, Sequence, Snapshot, Whole, WrongType,
 };
 pub use check::{Checked, Collections, check};
 pub use error::{Locked, Stop, StoreError};
@@ -69,7 +69,7 @@ pub use log::LogReport;
 pub use memory::{AskedMemory, MemoryReport, Reserved};
 pub use options::{Durability, EngineKind, Hooks, Options};
 pub use packed::{
-    Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, dump, load, score_of,
+    Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, STREAM_ENTRY, Shape, dump, load, score_of,
 };
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Rebuilt, Salvaged, salvage};

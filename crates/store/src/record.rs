@@ -274,7 +274,12 @@ pub(crate) fn paged_kind_of(value: ValueKind) -> Option<u8> {
 
 /// The root in the value of a record of `kind`; `None`: it is none.
 pub(crate) fn root_of(kind: u8, value: &[u8]) -> Option<Root> {
-    (PAGED_HASH..=PAGED_STREAM).contains(&(kind & !SHARED)).then(|| Root::decode(value))?
+    is_root(kind).then(|| Root::decode(value))?
+}
+
+/// Whether records of `kind` are roots.
+pub(crate) fn is_root(kind: u8) -> bool {
+    (PAGED_HASH..=PAGED_STREAM).contains(&(kind & !SHARED))
 }
 
 /// A record about to be appended; borrows key and value.

@@ -20,11 +20,12 @@ use std::sync::Arc;
 
 use clock::Clock;
 use journal::{
-    Class, Draft, Hooks, Identity, Journal, JournalError, Keep, Keyspace, LogAddress, RecordView,
-    SalvageReport, Seq, Stated, footprint, record_flags,
+    Choice, Class, Draft, Hooks, Identity, Journal, JournalError, Keep, Keyspace, LogAddress, RecordHeader,
+    RecordView, SalvageReport, Seq, Stated, footprint, record_flags,
 };
 use vfs::Vfs;
 
+use crate::check::open_error;
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::delta::{Delta, chain};
@@ -46,6 +47,8 @@ pub struct Salvaged {
     pub broken_chains: u64,
     /// Changes to parts of values that were left out, because the state that they changed is lost: such a key holds an older one.
     pub loose_deltas: u64,
+    /// Records that verify and are none of this version's: a server would refuse a folder with them, so they were left out.
+    pub strange: u64,
     /// Large collections of which a part was lost.
     pub rebuilt: Rebuilt,
     /// Set when the checkpoint could not say what was alive: removed keys may be back.
@@ -55,14 +58,14 @@ pub struct Salvaged {
 /// Copies everything that can be read and is alive in `dir` into a new folder `out`.
 ///
 /// # Errors
-/// [`StoreError::Open`]: `dir` is in use or no data folder, `out` is not empty, or a read or write failed.
+/// [`StoreError::Unchecked`]: `dir` is in use or no data folder, `out` is not empty, or a read or write failed; [`StoreError::Open`].
 pub fn salvage(
     vfs: &Arc<dyn Vfs>,
     clock: &Arc<dyn Clock>,
     dir: &Path,
     out: &Path,
 ) -> Result<Salvaged, StoreError> {
-    let open_error = |error: JournalError| StoreError::Open(error.to_string());
+    let open_error = |error: JournalError| open_error(&error);
     let (mut alive, without_checkpoint) =
         match journal::stated(&**vfs, dir, &record::CONTENT).map_err(open_error)? {
             Stated::Checkpoint { checkpoint: None, .. } => (None, None),
@@ -79,8 +82,12 @@ pub fn salvage(
         };
     let covered = alive.as_ref().map_or(0, |alive| alive.lsn);
     let (mut mapping_seq, mut clock_seq, mut states) = (Seq::NONE, Seq::NONE, States::default());
-    let mut roots = Roots::default();
+    let (mut roots, mut strange) = (Roots::default(), 0);
     let mut wanted = |view: &RecordView<'_>| {
+        if record::check(view.header.kind, Some(view.payload)).is_err() {
+            strange += 1;
+            return Keep::No;
+        }
         roots.take(view);
         if view.header.kind == MAPPING {
             mapping_seq = mapping_seq.max(view.header.seq);
@@ -99,7 +106,8 @@ pub fn salvage(
         }
     };
     let options = journal::Options { content: record::CONTENT, ..journal::Options::default() };
-    let mut copied = journal::salvage(vfs, clock, dir, out, &options, &mut wanted).map_err(open_error)?;
+    let choice = Choice { wanted: &mut wanted, mends: costs_more };
+    let mut copied = journal::salvage(vfs, clock, dir, out, &options, choice).map_err(open_error)?;
     copied.missing.retain(|(_, last)| last.0 >= covered);
     if let Some(alive) = &alive {
         let mapping = (alive.mapping_seq > mapping_seq).then(|| alive.mapping_record());
@@ -113,7 +121,13 @@ pub fn salvage(
     let broken_chains = alive.as_ref().map_or(0, Alive::broken_chains);
     let loose_deltas = states.loose;
     let rebuilt = rebuild::rebuild(vfs, clock, out, roots)?;
-    Ok(Salvaged { journal: copied, broken_chains, loose_deltas, rebuilt, without_checkpoint })
+    copied.records_unwanted -= strange;
+    Ok(Salvaged { journal: copied, broken_chains, loose_deltas, strange, rebuilt, without_checkpoint })
+}
+
+/// Whether the loss of a record costs more than itself: a root, leaf or node of a large collection.
+fn costs_more(header: &RecordHeader) -> bool {
+    is_leaves(header.keyspace) || record::is_root(header.kind)
 }
 
 /// Which states of long values were kept, to leave out what was made of others.

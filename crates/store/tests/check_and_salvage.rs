@@ -179,6 +179,19 @@ fn payload_that_does_not_fit_its_kind_is_refused_with_its_address_and_nothing_is
     }
 }
 
+/// Salvage copied what a server refuses to start on.
+#[test]
+fn record_that_does_not_fit_its_kind_is_counted_and_left_out_of_what_is_saved() {
+    for kind in [4, 5, 7, 24, 99] {
+        let (disk, newest) = filled();
+        strange(&disk, kind, TOLERANT, true);
+        let disk = disk.process_death();
+        let report = salvaged(&disk.fork(), Path::new(OUT)).expect("saved");
+        assert_eq!((report.strange, report.journal.records_lost), (1, 0), "kind {kind}");
+        assert_eq!(saved(&disk, &newest, "strange"), Some(KEYS as usize), "kind {kind}");
+    }
+}
+
 #[test]
 fn folder_of_a_newer_store_is_refused_by_version_and_nothing_is_changed() {
     let (disk, _) = filled();
@@ -393,7 +406,8 @@ fn salvage_of_a_string_that_lost_a_part_gives_back_what_it_was_before() {
     for path in disk.files().into_iter().map(|(path, _)| path).filter(is_segment) {
         for at in (4_200..16_000).step_by(900) {
             let hurt = disk.fork();
-            hurt.flip_bit(&path, at, 1).expect("it is there");
+            // one wrong bit of a short record would be put right
+            (0..5).for_each(|more| hurt.flip_bit(&path, at + 3 * more, 1).expect("it is there"));
             let report = salvaged(&hurt, Path::new(OUT)).expect("saved");
             // the whole string is lost where its base is
             let found = string(&open(&hurt, OUT)).unwrap_or_default();

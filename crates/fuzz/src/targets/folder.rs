@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 use clock::{SimClock, UnixMs};
 use journal::format::crc32c;
 use journal::{
-    Class, Content, Draft, Hooks, Journal, Keep, Keyspace, Lsn, Options, RecordView, SegmentState, Seq,
-    check, footprint, salvage,
+    Choice, Class, Content, Draft, Hooks, Journal, Keep, Keyspace, Lsn, Options, RecordView, SegmentState,
+    Seq, check, footprint, salvage,
 };
 use vfs::{OpenOptions, SimDisk, Vfs};
 
@@ -192,7 +192,8 @@ fn salvages(disk: &SimDisk) {
     let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
     let clock: Arc<dyn clock::Clock> = clock();
     let out = Path::new("/out");
-    if salvage(&vfs, &clock, Path::new(DIR), out, &options(), &mut |_| Keep::AsItIs).is_err() {
+    let choice = Choice { wanted: &mut |_| Keep::AsItIs, mends: |_| true };
+    if salvage(&vfs, &clock, Path::new(DIR), out, &options(), choice).is_err() {
         return;
     }
     let saved =

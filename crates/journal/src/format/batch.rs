@@ -19,7 +19,7 @@
 //!   1. Whole groups only: the last record has GROUP_END.
 //!   2. `durable_lsn < first_lsn + record_count`; `first_lsn` is the previous batch's plus its count.
 
-use super::{Salt, crc32c, put, u32_at, u64_at};
+use super::{ORDINAL_MAX, Salt, crc32c, put, u32_at, u64_at};
 use crate::types::{Lsn, SegmentId, Seq};
 
 /// Size of the header in bytes.
@@ -102,8 +102,9 @@ impl BatchHeader {
             flags: u32_at(bytes, 52),
             next_seq: Seq(u64_at(bytes, 56)),
         };
-        header.first_lsn.0.checked_add(u64::from(header.record_count))?;
-        Some((header, crc))
+        let last_lsn = header.first_lsn.0.checked_add(u64::from(header.record_count))?;
+        let is_possible = last_lsn < ORDINAL_MAX && header.next_seq.0 < ORDINAL_MAX;
+        is_possible.then_some((header, crc))
     }
 
     /// The lsn that follows the batch.

@@ -16,7 +16,7 @@
 //!
 //! The lsn is not stored: first lsn of the batch plus ordinal in it.
 
-use super::{Salt, align, crc32c, put, u32_at, u64_at};
+use super::{ORDINAL_MAX, Salt, align, crc32c, mend, put, u32_at, u64_at};
 use crate::types::{Keyspace, Seq};
 
 /// Size of the header in bytes.
@@ -68,7 +68,7 @@ impl RecordHeader {
     #[must_use]
     pub fn decode(bytes: &[u8], salt: Salt) -> Option<Self> {
         let bytes = bytes.get(..RECORD_HEADER_SIZE_BYTES)?;
-        if u32_at(bytes, 0) != crc32c(&bytes[4..]) ^ salt.0 {
+        if u32_at(bytes, 0) != crc32c(&bytes[4..]) ^ salt.0 || u64_at(bytes, 32) >= ORDINAL_MAX {
             return None;
         }
         Some(Self {
@@ -82,6 +82,19 @@ impl RecordHeader {
             seq: Seq(u64_at(bytes, 32)),
             expiry_ms: u64_at(bytes, 40),
         })
+    }
+
+    /// As [`RecordHeader::decode`], of bytes of which one bit may be wrong.
+    pub(crate) fn decode_mended(bytes: &[u8], salt: Salt) -> Option<Self> {
+        let bytes = bytes.get(..RECORD_HEADER_SIZE_BYTES)?;
+        let (stated, rest) = (u32_at(bytes, 0), &bytes[4..]);
+        let sum = crc32c(rest) ^ salt.0;
+        if (stated ^ sum).count_ones() == 1 {
+            // the checksum's own
+            return Self::decode(&[&sum.to_le_bytes(), rest].concat(), salt);
+        }
+        let rest = mend::mended(rest, stated ^ salt.0)?;
+        Self::decode(&[&bytes[..4], &rest].concat(), salt)
     }
 
     /// Bytes that the record takes in a segment, padding included.

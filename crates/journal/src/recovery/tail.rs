@@ -90,6 +90,14 @@ pub(crate) fn examine(
     Ok((tail, torn))
 }
 
+/// Where the batches of an open segment end that are durable.
+pub(crate) struct DurableEnd {
+    pub(crate) end_bytes: u64,
+    pub(crate) next_lsn: Lsn,
+    /// Of the last of them; `None`: there is none.
+    pub(crate) last: Option<(BatchHeader, u32)>,
+}
+
 /// Where the batches of an open segment end that are durable by `durable_lsn`: reads headers only.
 ///
 /// # Errors
@@ -99,20 +107,21 @@ pub(crate) fn durable_end(
     (segment, salt): (SegmentId, Salt),
     facts: &Facts,
     durable_lsn: Lsn,
-) -> std::io::Result<u64> {
-    let (mut end, mut next_lsn) = (SEGMENT_HEADER_SIZE_BYTES, facts.first_lsn);
+) -> std::io::Result<DurableEnd> {
+    let mut end = DurableEnd { end_bytes: SEGMENT_HEADER_SIZE_BYTES, next_lsn: facts.first_lsn, last: None };
     let mut bytes = [0; BATCH_HEADER_SIZE_BYTES];
-    while end + BATCH_HEADER_SIZE_BYTES as u64 <= facts.size_bytes {
-        let read = read_full(file, &mut bytes, end)?;
-        let Some((header, _)) = BatchHeader::decode(&bytes[..read], segment, salt) else { break };
+    while end.end_bytes + BATCH_HEADER_SIZE_BYTES as u64 <= facts.size_bytes {
+        let read = read_full(file, &mut bytes, end.end_bytes)?;
+        let Some((header, crc)) = BatchHeader::decode(&bytes[..read], segment, salt) else { break };
         let durable = header.record_count > 0 && header.next_lsn().0 <= durable_lsn.0 + 1;
-        if header.first_lsn != next_lsn || !(durable || header.record_count == 0) {
+        if header.first_lsn != end.next_lsn || !(durable || header.record_count == 0) {
             break;
         }
-        end += header.total_bytes();
-        next_lsn = header.next_lsn();
+        end.end_bytes += header.total_bytes();
+        (end.next_lsn, end.last) = (header.next_lsn(), Some((header, crc)));
     }
-    Ok(end.min(facts.size_bytes))
+    end.end_bytes = end.end_bytes.min(facts.size_bytes);
+    Ok(end)
 }
 
 /// Follows valid batches from the start; also returns where a seal ends.

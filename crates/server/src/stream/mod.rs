@@ -24,7 +24,7 @@ pub(crate) use producers::{Tracking, automatic_name};
 
 use std::ops::Range;
 
-use store::{Element, KeyedChange, Sequence, Stop};
+use store::{Element, KeyedChange, STREAM_ENTRY, Sequence, Stop};
 
 /// What is known of a stream as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,7 +159,7 @@ impl<'a, 's> Stream<'a, 's> {
 
     /// Number of entries.
     pub(crate) fn len(self) -> Result<usize, Stop> {
-        Ok(self.places(b"e")?.len())
+        Ok(self.places(STREAM_ENTRY)?.len())
     }
 
     /// The places of the entries from `first` to `last`.
@@ -176,12 +176,12 @@ impl<'a, 's> Stream<'a, 's> {
     }
 
     pub(crate) fn first(self) -> Result<Option<Entry<'a>>, Stop> {
-        let places = self.places(b"e")?;
+        let places = self.places(STREAM_ENTRY)?;
         if places.is_empty() { Ok(None) } else { Ok(self.0.element(places.start)?.map(Entry::of)) }
     }
 
     pub(crate) fn last(self) -> Result<Option<Entry<'a>>, Stop> {
-        let places = self.places(b"e")?;
+        let places = self.places(STREAM_ENTRY)?;
         if places.is_empty() { Ok(None) } else { Ok(self.0.element(places.end - 1)?.map(Entry::of)) }
     }
 
@@ -514,8 +514,10 @@ fn parts(mut value: &[u8]) -> Vec<&[u8]> {
 }
 
 fn entry_key(id: Id) -> [u8; 17] {
-    let mut key = [b'e'; 17];
-    key[1..].copy_from_slice(&id.bytes());
+    let mut key = [0; 17];
+    let (begin, rest) = key.split_at_mut(STREAM_ENTRY.len());
+    begin.copy_from_slice(STREAM_ENTRY);
+    rest.copy_from_slice(&id.bytes());
     key
 }
 

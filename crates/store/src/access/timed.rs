@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use journal::Keyspace;
 
-use super::nodes::Paged;
+use super::nodes::{Paged, damaged};
 use super::overlay::{Cause, Change, Staged};
 use super::paged::{paged_of, root_in};
 use super::purged::{Purge, TimedKey, next_deadline};
@@ -43,14 +43,20 @@ struct Purged {
 
 impl Access<'_> {
     /// The collection in the state of `key`, if it is paged.
-    pub(super) fn paged_in(&self, state: &State<'_>, (db, key): (u16, &[u8])) -> Option<Paged> {
-        let keyspace = self.keyspace(db)?;
-        let paged = paged_of(state, keyspace)?;
+    ///
+    /// # Errors
+    /// Its root counts no element: none such is written, since a key without elements is removed.
+    pub(super) fn paged_in(&self, state: &State<'_>, (db, key): (u16, &[u8])) -> Result<Option<Paged>, Stop> {
+        let Some(keyspace) = self.keyspace(db) else { return Ok(None) };
+        let Some(paged) = paged_of(state, keyspace) else { return Ok(None) };
+        if paged.root.count == 0 {
+            return Err(damaged(&paged, "its root counts no element"));
+        }
         if paged.root.is_timed {
             let timed = || TimedKey { db, keyspace, hash: self.hash(key), key: key.into() };
             self.timed.borrow_mut().entry(paged.root.object).or_insert_with(timed);
         }
-        Some(paged)
+        Ok(Some(paged))
     }
 
     /// Looks up leaf `number` of the hash at `key`, if that is `object`, so that what has passed is noted; returns whether it is.

@@ -17,7 +17,7 @@ use journal::LogAddress;
 use super::leaves::RootRecord;
 use super::nodes::{Found, Node, State};
 use crate::hash::KeyHasher;
-use crate::packed::{Element, Packed, Shape, by_score, score_of};
+use crate::packed::{Element, Packed, STREAM_ENTRY, Shape, by_score, score_of};
 use crate::paged::{Root, leaf_of};
 use crate::record;
 use crate::tree::{Child, NO_NODE, NODE, Tree, element_at, next_free};
@@ -116,6 +116,8 @@ struct Sum {
     bytes: u64,
     /// Sum of the hashes of elements: the same in whatever order they come.
     prints: u128,
+    /// Elements of a stream that are no entries.
+    others: u64,
     /// Something was not there, or not as it must be.
     is_partial: bool,
 }
@@ -275,7 +277,7 @@ impl Judge<'_, '_> {
             self.root_fault(&format!("its root names node {}, which is missing", tree.top));
         }
         if let Some(counted) = counted.filter(|counted| *counted != self.root.count) {
-            let count = self.root.count;
+            let [count, counted] = [self.root.count, counted].map(|it| it.saturating_sub(walk.sum.others));
             self.root_fault(&format!("its root counts {count} elements, node {} has {counted}", tree.top));
         }
         self.free(tree, &mut walk);
@@ -347,6 +349,9 @@ impl Judge<'_, '_> {
         if self.kind == ValueKind::SortedSet {
             let prints = packed.iter().map(|element| self.print(element));
             walk.sum.prints = prints.fold(walk.sum.prints, u128::wrapping_add);
+        }
+        if self.kind == ValueKind::Stream {
+            walk.sum.others += packed.iter().filter(|element| !is_entry(*element)).count() as u64;
         }
         walk.sum.count += packed.len() as u64;
         packed.len() as u64
@@ -453,6 +458,11 @@ impl Judge<'_, '_> {
             self.root_fault(&format!("its {by_hash} members by hash are not those that it has by score"));
         }
     }
+}
+
+/// Whether an element of a stream is an entry, as clients count them: all others belong to the stream itself and to its groups.
+pub(crate) fn is_entry((key, _): Element<'_>) -> bool {
+    key.starts_with(STREAM_ENTRY)
 }
 
 /// Whether `element` comes before `other`.

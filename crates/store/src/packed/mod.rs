@@ -124,6 +124,8 @@ pub(crate) fn are_operations(bytes: &[u8]) -> bool {
     !bytes.is_empty()
 }
 
+/// What the keys of a stream's entries begin with: those that clients count.
+pub const STREAM_ENTRY: &[u8] = b"e";
 /// Changes of smaller collections are logged as the whole collection: that costs about as much, and is read at once.
 pub(crate) const DELTA_BYTES_MIN: u64 = 512;
 

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Leaves, then the root, then removals are appended to the saved folder as any others. What is whole is not touched. Where the root is lost, an
-//! older one says the key, unless that has a value now; without one what is left is removed, and counted in the report.
+//! older one says the key, unless that has a value now; without one the elements get a key of their own, `lost:TYPE:OBJECT`, and the report
+//! names it.
 //!
 //! Out of scope: which elements the new collection has, and in which order (`remains`, `runs`, `order`), its tree (`grown`).
 
@@ -28,12 +29,13 @@ use vfs::Vfs;
 
 use crate::check::collections::{faults_of, name_of};
 use crate::check::leaves::{Collected, Leaves};
-use crate::check::nodes::{Found, Reader, State};
+use crate::check::nodes::{Found, Node, Reader, State};
 use crate::error::StoreError;
 use crate::hash::KeyHasher;
 use crate::keyspaces::keys_of;
-use crate::paged::{Objects, Root, leaf_key};
+use crate::paged::{KEY_NODE, LEAVES_MAX, Objects, Root, leaf_key};
 use crate::record::{self, MAPPING, Payload};
+use crate::tree::{NO_NODE, NODE, NODES_MAX, Tree};
 use crate::value::ValueKind;
 use remains::Remains;
 use roots::Keys;
@@ -47,7 +49,7 @@ pub struct Rebuilt {
     pub told: Vec<String>,
     /// All of them.
     pub collections: u64,
-    /// Leaves and other nodes whose root was lost: nobody knows their key.
+    /// Leaves and other nodes whose root was lost, and which cannot be read.
     pub loose_leaves: u64,
 }
 
@@ -145,10 +147,11 @@ impl Rebuilder<'_> {
         if faults_of(&root, &mut self.found, &self.hasher).is_empty() {
             return Ok(());
         }
-        self.make_anew(root.leaves, &state, (&was, &format!("its root counted {}", was.count)))
+        self.make_anew(root.leaves, &state, (&was, "its root counted "))
     }
 
-    /// Makes the collection anew that has root `was`, whose record is in `state`, and removes all that is left of the former one.
+    /// Makes the collection anew that has root `was`, whose record is in `state`, and removes all that is left of the former one. `before`: what
+    /// the report says before the former count; without one `was` counts 0.
     fn make_anew(
         &mut self,
         leaves: Keyspace,
@@ -159,17 +162,24 @@ impl Rebuilder<'_> {
         let kind = ValueKind::of(state.kind);
         let mut remains = Remains::gather(&mut self.found, &self.hasher, leaves, (kind, *was));
         let made = remains.write(&mut self.writer, (state.key(), object))?;
-        let unplaced = remains.unplaced;
+        let (unplaced, others) = (remains.unplaced, remains.others);
+        let before = match was.count {
+            0 => before.to_owned(),
+            count => format!("{before}{}", count.saturating_sub(others)),
+        };
         if let Some(made) = made {
             let order = match unplaced {
                 0 => String::new(),
                 count => format!("; where {count} of its leaves belong is lost: they come last"),
             };
-            self.tell(format!("{name} has {} elements, {before}{order}", made.count));
+            let count = made.count.saturating_sub(others);
+            self.tell(format!("{name} has {count} elements, {before}{order}"));
             self.writer.put_root(keys, state, &made)?;
         } else {
             self.tell(format!("{name} has no element any more, {before}"));
             self.writer.remove(keys, state.key())?;
+            // leaves that an older root of it names may be there
+            self.keys.vacate(leaves, state.key(), &self.hasher);
         }
         let (hashed, nodes) = self.found.collected.nodes.of(leaves, was.object);
         hashed
@@ -213,10 +223,12 @@ impl Rebuilder<'_> {
             let state = state.filter(|state| self.keys.occupy(leaves, state.key(), &self.hasher));
             match state.and_then(|state| Some((record::root_of(state.kind, state.value())?, state))) {
                 Some((was, state)) => {
-                    let before = format!("its root is lost, an older one counted {}", was.count);
-                    self.make_anew(leaves, &state, (&was, &before))?;
+                    self.make_anew(leaves, &state, (&was, "its root is lost, an older one counted "))?;
                 }
-                None => self.rebuilt.loose_leaves += count as u64,
+                None => match self.stand_in(leaves, object) {
+                    Some((was, state, before)) => self.make_anew(leaves, &state, (&was, &before))?,
+                    None => self.rebuilt.loose_leaves += count as u64,
+                },
             }
         }
         self.found
@@ -225,6 +237,54 @@ impl Rebuilder<'_> {
             .iter()
             .map(|loose| &loose.node)
             .try_for_each(|node| self.writer.remove(node.leaves, &leaf_key(node.object, node.number)))
+    }
+}
+
+impl Rebuilder<'_> {
+    /// A root for the leaves of `object`, whose own is lost and whose key nobody knows, at a key of its own; and what the report says of it.
+    /// `None`: none of them can be read.
+    fn stand_in(&mut self, leaves: Keyspace, object: u64) -> Option<(Root, State, String)> {
+        let of = |node: &Node| (node.leaves, node.object) == (leaves, object);
+        let nodes: Vec<Node> = self.found.collected.loose.iter().map(|loose| loose.node).filter(of).collect();
+        let (mut kinds, mut named) = (BTreeSet::new(), None);
+        for node in &nodes {
+            let Ok(state) = self.found.state(&node.record) else { continue };
+            match ValueKind::of(state.kind) {
+                ValueKind::String if node.number == KEY_NODE => named = Some(state.value().to_vec()),
+                kind => _ = kinds.insert((kind.name(), node.number & NODE != 0)),
+            }
+        }
+        let has = |kind: ValueKind, in_tree| kinds.contains(&(kind.name(), in_tree));
+        let kind = [
+            (ValueKind::Stream, true),
+            (ValueKind::SortedSet, true),
+            (ValueKind::Set, false),
+            (ValueKind::Hash, false),
+            (ValueKind::List, true),
+        ];
+        let (kind, _) = kind.into_iter().find(|(kind, in_tree)| has(*kind, *in_tree))?;
+        let is_ordered = matches!(kind, ValueKind::Stream | ValueKind::SortedSet | ValueKind::List);
+        let end = |in_tree: bool| {
+            let numbers = nodes.iter().map(|node| node.number);
+            let numbers = numbers.filter(|number| (number & NODE != 0) == in_tree);
+            numbers.map(|number| (number & !NODE).saturating_add(1)).max().unwrap_or(0)
+        };
+        let is_hashed = matches!(kind, ValueKind::Hash | ValueKind::Set | ValueKind::SortedSet);
+        let hashed = if is_hashed { end(false).clamp(1, LEAVES_MAX) } else { 0 };
+        let tree = Tree { bytes: 0, nodes: end(true).clamp(1, NODES_MAX), top: 0, free: NO_NODE, depth: 0 };
+        let tree = is_ordered.then_some(tree);
+        let root = Root { object, count: 1, bytes: 0, leaves: hashed, tree, is_timed: named.is_some() };
+        let key = format!("lost:{}:{object:016x}", kind.name()).into_bytes();
+        let payload = [&(key.len() as u32).to_le_bytes()[..], &key, &root.encode()].concat();
+        let state = State::whole(record::paged_kind_of(kind)?, payload, Seq::NONE, 0);
+        let named = named.map_or_else(
+            || "and so is its key".to_owned(),
+            |key| format!("its key was \"{}\"", key.escape_ascii()),
+        );
+        let before = format!("the record of its root is lost, {named}");
+        // nobody knows which node is the top: none of them is
+        let tree = tree.map(|tree| Tree { top: tree.nodes, ..tree });
+        Some((Root { count: 0, tree, ..root }, state, before))
     }
 }
 

@@ -7,11 +7,14 @@ use std::sync::Arc;
 
 use clock::{Clock, SimClock, UnixMs};
 use journal::Keyspace;
-use store::{ListChange, Salvaged, Store, ValueKind, check, salvage};
+use store::{ListChange, Salvaged, Stop, Store, ValueKind, check, salvage};
 use vfs::sim::Rng;
 use vfs::{SimDisk, Vfs};
 
-use super::{DIR, KEYS, LEAVES, LIST, REMOVED, TYPES, add, append, change, fresh, open, open_in, put};
+use super::{
+    DIR, KEYS, LEAVES, LIST, REMOVED, TYPES, add, append, change, fresh, open, open_in, put, root_record,
+    value_at,
+};
 
 const OUT: &str = "/saved";
 const ELEMENTS: usize = 600;
@@ -191,6 +194,13 @@ fn use_saved(disk: &SimDisk, changed: &Changed, context: &str) -> (Salvaged, BTr
     (report, found)
 }
 
+/// Makes the payload of a record unreadable: one wrong bit would be put right.
+fn blur(disk: &SimDisk, record: &Record) {
+    for at in 0..4 {
+        disk.flip_bit(&record.file, record.offset + 50 + at, 3).expect("it is there");
+    }
+}
+
 /// How often `check` named the key, salvage made it anew, and how much of it was left at least.
 #[derive(Debug)]
 struct Tally {
@@ -199,7 +209,8 @@ struct Tally {
     least: usize,
 }
 
-fn lose_records(kind: ValueKind, beside: Beside) {
+/// Returns how often salvage made the collection anew.
+fn lose_records(kind: ValueKind, beside: Beside) -> u64 {
     let changed = changed(kind, beside);
     assert_eq!(faults(&changed.disk, DIR), [""; 0], "{kind:?}");
     let records = records(&changed.disk);
@@ -209,7 +220,7 @@ fn lose_records(kind: ValueKind, beside: Beside) {
     let mut tally = Tally { named: 0, rebuilt: 0, least: usize::MAX };
     for record in later.step_by(STEP).chain(roots).chain(first) {
         let hurt = changed.disk.fork();
-        hurt.flip_bit(&record.file, record.offset + 50, 3).expect("it is there");
+        blur(&hurt, record);
         if beside == Beside::LostCheckpoint {
             let is_checkpoint = |path: &PathBuf| path.to_string_lossy().contains("checkpoint");
             let mut files = hurt.files().into_iter().map(|(path, _)| path);
@@ -228,7 +239,6 @@ fn lose_records(kind: ValueKind, beside: Beside) {
             tally.least = tally.least.min(kept.intersection(&changed.last).count());
         }
     }
-    assert!(tally.rebuilt > 0, "{kind:?}: {tally:?}");
     assert!(tally.named > 0 || beside == Beside::LostCheckpoint, "{kind:?}: {tally:?}");
     // what was changed by the lost record and on top of it may be older, no more
     assert!(
@@ -236,14 +246,15 @@ fn lose_records(kind: ValueKind, beside: Beside) {
         "{kind:?}, {beside:?}: {tally:?} of {}",
         changed.last.len()
     );
+    tally.rebuilt
 }
 
 #[test]
 fn lost_record_of_a_collection_is_named_and_what_is_saved_is_whole() {
     for kind in TYPES {
-        for beside in [Beside::Nothing, Beside::Checkpoint, Beside::LostCheckpoint] {
-            lose_records(kind, beside);
-        }
+        let all = [Beside::Nothing, Beside::Checkpoint, Beside::LostCheckpoint];
+        // what is lost may have been of no use any more
+        assert!(all.map(|beside| lose_records(kind, beside)).iter().sum::<u64>() > 0, "{kind:?}");
     }
 }
 
@@ -294,6 +305,58 @@ fn node_that_is_gone_costs_its_own_elements_alone() {
             }
         }
         assert_eq!(inner > 2, !matches!(kind, ValueKind::Hash | ValueKind::Set), "{kind:?}: {inner}");
+    }
+}
+
+/// One wrong bit of the root dropped all elements, and nothing named the key.
+#[test]
+fn root_with_a_wrong_bit_is_put_right_and_a_lost_one_costs_the_key_alone() {
+    for kind in TYPES {
+        let disk = fresh(kind);
+        let all: BTreeSet<Element> = content(&open(&disk.fork()), kind).into_iter().collect();
+        let roots = || records(&disk).into_iter().filter(|record| record.is_root);
+        for bit in [3, 200] {
+            let hurt = disk.fork();
+            let change = |it: Record| hurt.flip_bit(&it.file, it.offset + 48 + bit / 8, (bit % 8) as u8);
+            roots().for_each(|record| change(record).expect("it is there"));
+            let report = saved(&hurt);
+            assert!(report.journal.records_mended > 0 && report.rebuilt.collections == 0, "{report:?}");
+            assert_eq!(content(&open_in(&hurt, OUT), kind).into_iter().collect::<BTreeSet<_>>(), all);
+        }
+        let hurt = disk.fork();
+        roots().for_each(|record| blur(&hurt, &record));
+        let report = saved(&hurt);
+        assert_eq!((report.rebuilt.collections, report.rebuilt.loose_leaves), (1, 0), "{report:?}");
+        let told = &report.rebuilt.told[0];
+        let key = told.split('"').nth(1).expect("the key is named").to_owned();
+        assert!(key.starts_with(&format!("lost:{}:", kind.name())), "{told}");
+        assert!(told.contains(" has 1000 elements, the record of its root is lost"), "{told}");
+        assert_eq!(faults(&hurt, OUT), [""; 0], "{told}");
+        let store = open_in(&hurt, OUT);
+        let found = change(&store, &[key.as_bytes()], |access| {
+            let all = access.collection(0, key.as_bytes(), kind)?.expect("of this type");
+            Ok(all.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect::<BTreeSet<_>>())
+        });
+        assert!(found == all, "{told}");
+    }
+}
+
+/// SCARD of such a set was 0, and its members were there.
+#[test]
+fn root_that_counts_nothing_is_damage_of_its_key_and_salvage_counts_anew() {
+    for kind in TYPES {
+        let disk = fresh(kind);
+        let (root_kind, mut root) = root_record(&disk);
+        let count = value_at(&root) + 8;
+        root[count..count + 8].fill(0);
+        append(&disk, root_kind, KEYS, &root);
+        let disk = disk.process_death();
+        let store = open(&disk.fork());
+        let counted = change(&store, &[b"key"], |access| Ok(access.count(0, b"key", kind)));
+        assert!(matches!(counted, Err(Stop::Damaged(_) | Stop::Cold)), "{kind:?}: {counted:?}");
+        assert!(faults(&disk, DIR).iter().any(|what| what.contains(" counts 0 elements")), "{kind:?}");
+        saved(&disk);
+        assert_eq!(content(&open_in(&disk, OUT), kind).len(), 1_000, "{kind:?}");
     }
 }
 

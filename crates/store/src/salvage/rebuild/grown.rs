@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::hash::KeyHasher;
 use crate::options::Options;
 use crate::packed::{Edit, Element, ListEdit, OrderedEdit, Packed, Shape, score_of};
-use crate::tree::{Child, NO_NODE, NODE, Tree, bound_between, cut, inner_node, part};
+use crate::tree::{Child, NO_NODE, NODE, Tree, bound_between, cut_inner, inner_node, part};
 use crate::value::ValueKind;
 
 /// A tree that grows.
@@ -49,8 +49,13 @@ impl<'g> Grown<'g> {
 
     /// Adds an element behind all others.
     pub(super) fn push(&mut self, writer: &mut Writer, (key, value): Element<'_>) -> Result<(), StoreError> {
+        let bytes = (key.len() + value.len() + ENTRY_BYTES) as u64;
+        if bytes > self.leaf_bytes {
+            // what is larger than a leaf is one alone
+            self.end_leaf(writer)?;
+        }
         self.waiting.push((key.to_vec(), value.to_vec()));
-        self.waiting_bytes += (key.len() + value.len() + ENTRY_BYTES) as u64;
+        self.waiting_bytes += bytes;
         self.count += 1;
         if self.waiting_bytes >= self.leaf_bytes { self.end_leaf(writer) } else { Ok(()) }
     }
@@ -114,7 +119,7 @@ impl<'g> Grown<'g> {
         let all = inner_node(below.iter().map(|child| &child[..]));
         let all = Packed::new(Shape::List, &all);
         let child = |at: usize| Child::decode((&below[at], &[])).expect("encoded here");
-        for run in cut(all, self.leaf_bytes, CHILDREN_MIN) {
+        for run in cut_inner(all, self.leaf_bytes) {
             let count = run.clone().map(|at| child(at).count).sum();
             let bound = child(run.start).bound;
             let node = self.put(writer, ValueKind::List, &part(all, run))?;
@@ -136,7 +141,5 @@ impl<'g> Grown<'g> {
     }
 }
 
-/// An inner node has this many children at least.
-const CHILDREN_MIN: usize = 2;
 /// About what an element takes beside its bytes.
 const ENTRY_BYTES: usize = 6;

@@ -16,7 +16,7 @@ use journal::{Keyspace, Seq};
 use super::grown::Grown;
 use super::runs::{Owned, Place, Run, merge};
 use super::writer::Writer;
-use crate::check::collections::comes_before;
+use crate::check::collections::{comes_before, is_entry};
 use crate::check::nodes::{Found, Node, State};
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
@@ -43,6 +43,8 @@ pub(super) struct Remains<'r, 'a> {
     scores: HashMap<u128, Score>,
     /// Leaves of a list that no node names.
     pub(super) unplaced: u64,
+    /// Elements of a stream that are no entries.
+    pub(super) others: u64,
 }
 
 /// The score of a member.
@@ -68,9 +70,13 @@ impl<'r, 'a> Remains<'r, 'a> {
         let (mut hashed, mut nodes): (Vec<Node>, Vec<Node>) = all.partition(|node| node.number & NODE == 0);
         hashed.sort_unstable_by_key(|node| node.number);
         nodes.sort_unstable_by_key(|node| node.number);
+        // leaves that are not there are made empty: a count that no log had would make them without end
+        let known = hashed.last().map_or(0, |leaf| leaf.number);
+        let leaves_max = known.saturating_mul(4).saturating_add(LOST_MAX);
+        let root = Root { leaves: root.leaves.min(leaves_max), ..root };
         let (strays, scores) = (BTreeMap::new(), HashMap::new());
         let mut remains =
-            Self { found, hasher, leaves, kind, root, hashed, nodes, strays, scores, unplaced: 0 };
+            Self { found, hasher, leaves, kind, root, hashed, nodes, strays, scores, unplaced: 0, others: 0 };
         if remains.root.leaves > 0 {
             remains.gather_hashed();
         }
@@ -238,8 +244,13 @@ impl<'r, 'a> Remains<'r, 'a> {
             shape != Shape::Scored
                 || scores.get(&hasher.uncut(member)).is_some_and(|known| known.score == score)
         };
-        let each = |element: Element<'_>| if counts(element) { grown.push(writer, element) } else { Ok(()) };
+        let mut others = 0;
+        let each = |element: Element<'_>| {
+            others += u64::from(shape == Shape::Ordered && !is_entry(element));
+            if counts(element) { grown.push(writer, element) } else { Ok(()) }
+        };
         merge(shape, &places, more, |leaf| self.run(leaf), each)?;
+        self.others = others;
         grown.end(writer)
     }
 
@@ -288,3 +299,6 @@ fn put(
 fn is_score(value: &[u8]) -> bool {
     value.try_into().is_ok_and(|bytes| !f64::from_le_bytes(bytes).is_nan())
 }
+
+/// A root may count so many leaves more than four times those that are left.
+const LOST_MAX: u32 = 1 << 16;

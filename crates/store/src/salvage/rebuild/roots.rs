@@ -78,6 +78,13 @@ impl Keys {
         }
     }
 
+    /// Lets the key of these leaves have no value any more.
+    pub(super) fn vacate(&mut self, leaves: Keyspace, key: &[u8], hasher: &KeyHasher) {
+        if let Some((_, has_value)) = self.met.get_mut(&(leaves, hasher.uncut(key))) {
+            *has_value = false;
+        }
+    }
+
     /// Lets the key of these leaves have a value; false if it has one.
     pub(super) fn occupy(&mut self, leaves: Keyspace, key: &[u8], hasher: &KeyHasher) -> bool {
         match self.met.get_mut(&(leaves, hasher.uncut(key))) {
