@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 use reactor::Output;
 use resp::Writer;
-use store::{Element, Prepared, Snapshot, Stop, Store, StoreError, Wanted};
+use store::{Element, Part, Prepared, Snapshot, Stop, Store, StoreError, Wanted};
 use ticket::Ticket;
 
 use crate::stats::Stats;
@@ -31,15 +31,15 @@ pub(crate) type WriteElement = fn(Element<'_>, &mut Writer<'_>);
 #[derive(Debug)]
 pub(crate) struct ChunkedReply {
     snapshot: Snapshot,
-    part: Part,
+    rest: Rest,
     write: WriteElement,
     resp3: bool,
     /// What all of it waits for.
     ticket: Ticket,
     /// Elements that are still to come.
     left: u64,
-    /// So many bytes are read at a time.
-    read_bytes: u64,
+    /// So many elements, or leaves, are read at a time: about as many as had the bytes of a part so far.
+    at_once: u64,
     /// What was read for the next part.
     pub(crate) prepared: Prepared,
     /// How often that was.
@@ -48,13 +48,21 @@ pub(crate) struct ChunkedReply {
 
 /// What is still to be read.
 #[derive(Clone, Debug)]
-enum Part {
+enum Rest {
     /// These leaves of a hash or a set.
     Leaves(Range<u32>),
-    /// These elements in their order.
-    Forward(Range<u64>),
-    /// These elements, the last first.
-    Backward(Range<u64>),
+    /// These elements in their order, or the last first.
+    Elements { range: Range<u64>, is_reversed: bool },
+}
+
+impl Rest {
+    /// So many leaves, or elements.
+    fn len(&self) -> u64 {
+        match self {
+            Self::Leaves(leaves) => leaves.len() as u64,
+            Self::Elements { range, .. } => range.end - range.start,
+        }
+    }
 }
 
 /// Where a reply is.
@@ -73,8 +81,8 @@ pub(crate) enum Progress {
 impl ChunkedReply {
     /// The reply with all elements of a hash or a set.
     pub(crate) fn of_all(snapshot: Snapshot, write: WriteElement, resp3: bool) -> Box<Self> {
-        let (part, left) = (Part::Leaves(0..snapshot.leaves()), snapshot.count());
-        Self::new(snapshot, part, left, write, resp3)
+        let (rest, left) = (Rest::Leaves(0..snapshot.leaves()), snapshot.count());
+        Self::new(snapshot, rest, left, write, resp3)
     }
 
     /// The reply with elements number `range`, in their order or from the last on.
@@ -87,19 +95,24 @@ impl ChunkedReply {
     ) -> Box<Self> {
         let range = range.start as u64..range.end as u64;
         let left = range.end - range.start;
-        let part = if is_reversed { Part::Backward(range) } else { Part::Forward(range) };
-        Self::new(snapshot, part, left, write, resp3)
+        let rest = Rest::Elements { range, is_reversed };
+        Self::new(snapshot, rest, left, write, resp3)
     }
 
-    fn new(snapshot: Snapshot, part: Part, left: u64, write: WriteElement, resp3: bool) -> Box<Self> {
+    fn new(snapshot: Snapshot, rest: Rest, left: u64, write: WriteElement, resp3: bool) -> Box<Self> {
+        let elements = READ_BYTES / snapshot.element_bytes().max(1) + 1;
+        let at_once = match &rest {
+            Rest::Leaves(leaves) => elements / (left / u64::from(leaves.end).max(1) + 1) + 1,
+            Rest::Elements { .. } => elements,
+        };
         Box::new(Self {
             snapshot,
-            part,
+            rest,
             write,
             resp3,
             ticket: Ticket::NOTHING,
             left,
-            read_bytes: READ_BYTES,
+            at_once,
             prepared: Prepared::default(),
             fetches: 0,
         })
@@ -114,7 +127,7 @@ impl ChunkedReply {
     /// Appends what comes next.
     pub(crate) fn go_on(&mut self, store: &Store, stats: &Stats, output: &mut Output) -> Progress {
         let mut written = 0;
-        while self.left > 0 {
+        while self.rest.len() > 0 {
             if written >= TURN_BYTES || output.is_full() {
                 return Progress::Full;
             }
@@ -124,7 +137,6 @@ impl ChunkedReply {
                     output.hold(self.ticket);
                     written += output.buffer().len() - before;
                     self.fetches = 0;
-                    self.prepared.clear();
                 }
                 Err((Stop::Cold, wanted)) if self.fetches < FETCHES_MAX => {
                     self.fetches += 1;
@@ -134,8 +146,8 @@ impl ChunkedReply {
                     return Progress::Fetch(prepared);
                 }
                 // fewer at once
-                Err((Stop::Refused(StoreError::ReadTooLarge { .. }), _)) if self.read_bytes > 1 => {
-                    self.read_bytes /= 8;
+                Err((Stop::Refused(StoreError::ReadTooLarge { .. }), _)) if self.at_once > 1 => {
+                    self.at_once /= 8;
                     self.prepared.clear();
                 }
                 Err((stop, _)) => return self.broken(stats, &stop),
@@ -156,36 +168,32 @@ impl ChunkedReply {
 
     /// Appends the elements of the next part, all or none of them.
     fn append_part(&mut self, store: &Store, out: &mut Vec<u8>) -> Result<(), (Stop, Wanted)> {
-        let mut count = 0;
+        let (mut count, begin, before) = (0, out.len(), self.rest.len());
         let mut writer = Writer::new(out, self.resp3);
-        let mut write = |element: Element<'_>| {
+        let write = |element: Element<'_>| {
             count += 1;
             (self.write)(element, &mut writer);
         };
-        let (prepared, snapshot) = (&self.prepared, &self.snapshot);
-        let elements = self.read_bytes / snapshot.element_bytes().max(1) + 1;
-        let is_whole = match &mut self.part {
-            Part::Leaves(leaves) => {
-                let per_leaf = snapshot.count() / u64::from(snapshot.leaves()) + 1;
-                let to = leaves.start.saturating_add((elements / per_leaf) as u32 + 1).min(leaves.end);
-                snapshot.read_leaves(store, prepared, leaves.start..to, write)?;
-                leaves.start = to;
-                if leaves.start == leaves.end { count == self.left } else { count < self.left }
+        let part = Part { prepared: &self.prepared, bytes_max: PART_BYTES_MAX };
+        let wanted = before.min(self.at_once.max(1));
+        let is_whole = match &mut self.rest {
+            Rest::Leaves(leaves) => {
+                // a leaf may have no elements, and one all of them
+                let these = leaves.start..leaves.start + wanted as u32;
+                leaves.start = self.snapshot.read_leaves(store, part, these, write)?;
+                if leaves.start == leaves.end { count == self.left } else { count <= self.left }
             }
-            Part::Forward(range) => {
-                let to = range.end.min(range.start + elements);
-                snapshot.read_range(store, prepared, range.start..to, write)?;
-                let wanted = to - std::mem::replace(&mut range.start, to);
-                count == wanted
-            }
-            Part::Backward(range) => {
-                let from = range.start.max(range.end.saturating_sub(elements));
-                let mut part = Vec::new();
-                let keep = |(key, value): Element<'_>| part.push((key.to_vec(), value.to_vec()));
-                snapshot.read_range(store, prepared, from..range.end, keep)?;
-                part.iter().rev().for_each(|(key, value)| write((key, value)));
-                let wanted = std::mem::replace(&mut range.end, from) - from;
-                count == wanted
+            Rest::Elements { range, is_reversed } => {
+                let (these, others) = match is_reversed {
+                    true => (range.end - wanted..range.end, range.start..range.end - wanted),
+                    false => (range.start..range.start + wanted, range.start + wanted..range.end),
+                };
+                let left = self.snapshot.read_range(store, part, (these, *is_reversed), write)?;
+                *range = match is_reversed {
+                    true => others.start..left.end,
+                    false => left.start..others.end,
+                };
+                true
             }
         };
         if !is_whole {
@@ -193,12 +201,22 @@ impl ChunkedReply {
             return Err((why.into(), Wanted::default()));
         }
         self.left -= count;
+        let (told, bytes) = (before - self.rest.len(), (out.len() - begin) as u64);
+        if told == wanted {
+            // what was fetched for this part was used
+            self.prepared.clear();
+            self.at_once = (wanted * READ_BYTES / bytes.max(1)).clamp(1, 2 * wanted);
+        } else {
+            self.at_once = told;
+        }
         Ok(())
     }
 }
 
-/// What is read at a time: locks are held for so long.
+/// About what is read at a time: locks are held for so long.
 const READ_BYTES: u64 = 32 << 10;
+/// No part is longer but by its last element, or the last leaf of a hash or a set.
+const PART_BYTES_MAX: u64 = 4 * READ_BYTES;
 /// What a turn appends before others get theirs.
 const TURN_BYTES: usize = 256 << 10;
 /// Reads from disk for one part: each but the first means that what was read moved.

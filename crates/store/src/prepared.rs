@@ -36,8 +36,8 @@ struct Reading {
     ledger: Ledger,
     /// Bytes of values that may be kept.
     kept_bytes_max: u64,
-    /// Values that are kept, and their bytes.
-    kept: u32,
+    /// Values that are kept though they are more than half of what may be, and bytes of all others that are kept.
+    kept_large: u32,
     kept_bytes: u64,
     /// Of these, what `ledger` holds for small values.
     small_bytes: u64,
@@ -67,7 +67,7 @@ impl Default for Reading {
             elsewhere: Vec::new(),
             ledger,
             kept_bytes_max: u64::MAX,
-            kept: 0,
+            kept_large: 0,
             kept_bytes: 0,
             small_bytes: 0,
             folds: Vec::new(),
@@ -79,15 +79,20 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// `fetched` with its value shared if it is large, or left out if there is no room for it. Two are
-    /// always kept: RENAME and LCS cannot do with less. So are deltas, which are no values, and roots, which are small.
+    /// `fetched` with its value shared if it is large, or left out if there is no room for it. Two of any size are always kept, whatever
+    /// small ones (such as the nodes on the way to a large element) come before or after: RENAME and LCS cannot do with less. So are deltas,
+    /// which are no values, and roots, which are small.
     fn keep(&mut self, fetched: Fetched) -> Fetched {
         let (bytes, is_delta) = (fetched.value.len() as u64, record::is_delta(fetched.kind));
         let is_root = record::root_of(fetched.kind, &fetched.value).is_some();
-        if self.kept >= 2 && !is_delta && !is_root && self.kept_bytes + bytes > self.kept_bytes_max {
+        let is_large = bytes > self.kept_bytes_max / 2;
+        if is_large && !is_delta && self.kept_large < LARGE_KEPT {
+            self.kept_large += 1;
+        } else if !is_delta && !is_root && self.kept_bytes + bytes > self.kept_bytes_max {
             return Fetched { value: Owned::from(&[][..]), left_out_bytes: bytes, ..fetched };
+        } else {
+            self.kept_bytes += bytes;
         }
-        (self.kept, self.kept_bytes) = (self.kept + u32::from(!is_delta), self.kept_bytes + bytes);
         let value = self.shared(fetched.value);
         Fetched { value, ..fetched }
     }
@@ -370,3 +375,6 @@ impl Prepared {
         !self.records.is_empty()
     }
 }
+
+/// Values that are kept whatever their size.
+const LARGE_KEPT: u32 = 2;

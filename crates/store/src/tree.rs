@@ -112,14 +112,39 @@ pub(crate) fn bound_between(shape: Shape, left: Element<'_>, right: Element<'_>)
     }
 }
 
-/// The elements of `packed` in runs of about `run_bytes` and of `len_min` elements at least: one run, if it has no more.
-pub(crate) fn cut(packed: Packed<'_>, run_bytes: u64, len_min: usize) -> Vec<Range<usize>> {
-    let bytes = packed.bytes();
-    let runs = (bytes as u64 / run_bytes.max(1)).clamp(1, (packed.len() / len_min).max(1) as u64) as usize;
-    let (mut cuts, mut from) = (Vec::with_capacity(runs), 0);
+/// The elements of a leaf in runs of about `run_bytes`: one run, if it has no more. An element that is larger is a run of its own, and leaves
+/// those before and behind it together.
+pub(crate) fn cut_leaf(packed: Packed<'_>, run_bytes: u64) -> Vec<Range<usize>> {
+    let (mut cuts, mut from) = (Vec::new(), 0);
+    for at in 0..packed.len() {
+        if (packed.end(at + 1) - packed.end(at)) as u64 > run_bytes {
+            if from < at {
+                cuts.extend(cut(packed, from..at, run_bytes, 1));
+            }
+            cuts.push(at..at + 1);
+            from = at + 1;
+        }
+    }
+    if from < packed.len() || cuts.is_empty() {
+        cuts.extend(cut(packed, from..packed.len(), run_bytes, 1));
+    }
+    cuts
+}
+
+/// The children of an inner node in runs of about `run_bytes` and of [`CHILDREN_MIN`] at least: one run, if it has no more.
+pub(crate) fn cut_inner(packed: Packed<'_>, run_bytes: u64) -> Vec<Range<usize>> {
+    cut(packed, 0..packed.len(), run_bytes, CHILDREN_MIN)
+}
+
+/// Elements number `all` in equal runs of about `run_bytes` and of `len_min` elements at least.
+fn cut(packed: Packed<'_>, all: Range<usize>, run_bytes: u64, len_min: usize) -> Vec<Range<usize>> {
+    let (begin, mut from) = (packed.end(all.start), all.start);
+    let bytes = packed.end(all.end) - begin;
+    let runs = (bytes as u64 / run_bytes.max(1)).clamp(1, (all.len() / len_min).max(1) as u64) as usize;
+    let mut cuts = Vec::with_capacity(runs);
     for run in 1..runs {
-        let until = (bytes as u128 * run as u128 / runs as u128) as usize;
-        let room = packed.len() - (runs - run) * len_min;
+        let until = begin + (bytes as u128 * run as u128 / runs as u128) as usize;
+        let room = all.end - (runs - run) * len_min;
         let mut to = (from + len_min).min(room);
         while to < room && packed.end(to) < until {
             to += 1;
@@ -127,7 +152,7 @@ pub(crate) fn cut(packed: Packed<'_>, run_bytes: u64, len_min: usize) -> Vec<Ran
         cuts.push(from..to);
         from = to;
     }
-    cuts.push(from..packed.len());
+    cuts.push(from..all.end);
     cuts
 }
 
@@ -161,6 +186,8 @@ pub(crate) const NODE: u32 = 1 << 31;
 pub(crate) const NO_NODE: u32 = u32::MAX;
 /// Nodes of a tree, at most.
 pub(crate) const NODES_MAX: u32 = NODE - 1;
+/// An inner node that is made has this many children at least.
+pub(crate) const CHILDREN_MIN: usize = 2;
 /// Of a tree with two children a node.
 pub(crate) const DEPTH_MAX: u32 = 32;
 /// Bytes of a [`Tree`].
@@ -216,10 +243,33 @@ mod tests {
             let mut edit = ListEdit::new(Packed::empty(Shape::List));
             (0..len).for_each(|at| edit.push_back(&vec![b'v'; at % 3 * value_bytes]));
             let value = edit.encode();
-            let runs = cut(Packed::new(Shape::List, &value), run_bytes, len_min);
+            let runs = cut(Packed::new(Shape::List, &value), 0..len, run_bytes, len_min);
             assert_eq!(runs.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
             assert!(runs.len() == 1 || runs.iter().all(|run| run.len() >= len_min), "{runs:?}");
         }
+    }
+
+    #[test]
+    fn element_larger_than_a_run_is_one_alone_and_multiplies_no_others() {
+        let list = |sizes: &[usize]| {
+            let mut edit = ListEdit::new(Packed::empty(Shape::List));
+            sizes.iter().for_each(|size| edit.push_back(&vec![b'v'; *size]));
+            edit.encode()
+        };
+        let cut = |sizes: &[usize]| cut_leaf(Packed::new(Shape::List, &list(sizes)), 100);
+        let lengths = |sizes: &[usize]| cut(sizes).iter().map(ExactSizeIterator::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&[]), [0]);
+        assert_eq!(lengths(&[9_000]), [1]);
+        assert_eq!(lengths(&[9_000, 5, 5, 5]), [1, 3]);
+        assert_eq!(lengths(&[5, 5, 9_000, 5]), [2, 1, 1]);
+        assert_eq!(lengths(&[9_000, 9_000, 9_000]), [1, 1, 1]);
+        let many: Vec<usize> = [vec![9_000], vec![9; 100], vec![9_000], vec![9; 100]].concat();
+        let runs = cut(&many);
+        assert_eq!(
+            runs.iter().flat_map(Clone::clone).collect::<Vec<_>>(),
+            (0..many.len()).collect::<Vec<_>>()
+        );
+        assert_eq!(runs.len(), 22);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clock::{SimClock, UnixMs};
 use store::{
-    Access, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Snapshot, Stop, Store, StoreError,
-    ValueKind, Wanted,
+    Access, EngineKind, KeyRef, ListChange, Options, Part, Prepared, Scope, Snapshot, Stop, Store,
+    StoreError, ValueKind, Wanted,
 };
 use vfs::SimDisk;
 use vfs::sim::Rng;
@@ -183,25 +183,31 @@ impl World {
         let at = self.below(self.readers.len());
         let count = 1 + self.below(40) as u64;
         let is_ordered = self.kind != ValueKind::Hash;
+        let bytes_max = [1, 300, u64::MAX][self.below(3)];
         let Some(reader) = self.readers.get_mut(at) else { return };
         let end = if is_ordered { reader.snapshot.count() } else { reader.snapshot.leaves().into() };
         let to = (reader.next + count).min(end);
         let mut part = Elements::new();
-        until_ready(&self.store, |store, prepared| {
+        let next = until_ready(&self.store, |store, prepared| {
             part.clear();
             let each = |(name, value): store::Element<'_>| part.push((name.to_vec(), value.to_vec()));
+            let bounds = Part { prepared, bytes_max };
             match is_ordered {
-                true => reader.snapshot.read_range(store, prepared, reader.next..to, each),
+                true => {
+                    let range = (reader.next..to, false);
+                    reader.snapshot.read_range(store, bounds, range, each).map(|left| left.start)
+                }
                 false => {
                     let leaves = reader.next as u32..to as u32;
-                    reader.snapshot.read_leaves(store, prepared, leaves, each)
+                    reader.snapshot.read_leaves(store, bounds, leaves, each).map(u64::from)
                 }
             }
         })
         .expect("nothing is lost");
+        assert!(next > reader.next, "a part has one element at least");
         reader.read.append(&mut part);
-        reader.next = to;
-        if to == end {
+        reader.next = next;
+        if next == end {
             let mut reader = self.readers.remove(at);
             if !is_ordered {
                 reader.read.sort();
@@ -220,14 +226,19 @@ fn fetched(store: &Store, mut prepared: Prepared, keys: &[KeyRef<'_>]) -> Prepar
     prepared
 }
 
-fn until_ready(
+/// A part of any size.
+fn whole(prepared: &Prepared) -> Part<'_> {
+    Part { prepared, bytes_max: u64::MAX }
+}
+
+fn until_ready<R>(
     store: &Store,
-    mut read: impl FnMut(&Store, &Prepared) -> Result<(), (Stop, Wanted)>,
-) -> Result<(), Stop> {
+    mut read: impl FnMut(&Store, &Prepared) -> Result<R, (Stop, Wanted)>,
+) -> Result<R, Stop> {
     let mut prepared = Prepared::default();
     loop {
         match read(store, &prepared) {
-            Ok(()) => return Ok(()),
+            Ok(read) => return Ok(read),
             Err((Stop::Cold, wanted)) => {
                 prepared.want(wanted);
                 prepared = fetched(store, prepared, &[]);
@@ -318,7 +329,7 @@ fn reader_that_takes_nothing_for_a_minute_holds_up_no_leaves() {
     assert_eq!(sweep(&world), 0);
     let reader = &world.readers[0];
     let read = until_ready(&world.store, |store, prepared| {
-        reader.snapshot.read_leaves(store, prepared, 0..1, |_| {})
+        reader.snapshot.read_leaves(store, whole(prepared), 0..1, |_| {})
     });
     assert!(matches!(read, Err(Stop::Refused(StoreError::SnapshotLost(_)))), "{read:?}");
 }
@@ -347,8 +358,9 @@ fn what_is_kept_for_all_readers_is_bounded() {
     // 20 copies of all would be more than an eighth of the limit
     assert!((MEMORY_BYTES / 16..=MEMORY_BYTES / 8).contains(&kept_bytes), "{kept_bytes} B were kept");
     let is_lost = |reader: &Reader| {
-        let read =
-            |store: &Store, prepared: &Prepared| reader.snapshot.read_leaves(store, prepared, 0..1, |_| {});
+        let read = |store: &Store, prepared: &Prepared| {
+            reader.snapshot.read_leaves(store, whole(prepared), 0..1, |_| {})
+        };
         matches!(until_ready(&world.store, read), Err(Stop::Refused(StoreError::SnapshotLost(_))))
     };
     assert!(world.readers.iter().any(is_lost));
@@ -370,7 +382,7 @@ fn flush_ends_a_snapshot_with_an_error() {
     while world.store.drive() {}
     let reader = &world.readers[0];
     let read = until_ready(&world.store, |store, prepared| {
-        reader.snapshot.read_range(store, prepared, 0..400, |_| {})
+        reader.snapshot.read_range(store, whole(prepared), (0..400, false), |_| {})
     });
     assert!(matches!(read, Err(Stop::Refused(StoreError::SnapshotLost(_)))), "{read:?}");
 }

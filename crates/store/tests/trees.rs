@@ -105,7 +105,7 @@ impl World {
     }
 
     fn value(&mut self) -> Vec<u8> {
-        let len = [0, 3, 9, 40, 300][self.below(5)];
+        let len = [0, 3, 9, 40, 300, 0, 3, 9, 40, 5_000][self.below(10)];
         let mut value = format!("{}-", self.below(60)).into_bytes();
         value.resize(value.len() + len, b'v');
         value
@@ -333,3 +333,55 @@ fn stream_is_as_its_model_after_any_changes() {
 
 const SEEDS: u64 = 3;
 const STEPS: usize = 400;
+
+/// One element of 300 KB had 147 leaves, and a large one beside small ones as many: all were cut by their bytes.
+#[test]
+fn large_elements_have_a_leaf_each_and_multiply_none() {
+    const LEAF_BYTES: u64 = 400;
+    for kind in [ValueKind::Hash, ValueKind::Set, ValueKind::List, ValueKind::SortedSet, ValueKind::Stream] {
+        // leaves when elements of these sizes were added one after the other
+        let leaves = |sizes: &[usize]| {
+            let world = World::new(1, LEAF_BYTES);
+            for (at, size) in sizes.iter().enumerate() {
+                world.run(|access| add(access, kind, at, *size));
+            }
+            world.run(|access| access.leaf_count(0, &world.key))
+        };
+        let structures = if kind == ValueKind::SortedSet { 2 } else { 1 };
+        assert_eq!(leaves(&[400_000]), structures, "{kind:?}");
+        let large = [20_000; 40];
+        // in a tree a level of inner nodes is above them
+        assert!(leaves(&large) <= structures * 44, "{kind:?}: {} leaves", leaves(&large));
+        let small = [20; 2_000];
+        let (of_small, with_large) = (leaves(&small), leaves(&[&[4_000_000][..], &small].concat()));
+        let among = leaves(&[&small[..1_000], &[4_000_000], &small[1_000..]].concat());
+        for found in [with_large, among] {
+            assert!(found <= of_small * 7 / 4 + 6, "{kind:?}: {found} leaves, {of_small} without");
+        }
+    }
+}
+
+/// A new element number `at`, with so many bytes.
+fn add(access: &mut Access<'_>, kind: ValueKind, at: usize, size: usize) -> Result<(), Stop> {
+    let (name, mut value) = (format!("{at:08}").into_bytes(), format!("{at:08}").into_bytes());
+    value.resize(size.max(8), b'v');
+    match kind {
+        ValueKind::List => {
+            access.change_list(0, b"key", &[ListChange::PushBack(&value)])?.expect("a list");
+        }
+        ValueKind::Stream => {
+            access.change_stream(0, b"key", &[(&name, Some(&value))])?.expect("a stream");
+        }
+        _ => {
+            let element = if kind == ValueKind::Hash { &name } else { &value };
+            let tag = access.tag(element);
+            let change = |edit: &mut store::Edit<'_>| match kind {
+                ValueKind::Hash => _ = edit.put(tag, element, &value),
+                ValueKind::Set => _ = edit.add(tag, element),
+                _ => _ = edit.put_score(tag, element, 1.0),
+            };
+            access.edit_elements(0, b"key", kind, [&element[..]].into_iter(), change)?.expect("its type");
+        }
+    }
+    Ok(())
+}

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::ops::Range;
 
 use resp::{ArgsView, Writer};
-use store::{Edit, Element, Packed, Sequence, Shape, Snapshot, ValueKind, Whole, score_of};
+use store::{Edit, Element, Packed, Sequence, Shape, Snapshot, Stop, StoreError, ValueKind, Whole, score_of};
 
 use super::scan::{BULK_OVERHEAD_BYTES, More, Options, cursor};
 use crate::call::{Data, Failure, Outcome};
@@ -28,18 +29,43 @@ pub(crate) fn read_all<'a>(
     Ok(whole)
 }
 
-/// A snapshot of the collection at `key`, if so many elements of it are to be sent in parts.
-pub(crate) fn large_part(
-    data: &Data<'_, '_>,
+/// Some elements that follow each other.
+pub(crate) enum Part<'a> {
+    /// All of them.
+    Here(Vec<Element<'a>>),
+    /// They are to be sent in parts.
+    Large(Snapshot),
+}
+
+/// Elements number `range` of the collection at `key`, or a snapshot of it if they are too many bytes for one reply.
+pub(crate) fn part<'a>(
+    data: &'a Data<'_, '_>,
     (key, kind): (&[u8], ValueKind),
-    sequence: &Sequence<'_, '_>,
-    count: usize,
-) -> Result<Option<Snapshot>, Failure> {
-    let is_large = sequence.bytes_of(count) > CHUNKED_BYTES_MIN || count as u64 > CHUNKED_ELEMENTS_MIN;
-    if !data.in_parts || !is_large {
-        return Ok(None);
+    sequence: &Sequence<'a, '_>,
+    range: Range<usize>,
+) -> Result<Part<'a>, Failure> {
+    let in_parts = || -> Result<Option<Snapshot>, Failure> {
+        if data.in_parts { Ok(data.access.snapshot(data.db, key, kind)??) } else { Ok(None) }
+    };
+    let is_large = sequence.bytes_of(range.len()) > CHUNKED_BYTES_MIN;
+    if (is_large || range.len() as u64 > CHUNKED_ELEMENTS_MIN)
+        && let Some(snapshot) = in_parts()?
+    {
+        return Ok(Part::Large(snapshot));
     }
-    Ok(data.access.snapshot(data.db, key, kind)??)
+    // these may be larger than most
+    match sequence.range(range) {
+        Ok(elements) => {
+            let bytes: usize = elements.iter().map(|(key, value)| key.len() + value.len()).sum();
+            let snapshot = if bytes as u64 > CHUNKED_BYTES_MIN { in_parts()? } else { None };
+            Ok(snapshot.map_or(Part::Here(elements), Part::Large))
+        }
+        Err(stop @ Stop::Refused(StoreError::ReadTooLarge { .. })) => match in_parts()? {
+            Some(snapshot) => Ok(Part::Large(snapshot)),
+            None => Err(stop.into()),
+        },
+        Err(stop) => Err(stop.into()),
+    }
 }
 
 /// Collections, and parts of them, of more bytes are sent in parts.

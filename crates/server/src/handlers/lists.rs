@@ -5,7 +5,7 @@ use store::{Element, ListChange, ListChanged, Sequence, ValueKind};
 
 use super::args::{integer, is, option_value};
 use super::blocking::{MultiPop, Nothing, first, timeout};
-use super::elements::{count, large_part, sequence, sequence_to_change};
+use super::elements::{Part, count, part, sequence, sequence_to_change};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::ChunkedReply;
@@ -192,13 +192,15 @@ pub(crate) fn lrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     let (start, stop) = (integer(args.get(2))?, integer(args.get(3))?);
     let list = sequence(data, args.get(1), ValueKind::List)?;
     let range = span(start, stop, list.len());
-    if let Some(snapshot) = large_part(data, (args.get(1), ValueKind::List), &list, range.len())? {
-        out.array(range.len());
-        let write = |(value, _): Element<'_>, out: &mut Writer<'_>| out.bulk(value);
-        data.send_rest(ChunkedReply::of_range(snapshot, &range, false, write, out.is_resp3()));
-        return Ok(());
-    }
-    let elements = list.range(range)?;
+    let elements = match part(data, (args.get(1), ValueKind::List), &list, range.clone())? {
+        Part::Here(elements) => elements,
+        Part::Large(snapshot) => {
+            out.array(range.len());
+            let write = |(value, _): Element<'_>, out: &mut Writer<'_>| out.bulk(value);
+            data.send_rest(ChunkedReply::of_range(snapshot, &range, false, write, out.is_resp3()));
+            return Ok(());
+        }
+    };
     data.admit_reply(elements.iter().map(|(value, _)| value.len() + BULK_OVERHEAD_BYTES).sum())?;
     out.array(elements.len());
     elements.iter().for_each(|(value, _)| out.bulk(value));

@@ -6,7 +6,7 @@ use resp::{ArgsView, Writer};
 use store::{Element, Sequence, Stop, score_of};
 
 use super::args::{integer, is, option_value};
-use super::elements::{large_part, sequence, sequence_to_change};
+use super::elements::{Part, part, sequence, sequence_to_change};
 use super::lists::span;
 use super::sorted_sets::{SORTED_SET, Told, begin_members, kept, put_members, write_members};
 use crate::call::{Data, Failure, Outcome, text};
@@ -215,13 +215,18 @@ fn answer(
     let limits = query.bounds.parse()?;
     let set = sequence(data, args.get(1), SORTED_SET)?;
     let range = query.range(&limits, &set)?;
-    if let Some(snapshot) = large_part(data, (args.get(1), SORTED_SET), &set, range.len())? {
-        begin_members(query.told, range.len(), out);
-        let (write, is_reversed) = (query.told.writer(), query.is_reversed);
-        data.send_rest(ChunkedReply::of_range(snapshot, &range, is_reversed, write, out.is_resp3()));
-        return Ok(());
+    let mut members = match part(data, (args.get(1), SORTED_SET), &set, range.clone())? {
+        Part::Here(members) => members,
+        Part::Large(snapshot) => {
+            begin_members(query.told, range.len(), out);
+            let (write, is_reversed) = (query.told.writer(), query.is_reversed);
+            data.send_rest(ChunkedReply::of_range(snapshot, &range, is_reversed, write, out.is_resp3()));
+            return Ok(());
+        }
+    };
+    if query.is_reversed {
+        members.reverse();
     }
-    let members = query.members(range, &set)?;
     write_members(data, members.iter().map(|(member, score)| (*member, score_of(score))), query.told, out)
 }
 

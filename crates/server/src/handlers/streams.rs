@@ -5,7 +5,7 @@ use store::{Element, Stop, ValueKind};
 
 use super::args::{integer, is, option_value};
 use super::blocking::{is_kind, millis};
-use super::elements::{large_part, sequence, sequence_to_change};
+use super::elements::{Part, part, sequence, sequence_to_change};
 use super::groups;
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, Wait, text};
@@ -419,13 +419,15 @@ fn range(data: &Data<'_, '_>, args: ArgsView<'_>, is_reversed: bool, out: &mut W
         places.end = places.start + count;
     }
     let from = (args.get(1), ValueKind::Stream);
-    if let Some(snapshot) = large_part(data, from, stream.elements(), places.len())? {
-        out.array(places.len());
-        let write = |element: Element<'_>, out: &mut Writer<'_>| write_entry(&Entry::of(element), out);
-        data.send_rest(ChunkedReply::of_range(snapshot, &places, is_reversed, write, out.is_resp3()));
-        return Ok(());
-    }
-    let mut entries = stream.entries(places)?;
+    let mut entries: Vec<Entry<'_>> = match part(data, from, stream.elements(), places.clone())? {
+        Part::Here(entries) => entries.into_iter().map(Entry::of).collect(),
+        Part::Large(snapshot) => {
+            out.array(places.len());
+            let write = |element: Element<'_>, out: &mut Writer<'_>| write_entry(&Entry::of(element), out);
+            data.send_rest(ChunkedReply::of_range(snapshot, &places, is_reversed, write, out.is_resp3()));
+            return Ok(());
+        }
+    };
     if is_reversed {
         entries.reverse();
     }

@@ -242,7 +242,7 @@ impl Access<'_> {
             Some(state) => {
                 self.check_value(state)?;
                 if !self.keeps_to_workspace
-                    && let Some(paged) = self.paged_in(state, (db, key))
+                    && let Some(paged) = self.paged_in(state, (db, key))?
                 {
                     return Ok(Tried::Paged(paged, change));
                 }

@@ -82,7 +82,7 @@ pub use guards::Scope;
 use overlay::{Cause, Change, Overlay, Small, Staged};
 use purged::{Purged, TimedKey};
 pub use sequence::Sequence;
-pub use snapshot::{Snapshot, Whole};
+pub use snapshot::{Part, Snapshot, Whole};
 pub(crate) use snapshots::Snapshots;
 use state::State;
 

@@ -107,7 +107,7 @@ impl Access<'_> {
             packed.find(hash.low_bits(), element).map(|at| tell(packed, at))
         };
         let named = elements.map(|element| (hasher.hash(element), element));
-        let Some(paged) = self.paged_in(&state, (db, key)) else {
+        let Some(paged) = self.paged_in(&state, (db, key))? else {
             let all = Packed::new(shape, state.value.slice());
             return Ok(Ok(Some(named.map(|named| tell(all, named)).collect())));
         };
@@ -450,7 +450,10 @@ impl Access<'_> {
 
     /// What is paged at `key`.
     pub(super) fn paged(&self, db: u16, key: &[u8]) -> Result<Option<Paged>, Stop> {
-        Ok(self.find(db, key)?.and_then(|state| self.paged_in(&state, (db, key))))
+        match self.find(db, key)? {
+            Some(state) => self.paged_in(&state, (db, key)),
+            None => Ok(None),
+        }
     }
 
     /// What is paged at `key`, for a command that changes its leaves: none in a workspace, which has keys, not leaves.
@@ -460,7 +463,7 @@ impl Access<'_> {
 
     /// The collection in the state of `key`, put together; `None` if it is not paged.
     pub(super) fn gathered(&self, state: &State<'_>, at: (u16, &[u8])) -> Result<Option<&[u8]>, Stop> {
-        let Some(paged) = self.paged_in(state, at) else { return Ok(None) };
+        let Some(paged) = self.paged_in(state, at)? else { return Ok(None) };
         let gather = || {
             self.check_gathered(&paged)?;
             self.charge(paged.root.count as usize)?;
@@ -578,31 +581,51 @@ impl Access<'_> {
                 Leaf::Is { kind: paged.hashed_kind(), value: after, operations: Some(operations) },
             );
         }
-        self.miss_resized(paged, &changed)?;
-        let leaf_bytes = self.store.options.leaf_bytes;
-        while changed.root.bytes > u64::from(changed.root.leaves) * leaf_bytes * 5 / 4
-            && changed.root.leaves < LEAVES_MAX
-        {
+        let leaves = self.leaves_for(paged, &changed);
+        self.miss_resized(paged, &changed, leaves)?;
+        while changed.root.leaves < leaves {
             self.split(paged, &mut changed)?;
         }
-        while changed.root.leaves > 1 && changed.root.bytes < u64::from(changed.root.leaves) * leaf_bytes / 3
-        {
+        while changed.root.leaves > leaves {
             self.merge(paged, &mut changed)?;
         }
         Ok(changed)
     }
 
+    /// How many leaves there are to be after a change.
+    ///
+    /// There are more when all leaves together have too much and the leaves that were changed do, too: as many more as they have beyond their
+    /// share. An element counts as one leaf's bytes at most, since one that is larger fills its leaf whatever is split; so the bytes of a few
+    /// large elements make no leaves for the small ones beside them, and one change makes no more leaves than what it touches is worth. There
+    /// are never more leaves than elements, except where a folder has such leaves from before: these go some at a time.
+    fn leaves_for(&self, paged: &Paged, changed: &Changed) -> u32 {
+        let (leaf_bytes, root) = (self.store.options.leaf_bytes.max(1), &changed.root);
+        let of_count = |count: u64| u32::try_from(count).unwrap_or(LEAVES_MAX).clamp(1, LEAVES_MAX);
+        let (least, most) = (root.bytes / 5 * 4 / leaf_bytes, root.bytes.saturating_mul(3) / leaf_bytes);
+        let (least, most) = (of_count(least.min(root.count)), of_count(most.min(root.count)));
+        if root.leaves < least {
+            let more = changed.leaves.values().map(|leaf| self.excess_bytes(paged, leaf)).sum::<u64>();
+            return least.min(root.leaves.saturating_add(of_count(more.div_ceil(leaf_bytes) + 1) - 1));
+        }
+        most.max(root.leaves.saturating_sub(MERGED_MAX + changed.leaves.len() as u32)).min(root.leaves)
+    }
+
+    /// Bytes of a leaf that was changed beyond one and a half of a leaf's, elements that are larger than a leaf counted as one.
+    fn excess_bytes(&self, paged: &Paged, leaf: &Leaf) -> u64 {
+        let (Leaf::Is { value, .. }, leaf_bytes) = (leaf, self.store.options.leaf_bytes) else { return 0 };
+        let room_bytes = leaf_bytes + leaf_bytes / 2;
+        if value.len() as u64 <= room_bytes {
+            return 0;
+        }
+        Packed::new(paged.hashed_shape(), value).bytes_up_to(leaf_bytes).saturating_sub(room_bytes)
+    }
+
     /// Looks for the leaves that are going to be split, or put together, so that all that are cold are fetched at once.
-    fn miss_resized(&self, paged: &Paged, changed: &Changed) -> Result<(), Stop> {
-        let (leaves, bytes) = (changed.root.leaves, changed.root.bytes);
-        let fitting = |bytes: u64| {
-            let count = bytes / self.store.options.leaf_bytes.max(1);
-            u32::try_from(count).unwrap_or(LEAVES_MAX).clamp(1, LEAVES_MAX)
-        };
-        let (least, most) = (fitting(bytes / 5 * 4), fitting(bytes.saturating_mul(3)));
+    fn miss_resized(&self, paged: &Paged, changed: &Changed, wanted: u32) -> Result<(), Stop> {
+        let leaves = changed.root.leaves;
         let split_from = |number: u32| number - (1 << number.ilog2());
-        let split = (leaves..least).map(split_from);
-        let merged = (most..leaves).flat_map(|number| [split_from(number), number]);
+        let split = (leaves..wanted).map(split_from);
+        let merged = (wanted..leaves).flat_map(|number| [split_from(number), number]);
         let is_read = |number: &u32| *number < leaves && !changed.leaves.contains_key(number);
         self.leaves(paged, split.chain(merged).filter(is_read)).map(drop)
     }
@@ -741,7 +764,7 @@ impl Access<'_> {
         let mut paged = Paged { leaves: leaves_of(place.keyspace), kind, root, expiry };
         let mut leaves = BTreeMap::new();
         if matches!(kind, ValueKind::Hash | ValueKind::Set | ValueKind::SortedSet) {
-            self.spread(&mut paged, packed, value.len() as u64, &mut leaves);
+            self.spread(&mut paged, packed, &mut leaves);
         }
         if packed.is_ordered() {
             // a new tree reads nothing: only memory can stop it
@@ -774,9 +797,11 @@ impl Access<'_> {
         true
     }
 
-    /// Makes the leaves that are found by hash, of the elements of `packed`, which is about `bytes` long.
-    fn spread(&self, paged: &mut Paged, packed: Packed<'_>, bytes: u64, leaves: &mut BTreeMap<u32, Leaf>) {
-        let count = bytes.div_ceil(self.store.options.leaf_bytes).clamp(1, LEAVES_MAX.into()) as u32;
+    /// Makes the leaves that are found by hash, of the elements of `packed`.
+    fn spread(&self, paged: &mut Paged, packed: Packed<'_>, leaves: &mut BTreeMap<u32, Leaf>) {
+        let leaf_bytes = self.store.options.leaf_bytes;
+        let count = packed.bytes_up_to(leaf_bytes).div_ceil(leaf_bytes).min(packed.len() as u64);
+        let count = count.clamp(1, LEAVES_MAX.into()) as u32;
         paged.root.leaves = count;
         let mut elements = vec![Vec::new(); count as usize];
         for at in 0..packed.len() {
@@ -987,6 +1012,7 @@ fn value_in<'a>(packed: Packed<'a>, hash: KeyHash, element: &[u8]) -> Option<&'a
 
 /// A node that is copied takes about as long as so many elements.
 const NODE_COPY_EFFORT: usize = 4;
-
+/// Leaves that one change puts together beside those that it changes.
+const MERGED_MAX: u32 = 64;
 /// Leaves that are drawn for each that is to have elements.
 const SAMPLES_MAX: usize = 64;

@@ -26,7 +26,7 @@ use crate::prepared::{Prepared, Wanted};
 use crate::tree::NODE;
 use crate::value::ValueKind;
 
-use super::nodes::Paged;
+use super::nodes::{Paged, damaged};
 use super::sequence::{Nodes, leaves_in};
 use super::snapshots::{Kept, Snapshots};
 use super::{Access, WrongType};
@@ -36,6 +36,15 @@ pub struct Snapshot {
     snapshots: Arc<Snapshots>,
     paged: Paged,
     kept: Arc<Mutex<Kept>>,
+}
+
+/// How a part of a snapshot is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// What was fetched for it.
+    pub prepared: &'a Prepared,
+    /// No more elements are told once they have so many bytes.
+    pub bytes_max: u64,
 }
 
 /// A collection: all of it, or a snapshot of a large one.
@@ -91,7 +100,7 @@ impl Access<'_> {
         }
         self.check_value(&state)?;
         let large = self
-            .paged_in(&state, (db, key))
+            .paged_in(&state, (db, key))?
             .filter(|paged| paged.root.all_bytes() > bytes_max || paged.root.count > count_max);
         if let Some(snapshot) = large.and_then(|paged| self.snapshot_of(paged)) {
             return Ok(Ok(Whole::Large(snapshot)));
@@ -140,33 +149,45 @@ impl Snapshot {
         self.paged.root.leaves
     }
 
-    /// Tells `each` the elements of these leaves of a hash or set, all together or none.
+    /// Tells `each` the elements of these leaves of a hash or set, from the first on until `part.bytes_max` bytes of leaves were told, one
+    /// leaf at least; returns the leaf that comes next. What stops it has told nothing.
     ///
     /// # Errors
-    /// [`Stop::Cold`] with what is to be read for `prepared`; [`StoreError::SnapshotLost`]; damage.
+    /// [`Stop::Cold`] with what is to be read for `part.prepared`; [`StoreError::SnapshotLost`]; damage.
     pub fn read_leaves(
         &self,
         store: &Store,
-        prepared: &Prepared,
+        part: Part<'_>,
         leaves: Range<u32>,
         mut each: impl FnMut(Element<'_>),
-    ) -> Result<(), (Stop, Wanted)> {
-        self.read(store, prepared, |nodes| {
-            let (shape, mut is_cold) = (self.paged.hashed_shape(), false);
+    ) -> Result<u32, (Stop, Wanted)> {
+        self.read(store, part.prepared, |nodes| {
+            let (mut is_cold, mut bytes, mut end) = (false, 0_u64, leaves.start);
             for number in leaves.clone() {
-                is_cold |= matches!(nodes.node(number, self.paged.hashed_kind()), Err(Stop::Cold));
+                if bytes >= part.bytes_max {
+                    break;
+                }
+                match nodes.node(number, self.paged.hashed_kind()) {
+                    Ok(value) => bytes += value.len() as u64,
+                    Err(Stop::Cold) => is_cold = true,
+                    Err(Stop::Refused(StoreError::ReadTooLarge { .. })) if end > leaves.start => break,
+                    Err(stop) => return Err(stop),
+                }
+                end = number + 1;
             }
             if is_cold {
                 return Err(Stop::Cold);
             }
-            for number in leaves {
+            let shape = self.paged.hashed_shape();
+            for number in leaves.start..end {
                 Packed::new(shape, nodes.node(number, self.paged.hashed_kind())?).iter().for_each(&mut each);
             }
-            Ok(())
+            Ok(end)
         })
     }
 
-    /// Tells `each` the elements number `range` of a list, a sorted set or a stream in their order, all of them or none.
+    /// Tells `each` the elements number `range` of a list, a sorted set or a stream in their order, or the last first, until
+    /// `part.bytes_max` bytes of them were told, one at least; returns those that are left. What stops it has told nothing, but for damage.
     ///
     /// # Errors
     /// As [`Snapshot::read_leaves`].
@@ -176,25 +197,47 @@ impl Snapshot {
     pub fn read_range(
         &self,
         store: &Store,
-        prepared: &Prepared,
-        range: Range<u64>,
+        part: Part<'_>,
+        (range, is_reversed): (Range<u64>, bool),
         mut each: impl FnMut(Element<'_>),
-    ) -> Result<(), (Stop, Wanted)> {
-        self.read(store, prepared, |nodes| {
-            for (first, leaf) in leaves_in(nodes, &self.paged, &self.paged.tree(), range.clone())? {
-                let within = |place: u64| place.saturating_sub(first).min(leaf.len() as u64) as usize;
-                (within(range.start)..within(range.end)).for_each(|at| each(leaf.element(at)));
+    ) -> Result<Range<u64>, (Stop, Wanted)> {
+        self.read(store, part.prepared, |nodes| {
+            let leaves = leaves_in(nodes, &self.paged, &self.paged.tree(), range.clone())?;
+            let elements = leaves.iter().flat_map(|(first, leaf)| {
+                let within = |place: u64| place.saturating_sub(*first).min(leaf.len() as u64) as usize;
+                (within(range.start)..within(range.end)).map(|at| leaf.element(at))
+            });
+            let (mut left, mut bytes) = (range.clone(), 0);
+            let mut tell = |element: Element<'_>| {
+                bytes += (element.0.len() + element.1.len()) as u64;
+                each(element);
+                bytes < part.bytes_max
+            };
+            let told = match is_reversed {
+                false => told(elements, &mut tell),
+                true => {
+                    let elements: Vec<Element<'_>> = elements.collect();
+                    told(elements.into_iter().rev(), &mut tell)
+                }
+            };
+            if is_reversed {
+                left.end -= told;
+            } else {
+                left.start += told;
             }
-            Ok(())
+            if !left.is_empty() && bytes < part.bytes_max {
+                return Err(damaged(&self.paged, "its nodes count other elements than there are"));
+            }
+            Ok(left)
         })
     }
 
-    fn read(
+    fn read<R>(
         &self,
         store: &Store,
         prepared: &Prepared,
-        read: impl FnOnce(&AtMoment<'_>) -> Result<(), Stop>,
-    ) -> Result<(), (Stop, Wanted)> {
+        read: impl FnOnce(&AtMoment<'_>) -> Result<R, Stop>,
+    ) -> Result<R, (Stop, Wanted)> {
         let lost = |why: &'static str| (StoreError::SnapshotLost(why).into(), Wanted::default());
         let access = Access::of_stripe(store, stripe_of(self.paged.root.object), prepared);
         access.set_without_use();
@@ -210,6 +253,18 @@ impl Snapshot {
         let done = read(&nodes);
         done.map_err(|stop| (stop, nodes.access.into_wanted()))
     }
+}
+
+/// Tells elements as long as `tell` asks for more; returns how many.
+fn told<'e>(elements: impl Iterator<Item = Element<'e>>, tell: &mut impl FnMut(Element<'_>) -> bool) -> u64 {
+    let mut told = 0;
+    for element in elements {
+        told += 1;
+        if !tell(element) {
+            break;
+        }
+    }
+    told
 }
 
 impl Drop for Snapshot {

@@ -36,6 +36,8 @@ pub(crate) struct Snapshots {
 pub(super) struct Kept {
     pub(super) nodes: HashMap<u32, Arc<[u8]>>,
     bytes: u64,
+    /// Bytes of the largest node of them.
+    largest_bytes: u64,
     /// When it was read last.
     pub(super) read_at: Nanos,
     /// Why it cannot be read any more.
@@ -139,7 +141,8 @@ impl Snapshots {
         let all_bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.ledger.add(bytes);
         kept.bytes += bytes;
-        if kept.bytes > KEPT_BYTES_MAX || all_bytes > bytes_max {
+        kept.largest_bytes = kept.largest_bytes.max(bytes);
+        if kept.bytes > KEPT_BYTES_MAX + kept.largest_bytes || all_bytes > bytes_max {
             return self.lose(kept, "too much was changed meanwhile");
         }
         kept.nodes.insert(number, Arc::clone(value));
@@ -164,7 +167,7 @@ impl Snapshots {
 
 /// So long leaves that are to go wait for who reads them.
 const STALL_MAX: Duration = Duration::from_secs(60);
-/// What is kept for a snapshot, at most.
+/// What is kept for a snapshot beside the largest node of it, at most.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 /// What a node that is kept takes beside its value.
 const NODE_BYTES: usize = 48;

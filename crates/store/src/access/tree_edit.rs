@@ -9,8 +9,8 @@ use std::ops::Range;
 use crate::error::{Stop, StoreError};
 use crate::packed::{self, Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, by_score};
 use crate::tree::{
-    Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut, element_at, free_node, inner_node, next_free,
-    part,
+    CHILDREN_MIN, Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut_inner, cut_leaf, element_at,
+    free_node, inner_node, next_free, part,
 };
 use crate::value::ValueKind;
 
@@ -94,7 +94,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     }
 
     /// The value of a list that is to be one again: by default when it is a listpack.
-    pub(super) fn small_list(&self) -> Result<Option<Vec<u8>>, Stop> {
+    pub(super) fn small_list(&mut self) -> Result<Option<Vec<u8>>, Stop> {
         let bytes_max = 2 * self.leaf_bytes();
         if self.paged.kind != ValueKind::List || self.nodes.is_empty() || self.tree.bytes > 2 * bytes_max {
             return Ok(None);
@@ -102,8 +102,12 @@ impl<'e, 's> TreeEdit<'e, 's> {
         let leaves = leaves_in(self, self.paged, &self.tree, 0..u64::MAX)?;
         let parts: Vec<Packed<'_>> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
         let bytes: u64 = parts.iter().map(Packed::listpack_bytes).sum();
-        let is_small = (1..=bytes_max).contains(&bytes);
-        Ok(is_small.then(|| packed::concat(Shape::List, Form::Listpack, &parts)))
+        if (1..=bytes_max).contains(&bytes) {
+            return Ok(Some(packed::concat(Shape::List, Form::Listpack, &parts)));
+        }
+        // where leaves of unequal sizes went unread it was an estimate
+        self.tree.bytes = parts.iter().map(|leaf| leaf.encoded_len() as u64).sum();
+        Ok(None)
     }
 
     /// Makes changes of a list: one, or several pushes at one end; returns how many elements [`ListChange::RemoveEqual`] removed.
@@ -513,7 +517,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
     ) -> Result<Vec<NewChild>, Stop> {
         let (mut first, mut bound) = (node, Some(bound));
         let mut nodes = Vec::new();
-        for run in cut(packed, self.leaf_bytes(), if is_leaf { 1 } else { CHILDREN_MIN }) {
+        let cut = if is_leaf { cut_leaf } else { cut_inner };
+        for run in cut(packed, self.leaf_bytes()) {
             let bound = match bound.take() {
                 Some(bound) => bound,
                 None if is_leaf => {
@@ -627,9 +632,6 @@ impl<'e, 's> TreeEdit<'e, 's> {
         packed.bytes() as u64 > 2 * self.leaf_bytes() && packed.len() >= len_min
     }
 }
-
-/// An inner node that is made has this many children at least.
-const CHILDREN_MIN: usize = 2;
 
 /// Elements that are compared before more are read.
 const LOOKED_AT: u64 = 1_024;

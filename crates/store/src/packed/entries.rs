@@ -305,6 +305,13 @@ impl<'a> Packed<'a> {
         self.entries.len()
     }
 
+    /// Bytes of all elements, one that is larger than `most_bytes` counted as so many; with what is kept beside each.
+    pub(crate) fn bytes_up_to(&self, most_bytes: u64) -> u64 {
+        let place_bytes = tag_bytes(self.shape) + offset_bytes(self.is_wide);
+        let sizes = (0..self.count).map(|at| (self.end(at + 1) - self.end(at) + place_bytes) as u64);
+        sizes.map(|bytes| bytes.min(most_bytes)).sum()
+    }
+
     /// Where among the entries element number `at` begins, or the last one ends.
     pub(crate) fn end(&self, at: usize) -> usize {
         if at == self.count { self.entries.len() } else { self.offset(at) }

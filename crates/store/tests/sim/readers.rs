@@ -77,11 +77,14 @@ impl World {
         let read = self.tries(&[], |prepared| {
             let (store, mut part) = (self.store(), Elements::new());
             let each = |(key, value): store::Element<'_>| part.push((key.to_vec(), value.to_vec()));
+            let bounds = store::Part { prepared, bytes_max: u64::MAX };
             match reader.is_ordered() {
-                true => reader.snapshot.read_range(store, prepared, range.clone(), each)?,
+                true => {
+                    reader.snapshot.read_range(store, bounds, (range.clone(), false), each)?;
+                }
                 false => {
                     let leaves = range.start as u32..range.end as u32;
-                    reader.snapshot.read_leaves(store, prepared, leaves, each)?;
+                    reader.snapshot.read_leaves(store, bounds, leaves, each)?;
                 }
             }
             Ok::<Elements, (Stop, store::Wanted)>(part)
