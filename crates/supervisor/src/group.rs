@@ -62,7 +62,6 @@ pub(crate) struct Group {
     moving: Option<Moving>,
     /// Starts so far, of workers and of tasks that have moved.
     starts: u32,
-    key: (u64, u64),
     secret: String,
     /// Of workers that are gone.
     former_restarts: u64,
@@ -108,8 +107,8 @@ enum Moving {
 }
 
 impl Group {
-    /// Workers that are to be started now. `random` is the key and the secret.
-    pub(crate) fn new(now: Nanos, wanted: Wanted, (key, secret): ((u64, u64), String)) -> Self {
+    /// Workers that are to be started now; `secret` is what they know of each other.
+    pub(crate) fn new(now: Nanos, wanted: Wanted, secret: String) -> Self {
         let mut group = Self {
             wanted,
             members: BTreeMap::new(),
@@ -118,7 +117,6 @@ impl Group {
             targets: Vec::new(),
             moving: None,
             starts: 0,
-            key,
             secret,
             former_restarts: 0,
             last_error: None,
@@ -237,8 +235,8 @@ impl Group {
             Some(Moving::Holding { task, .. } | Moving::Settling { task, .. }) => vec![*task],
             Some(Moving::Dealing { .. }) | None => Vec::new(),
         };
-        let (key, secret, places) = (self.key, self.secret.clone(), self.places.clone());
-        Share { worker, start: self.starts, key, secret, url: None, places, held }
+        let (secret, places) = (self.secret.clone(), self.places.clone());
+        Share { worker, start: self.starts, secret, url: None, places, held }
     }
 
     /// Whether spouts of a worker that is started now emit.

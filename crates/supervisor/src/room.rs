@@ -159,10 +159,10 @@ impl Room {
 }
 
 impl Entry {
-    pub(crate) fn new(now: Nanos, job: Job, wanted: Wanted, random: ((u64, u64), String)) -> Self {
+    pub(crate) fn new(now: Nanos, job: Job, wanted: Wanted, secret: String) -> Self {
         Self {
             job: Arc::new(job),
-            group: Group::new(now, wanted, random),
+            group: Group::new(now, wanted, secret),
             workers: BTreeMap::new(),
             looks: Looks::default(),
             former: Status::default(),

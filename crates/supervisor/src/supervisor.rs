@@ -17,7 +17,7 @@ use crate::process::{Limits, Program, kill_former};
 use crate::room::{EndConnections, Entry, Report, Room};
 use crate::talk::Job;
 use crate::tap::{LOOKS_MAX, Look, TapError, Tapped};
-use crate::thread::{Keeper, random, random_bytes};
+use crate::thread::{Keeper, random_bytes, secret};
 use topology::Plan;
 use topology::definition::Transport;
 
@@ -141,7 +141,7 @@ impl Supervisor {
             Some(entry) if entry.group.state() != State::Gone => entry.replace(now, wait, job, wanted),
             _ => {
                 let name = job.name.clone();
-                entries.by_name.insert(name, Entry::new(now, job, wanted, random()));
+                entries.by_name.insert(name, Entry::new(now, job, wanted, secret()));
             }
         }
         drop(entries);

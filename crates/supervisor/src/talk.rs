@@ -72,8 +72,6 @@ pub struct Share {
     pub worker: u32,
     /// Which start of its tasks this is: higher than each one before.
     pub start: u32,
-    /// The topology's key for hashes.
-    pub key: (u64, u64),
     /// What its workers know, and nobody else.
     pub secret: String,
     /// Where this worker and its components reach the server, with the user and the token that they log in with.

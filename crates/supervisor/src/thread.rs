@@ -345,10 +345,9 @@ fn show(name: &str, line: &str) {
     }
 }
 
-/// The key for hashes of a topology, and what its workers know and nobody else.
-pub(crate) fn random() -> ((u64, u64), String) {
-    let number = || u64::from_le_bytes(random_bytes());
-    ((number(), number()), hexadecimal(&random_bytes::<32>()))
+/// What the workers of a topology know and nobody else.
+pub(crate) fn secret() -> String {
+    hexadecimal(&random_bytes::<32>())
 }
 
 /// What nobody guesses.

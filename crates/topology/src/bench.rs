@@ -9,7 +9,6 @@ use crate::anchor::Report;
 use crate::bolt::{BoltTask, Input, TupleId};
 use crate::definition::{Kind, Topology};
 use crate::emitter::Wiring;
-use crate::grouping::HashKey;
 use crate::ids::TaskId;
 use crate::message::{Envelope, Message};
 use crate::plan::Plan;
@@ -151,7 +150,6 @@ impl Bench {
             ranges: &ranges,
             is_local: &|_| true,
             custom: &|_| None,
-            key: HashKey(1, 2),
             seed: u64::from(task.0) << 8 | u64::from(start),
             start,
         };

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::anchor::Anchor;
 use crate::channel::{Credit, Outlet};
-use crate::grouping::{Chooser, CustomGrouping, HashKey, Subscriber};
+use crate::grouping::{Chooser, CustomGrouping, Subscriber};
 use crate::ids::{ComponentId, StreamId, TaskId};
 use crate::message::{Envelope, Message, Misuse};
 use crate::parcel::{Item, Load, Parcel};
@@ -98,8 +98,6 @@ pub struct Wiring<'a> {
     pub is_local: &'a dyn Fn(TaskId) -> bool,
     /// The code of a custom grouping.
     pub custom: &'a dyn Fn(&str) -> Option<Box<dyn CustomGrouping>>,
-    /// The topology's key for hashes.
-    pub key: HashKey,
     /// For tokens and shuffles: no two starts of any tasks may have the same.
     pub seed: u64,
     /// Which start of the task this is: higher than those before.
@@ -111,7 +109,7 @@ impl Emitter {
     ///
     /// Returns the name of a custom grouping that `wiring` does not know as an error.
     pub(crate) fn new(task: TaskId, wiring: &Wiring<'_>) -> Result<Self, String> {
-        let Wiring { plan, ranges, is_local, custom, key, seed, start } = wiring;
+        let Wiring { plan, ranges, is_local, custom, seed, start } = wiring;
         let component = plan.component_of(task);
         let mut random = Random::new(*seed);
         let mut routes = BTreeMap::new();
@@ -123,7 +121,7 @@ impl Emitter {
             let tasks = plan.tasks(edge.to);
             let local = tasks.clone().map(TaskId).filter(|&task| is_local(task)).collect();
             let subscriber = Subscriber { tasks, local, ranges: ranges(edge.to) };
-            let chooser = Chooser::new(edge, subscriber, (*key, random.bits()), custom)
+            let chooser = Chooser::new(edge, subscriber, random.bits(), custom)
                 .ok_or_else(|| format!("no custom grouping is registered for {:?}", edge.grouping))?;
             let route = routes.get_mut(&edge.stream).expect("edges begin at declared streams");
             route.choosers.push((chooser, edge.to, 0));

@@ -10,10 +10,10 @@
 //! ```
 //!
 //! Invariants
-//!   1. A value has one encoding, so equal values have equal bytes: fields are grouped by their bytes.
+//!   1. A value has one encoding, so equal values have equal bytes.
 //!   2. A length is compared with the bytes that are there before it is used, and depth is bounded.
 //!
-//! Decoding copies no bytes and no text. 1 and 1.0 are different values.
+//! Decoding copies no bytes and no text. 1 and 1.0 are different values of equal text. Fields are grouped by their texts ([`crate::grouping::hash`]).
 //! Out of scope: names of fields ([`crate::component::Tuple`]).
 
 use std::borrow::Cow;
@@ -101,6 +101,18 @@ impl Value<'_> {
             Self::Bytes(_) => "bytes",
             Self::Str(_) => "text",
             Self::List(_) => "a list",
+        }
+    }
+
+    /// The text of a value that has these bytes; the bytes of one that has none, and of what is no value.
+    pub(crate) fn text_of(bytes: &[u8]) -> Cow<'_, [u8]> {
+        if let Some((&(STR | BYTES), text)) = bytes.split_first() {
+            return Cow::Borrowed(text);
+        }
+        let mut text = Vec::new();
+        match Value::decode(bytes).map(|value| value.append_text(&mut text)) {
+            Ok(Ok(())) => Cow::Owned(text),
+            _ => Cow::Borrowed(bytes),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use clock::Nanos;
 use topology::bolt::BoltTask;
 use topology::builder::{Factory, Program};
-use topology::grouping::{CustomGrouping, HashKey};
+use topology::grouping::CustomGrouping;
 use topology::ids::{ComponentId, ExecutorId, TaskId, WorkerId};
 use topology::random::Random;
 use topology::ranges::Ranges;
@@ -25,7 +25,6 @@ use crate::tap::Taps;
 pub(crate) struct Maker {
     program: Program,
     ranges: Vec<Arc<Ranges>>,
-    key: HashKey,
     seed: u64,
     /// Tasks that are about to move.
     held: Mutex<BTreeSet<TaskId>>,
@@ -44,7 +43,6 @@ impl Maker {
         Self {
             program: program.clone(),
             ranges: ranges.collect(),
-            key: part.key,
             // A number that no other run has.
             seed: RandomState::new().hash_one(part.start),
             held: Mutex::new(part.held.iter().copied().collect()),
@@ -87,7 +85,6 @@ impl Maker {
             ranges: &|component: ComponentId| Arc::clone(&self.ranges[usize::from(component.0)]),
             is_local: &|task| matches!(directory.place(task), Place::Here { .. }),
             custom: &|name: &str| -> Option<Box<dyn CustomGrouping>> { self.program.grouping(name) },
-            key: self.key,
             seed: Random::new(self.seed ^ u64::from(task.0) ^ (u64::from(start) << 32)).bits(),
             start,
         };

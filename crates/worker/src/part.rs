@@ -1,11 +1,9 @@
 //! Which part of a topology a worker runs, and what is told of tasks that move.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use topology::Plan;
-use topology::grouping::HashKey;
 use topology::ids::{TaskId, WorkerId};
 
 use crate::links::{Links, NoLinks};
@@ -22,8 +20,6 @@ pub struct Part {
     /// Tasks that are about to move: those who send to them hold, and those of them that are here already do nothing before
     /// [`crate::Running::resume`].
     pub held: Vec<TaskId>,
-    /// The topology's key for hashes, the same in all its workers.
-    pub key: HashKey,
     /// The way to the other workers.
     pub links: Arc<dyn Links>,
     /// Who is told of moves.
@@ -48,14 +44,11 @@ impl Part {
     /// All of a topology, in one worker.
     #[must_use]
     pub fn all(plan: &Plan) -> Self {
-        // Two numbers that no other run has.
-        let number = |n: u64| RandomState::new().hash_one(n);
         Self {
             worker: WorkerId(0),
             places: vec![WorkerId(0); plan.tasks_count() as usize],
             start: 1,
             held: Vec::new(),
-            key: HashKey(number(0), number(1)),
             links: Arc::new(NoLinks),
             moves: Arc::new(|_| {}),
         }

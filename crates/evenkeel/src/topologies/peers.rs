@@ -6,7 +6,6 @@ use clock::SystemClock;
 use supervisor::{Peer, Share};
 use topology::Plan;
 use topology::definition::Transport as Kind;
-use topology::grouping::HashKey;
 use topology::ids::{TaskId, WorkerId};
 use transport::tcp::Tcp;
 use transport::{BindError, Secret, Security, Transport};
@@ -60,7 +59,6 @@ impl Peers {
             places,
             start: share.start.max(1),
             held: share.held.iter().map(|task| TaskId(*task)).collect(),
-            key: HashKey(share.key.0, share.key.1),
             links: Arc::clone(&self.carrier) as _,
             moves: Arc::new(moves),
         })

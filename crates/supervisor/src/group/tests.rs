@@ -74,7 +74,7 @@ impl World {
     fn with(seed: u64, workers: u32, guarantee: Guarantee) -> Self {
         let wanted = Wanted { plan: Some(plan(guarantee)), workers, is_active: true };
         Self {
-            group: Group::new(START, wanted, ((1, 2), "secret".to_owned())),
+            group: Group::new(START, wanted, "secret".to_owned()),
             now: START,
             random: Random::new(seed),
             processes: BTreeMap::new(),

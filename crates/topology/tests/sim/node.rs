@@ -5,7 +5,6 @@ use topology::bolt::BoltTask;
 use topology::channel::Accepted;
 use topology::definition::Kind;
 use topology::epochs::Told;
-use topology::grouping::HashKey;
 use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
 use topology::spout::{Emission, Poison, SpoutTask};
@@ -106,7 +105,6 @@ impl World {
             ranges: &|component| self.ranges[&component].clone(),
             is_local: &|other| self.place_as_seen(worker, other) == worker,
             custom: &|_| None,
-            key: HashKey(3, 5),
             seed,
             start,
         };

@@ -8,7 +8,6 @@ use std::time::Duration;
 use clock::SystemClock;
 use topology::builder::Program;
 use topology::component::Outcome;
-use topology::grouping::HashKey;
 use topology::ids::{TaskId, WorkerId};
 use topology::values;
 use transport::Transport;
@@ -54,7 +53,6 @@ impl Workers {
             places: self.places.clone(),
             start,
             held: Vec::new(),
-            key: HashKey(1, 2),
             links: Arc::clone(&carrier) as _,
             moves: Arc::new(move |it| moves.lock().unwrap().send(it).unwrap_or(())),
         };
