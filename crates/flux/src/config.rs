@@ -222,6 +222,7 @@ const ROWS: &[Row] = &[
     // These are for the shell components of the topology, which read them from their configuration.
     number("topology.subprocess.timeout.secs", 1, DAY_S, |_, _| {}),
     number("topology.shellbolt.max.pending", 1, 100_000, |_, _| {}),
+    number("evenkeel.child_tuples_max", 1, 10_000_000, |_, _| {}),
     Row { key: SERIALIZER, apply: Apply::Serializer },
     number("evenkeel.children_max", 0, 100_000, |_, _| {}),
     number("evenkeel.child_memory_bytes_max", 1 << 20, 1 << 50, |_, _| {}),

@@ -2,9 +2,14 @@
 //!
 //! Invariants
 //!   1. A tuple that was taken is acknowledged or failed by the child, or is told to the next one, or fails with it (`held`): none is forgotten.
-//!   2. At most `tuples_max` are told and not finished, and about `waiting_bytes_max` wait to be told: beyond it no tuple is taken, so
-//!      the queue before the bolt fills and stops its sources.
+//!   2. At most `tuples_max` tuples and about `waiting_bytes_max` wait to be written to the child: beyond it no tuple is taken, so the queue before the bolt fills
+//!      and stops its sources. How many the child has and has not answered is its own matter, as in Storm, unless `open_max` is set.
+//!   3. A tuple that the child has had for the topology's time-out is given up: its source has given it up before.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::{Clock, SystemClock};
 use topology::bolt::TupleId;
 use topology::component::{Bolt, BoltOut, Context, Fault, Figures, Outcome, Outgoing, Tuple};
 use topology::definition::Guarantee;
@@ -20,6 +25,8 @@ use crate::supervisor::{Event, Spec};
 #[derive(Debug)]
 pub struct ShellBolt {
     child: Kept,
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
     tick_s: u64,
     /// The guarantee is exactly-once.
     is_exact: bool,
@@ -35,8 +42,11 @@ impl ShellBolt {
     /// A bolt that runs `spec`, once it is prepared.
     #[must_use]
     pub fn new(spec: Spec) -> Self {
-        let (child, held) = (Kept::new(spec), Held::new(false));
-        Self { child, tick_s: 0, is_exact: false, held, last: speak::NOBODYS, error: None, rests: false }
+        let (child, timeout) = (Kept::new(spec), Duration::MAX);
+        let held = Held::new(false, timeout);
+        let clock = Arc::new(SystemClock);
+        let (last, error) = (speak::NOBODYS, None);
+        Self { child, clock, timeout, tick_s: 0, is_exact: false, held, last, error, rests: false }
     }
 
     /// Handles what has happened; an error is for the log alone.
@@ -55,6 +65,23 @@ impl ShellBolt {
             }
         }
         self.tell_again();
+        self.expire(out).and(result)
+    }
+
+    /// Gives up what the child has had for too long.
+    fn expire(&mut self, out: &mut BoltOut<'_>) -> Result<(), Fault> {
+        let now = self.clock.now();
+        let mut result = Ok(());
+        while let Some(tuple) = self.held.expire(now) {
+            let error = format!(
+                "its child did not answer a tuple for {:?} (topology.message.timeout.secs)",
+                self.timeout
+            );
+            let fault = Fault::new(error);
+            // Its tuple may be gone: the runner fails all when a component panics.
+            out.fail(tuple, &fault).unwrap_or(());
+            result = Err(fault);
+        }
         result
     }
 
@@ -63,7 +90,7 @@ impl ShellBolt {
         while self.child.has_room(self.held.len())
             && let Some((message, asks)) = self.held.next_again()
         {
-            let told = self.child.tell(u32::from(asks), |codec, bytes| {
+            let told = self.child.tell_tuple(u32::from(asks), |codec, bytes| {
                 bytes.extend_from_slice(message);
                 if asks {
                     speak::heartbeat(codec, bytes);
@@ -73,7 +100,7 @@ impl ShellBolt {
                 return;
             }
             self.rests = false;
-            self.held.on_told_again();
+            self.held.on_told_again(self.clock.now());
         }
     }
 
@@ -81,11 +108,16 @@ impl ShellBolt {
         match message {
             Message::Emit(emit) => self.emit(emit, out),
             Message::Ack(speak::NOBODYS) | Message::Fail(speak::NOBODYS) => Ok(()),
-            Message::Ack(id) => out.ack(self.close(id, "ack")?).map_err(|misuse| misuse.to_string()),
+            Message::Ack(id) => match self.close(id, "ack")? {
+                Some(tuple) => out.ack(tuple).map_err(|misuse| misuse.to_string()),
+                None => Ok(()),
+            },
             Message::Fail(id) => {
-                let tuple = self.close(id, "fail")?;
                 let error = self.error.take().unwrap_or_else(|| "its child failed it".to_owned());
-                out.fail(tuple, &Fault::new(error)).map_err(|misuse| misuse.to_string())
+                match self.close(id, "fail")? {
+                    Some(tuple) => out.fail(tuple, &Fault::new(error)).map_err(|misuse| misuse.to_string()),
+                    None => Ok(()),
+                }
             }
             Message::Error(text) => {
                 self.error = Some(text);
@@ -100,15 +132,22 @@ impl ShellBolt {
         }
     }
 
-    /// A tuple that the child is done with.
-    fn close(&mut self, id: u64, command: &str) -> Result<TupleId, String> {
-        self.held.close(id).ok_or_else(|| unknown(command, id))
+    /// A tuple that the child is done with; `None`: it was given up before.
+    fn close(&mut self, id: u64, command: &str) -> Result<Option<TupleId>, String> {
+        match self.held.close(id) {
+            None if !self.held.is_expired(id) => Err(unknown(command, id)),
+            tuple => Ok(tuple),
+        }
     }
 
     fn emit(&mut self, emit: Emit, out: &mut BoltOut<'_>) -> Result<(), String> {
         let mut anchors = Vec::with_capacity(emit.anchors.len());
         for &id in emit.anchors.iter().filter(|&&id| id != speak::NOBODYS) {
-            anchors.push(self.held.tuple(id).ok_or_else(|| unknown("emit", id))?);
+            match self.held.tuple(id) {
+                // What comes of a tuple that was given up is nobody's.
+                None if !self.held.is_expired(id) => return Err(unknown("emit", id)),
+                tuple => anchors.extend(tuple),
+            }
         }
         let Emit { stream, values, direct, needs_task_ids, .. } = emit;
         let sent = out.send(Outgoing { stream: &stream, values, anchors: &anchors, direct });
@@ -142,7 +181,8 @@ impl Bolt for ShellBolt {
         let interval = context.plan().tick_interval(context.component());
         let guarantee = context.plan().settings().guarantee;
         self.is_exact = guarantee == Guarantee::ExactlyOnce;
-        self.held = Held::new(guarantee == Guarantee::AtLeastOnce);
+        self.timeout = context.plan().settings().message_timeout;
+        self.held = Held::new(guarantee == Guarantee::AtLeastOnce, self.timeout);
         self.tick_s = interval.map_or(0, |interval| interval.as_secs());
         self.child.start(context)?;
         Ok(())
@@ -164,7 +204,9 @@ impl Bolt for ShellBolt {
         self.child.figures()
     }
 
-    fn execute(&mut self, tuple: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+    fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        // What went wrong with earlier tuples is told when the bolt is woken, not for this one.
+        let _ = self.expire(out);
         self.last += 1;
         let (component, stream) = (tuple.component(), tuple.stream().id.as_str());
         let told = Told { id: self.last, component, stream, task: tuple.task() };
@@ -174,9 +216,9 @@ impl Bolt for ShellBolt {
         speak::tuple(self.child.codec(), told, &values, &mut message).map_err(|(place, why)| {
             Fault::fatal(format!("field {place} cannot be told to a child: {why}"))
         })?;
-        let is_told = self.child.tell(0, |_, bytes| bytes.extend_from_slice(&message)).is_some();
+        let is_told = self.child.tell_tuple(0, |_, bytes| bytes.extend_from_slice(&message)).is_some();
         self.rests = false;
-        self.held.add(told.id, tuple.id(), message, is_told);
+        self.held.add(self.clock.now(), told.id, tuple.id(), message, is_told);
         Ok(Outcome::Keep)
     }
 

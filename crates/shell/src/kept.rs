@@ -7,7 +7,7 @@ use topology::component::{Context, Figures};
 
 use crate::codec::Codec;
 use crate::message::Message;
-use crate::supervisor::{Event, Spec, Supervisor};
+use crate::supervisor::{Asks, Event, Spec, Supervisor};
 
 /// A child that is started again whenever it ends, once it was started.
 #[derive(Debug)]
@@ -74,7 +74,20 @@ impl Kept {
 
     /// Tells it something that it gives `answers` answers to, if it lives; if it does not, its end is among the events to come.
     pub(crate) fn tell<R>(&self, answers: u32, append: impl FnOnce(Codec, &mut Vec<u8>) -> R) -> Option<R> {
-        self.supervisor.as_ref()?.tell(self.life?, answers, |bytes| append(self.spec.codec, bytes))
+        self.tell_that(Asks { answers, tuples: 0 }, append)
+    }
+
+    /// Tells it a tuple; the same holds.
+    pub(crate) fn tell_tuple<R>(
+        &self,
+        answers: u32,
+        append: impl FnOnce(Codec, &mut Vec<u8>) -> R,
+    ) -> Option<R> {
+        self.tell_that(Asks { answers, tuples: 1 }, append)
+    }
+
+    fn tell_that<R>(&self, asks: Asks, append: impl FnOnce(Codec, &mut Vec<u8>) -> R) -> Option<R> {
+        self.supervisor.as_ref()?.tell(self.life?, asks, |bytes| append(self.spec.codec, bytes))
     }
 
     /// Ends it for what it did.
@@ -105,8 +118,8 @@ impl Kept {
 
     /// Whether it may be told one more tuple while it has `open`.
     pub(crate) fn has_room(&self, open: usize) -> bool {
-        let limits = &self.spec.limits;
-        let waiting = |supervisor: &Supervisor| supervisor.waiting_bytes() < limits.waiting_bytes_max;
-        self.is_alive() && open < limits.tuples_max && self.supervisor.as_ref().is_some_and(waiting)
+        self.is_alive()
+            && self.spec.limits.open_max.is_none_or(|most| open < most)
+            && self.supervisor.as_ref().is_some_and(Supervisor::has_room)
     }
 }

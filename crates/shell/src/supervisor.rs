@@ -11,7 +11,7 @@
 //!   2. What waits for the component has at most `inbox_bytes_max`, and what one read gives beyond it: then the child's pipe fills.
 //!   3. A pause doubles from `pause_min` to `pause_max`; a life of a minute sets it back.
 //!
-//! **Bounds.** What waits for the child is the component's matter ([`Supervisor::waiting_bytes`]).
+//! **Bounds.** What waits for the child is the component's matter ([`Supervisor::has_room`]).
 
 mod attend;
 mod living;
@@ -63,8 +63,10 @@ pub struct Limits {
     pub message_bytes_max: usize,
     /// Bytes of messages that wait for the component, beyond which nothing is read.
     pub inbox_bytes_max: usize,
-    /// Tuples that a bolt may have told and not finished.
+    /// Tuples that may wait to be written to a bolt.
     pub tuples_max: usize,
+    /// Tuples that a bolt may have and not have answered; `None`: what its sources have out.
+    pub open_max: Option<usize>,
     /// Bytes that may wait to be told.
     pub waiting_bytes_max: usize,
     /// A child that owes an answer for so long is killed.
@@ -79,6 +81,15 @@ pub struct Limits {
     pub memory_bytes_max: u64,
     /// Time for a child to end by itself, when its standard input is closed.
     pub grace: Duration,
+}
+
+/// What a child is to do with what it is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asks {
+    /// Answers (`sync`) that it gives.
+    pub answers: u32,
+    /// Tuples that are told.
+    pub tuples: usize,
 }
 
 /// What a component hears of its child.
@@ -96,6 +107,7 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Supervisor {
     shared: Arc<Shared>,
+    limits: Limits,
 }
 
 impl Supervisor {
@@ -121,7 +133,7 @@ impl Supervisor {
             let _until_here = living;
             attendant.run();
         })?;
-        Ok(Self { shared })
+        Ok(Self { shared, limits: spec.limits })
     }
 
     /// Moves what has happened to `events`.
@@ -129,17 +141,17 @@ impl Supervisor {
         self.shared.take(events);
     }
 
-    /// Has what `append` appends written to the child of `life`, which gives `answers` answers to it (`sync`).
+    /// Has what `append` appends written to the child of `life`.
     ///
     /// Returns whether that life goes on; if not nothing is appended.
-    pub fn tell<R>(&self, life: u64, answers: u32, append: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
-        self.shared.tell(life, answers, append)
+    pub fn tell<R>(&self, life: u64, asks: Asks, append: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
+        self.shared.tell(life, asks, append)
     }
 
-    /// Bytes that wait to be written.
+    /// Whether less than the limits allow waits to be written. If not, the waker is called when the child has taken some of it.
     #[must_use]
-    pub fn waiting_bytes(&self) -> usize {
-        self.shared.waiting_bytes()
+    pub fn has_room(&self) -> bool {
+        self.shared.has_room(self.limits.tuples_max, self.limits.waiting_bytes_max)
     }
 
     /// Ends the child of `life`, because of what it did; another one is started after the pause.
@@ -161,6 +173,7 @@ impl Default for Limits {
             message_bytes_max: 4 << 20,
             inbox_bytes_max: 4 << 20,
             tuples_max: 1_000,
+            open_max: None,
             waiting_bytes_max: 1 << 20,
             timeout: Duration::from_secs(30),
             pause_min: Duration::from_millis(100),

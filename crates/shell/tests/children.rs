@@ -11,7 +11,7 @@ use serde_json::Map;
 use shell::codec::Codec;
 use shell::message::Message;
 use shell::speak::{self, Command};
-use shell::supervisor::{Event, Limits, Spec, Supervisor};
+use shell::supervisor::{Asks, Event, Limits, Spec, Supervisor};
 use topology::Plan;
 use topology::component::Waker;
 use topology::definition::{Component, Grouping, Settings, Stream, Subscription, Topology};
@@ -93,7 +93,7 @@ impl Watched {
     }
 
     fn tell(&self, life: u64, command: &Command) {
-        self.supervisor.tell(life, 1, |out| speak::command(Codec::Json, command, out)).expect("it lives");
+        self.supervisor.tell(life, Asks { answers: 1, tuples: 0 }, |out| speak::command(Codec::Json, command, out)).expect("it lives");
     }
 }
 
@@ -129,6 +129,33 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+/// A bolt that did not acknowledge what it was told was told nothing more, at 1,000 tuples. What counts is what is not written.
+#[test]
+fn tuples_wait_while_their_child_reads_nothing_and_the_component_is_woken_when_it_does() {
+    let script = polite("hear; hear; echo '{\"command\": \"sync\"}'; echo end; hear");
+    let mut child = Watched::new(&script, BOLT, Limits { tuples_max: 2, ..limits() });
+    let life = child.started();
+    let tell = |child: &Watched, bytes: usize| {
+        let message = format!("{}\nend\n", "x".repeat(bytes));
+        let asks = Asks { answers: 0, tuples: 1 };
+        child.supervisor.tell(life, asks, |out| out.extend(message.as_bytes())).expect("it lives");
+    };
+    assert!(child.supervisor.has_room());
+    // More than a pipe takes.
+    tell(&child, 1 << 20);
+    tell(&child, 1);
+    assert!(!child.supervisor.has_room());
+    let (lock, bell) = &*child.bell;
+    let mut is_rung = lock.lock().expect("no panic");
+    while !child.supervisor.has_room() {
+        let (rung, wait) = bell.wait_timeout(is_rung, Duration::from_secs(20)).expect("no panic");
+        assert!(!wait.timed_out(), "it was not woken");
+        is_rung = rung;
+    }
+    drop(is_rung);
+    assert_eq!(child.next(), Event::Said(Message::Sync), "it has both");
+}
+
 #[test]
 fn child_is_told_commands_and_heard() {
     let script = polite(
@@ -148,7 +175,7 @@ fn child_that_exits_is_started_again() {
     for life in 1..=3 {
         assert_eq!((child.started(), child.ended()), (life, "it exited with status 3".into()));
     }
-    assert!(child.supervisor.tell(1, 0, |_| ()).is_none(), "what is for an earlier life is dropped");
+    assert!(child.supervisor.tell(1, Asks::default(), |_| ()).is_none(), "what is for an earlier life is dropped");
 }
 
 #[test]
@@ -248,7 +275,7 @@ fn nothing_that_a_child_has_started_is_left() {
     };
     let pids = [pid(0), pid(1)];
     eventually("they run", || pids.iter().all(|pid| is_there(pid)));
-    child.supervisor.tell(life, 0, |out| speak::heartbeat(Codec::Json, out)).expect("it lives");
+    child.supervisor.tell(life, Asks::default(), |out| speak::heartbeat(Codec::Json, out)).expect("it lives");
     assert_eq!(child.ended(), "it exited with status 0");
     eventually("they are gone", || !pids.iter().any(|pid| is_there(pid)));
     assert!(!has_sleepers(&child), "nor what left the group of the group");

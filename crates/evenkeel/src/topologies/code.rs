@@ -86,6 +86,7 @@ fn limits(config: &Map<String, Json>) -> Limits {
     if let Some(tuples) = number("topology.shellbolt.max.pending") {
         limits.tuples_max = tuples as usize;
     }
+    limits.open_max = number("evenkeel.child_tuples_max").map(|tuples| tuples as usize);
     if let Some(bytes) = number("evenkeel.message_bytes_max") {
         limits.message_bytes_max = bytes as usize;
     }

@@ -90,7 +90,7 @@ impl SpoutSession {
         if let Err(fault) = result {
             said::warning(self.place.codec, fault.error(), out);
         }
-        for Emission { position, stream, values, direct } in emissions {
+        for Emission { position, stream, values, direct, .. } in emissions {
             self.say(position, stream, &values, out);
             let original = Original { position, stream, direct, values, attempts: 1 };
             self.out.insert(position.0, original);

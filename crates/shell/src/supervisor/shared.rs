@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 use topology::component::Waker;
 
-use super::Event;
+use super::{Asks, Event};
 
 /// Shared by both threads.
 #[derive(Debug)]
@@ -25,6 +25,11 @@ struct State {
     /// The life that can be told something.
     life: Option<u64>,
     out: Vec<u8>,
+    /// Tuples of it, and those of what the child's thread has taken and not written.
+    out_tuples: usize,
+    taken_tuples: usize,
+    /// The component waits until the child has taken more.
+    is_awaited: bool,
     /// Answers that the child will give.
     owed: u32,
     inbox: VecDeque<Event>,
@@ -63,7 +68,7 @@ impl Shared {
     pub(super) fn tell<R>(
         &self,
         life: u64,
-        answers: u32,
+        Asks { answers, tuples }: Asks,
         append: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Option<R> {
         let mut state = self.lock();
@@ -73,6 +78,7 @@ impl Shared {
         let was_empty = state.out.is_empty();
         let result = append(&mut state.out);
         state.owed += answers;
+        state.out_tuples += tuples;
         // Whoever has bytes to write looks for more before it waits.
         if was_empty {
             self.ring();
@@ -80,8 +86,12 @@ impl Shared {
         Some(result)
     }
 
-    pub(super) fn waiting_bytes(&self) -> usize {
-        self.lock().out.len()
+    /// Whether less waits to be written than `tuples_max` tuples and `bytes_max` bytes. If not, the waker is called when the child has taken some of it.
+    pub(super) fn has_room(&self, tuples_max: usize, bytes_max: usize) -> bool {
+        let mut state = self.lock();
+        let has_room = state.out_tuples + state.taken_tuples < tuples_max && state.out.len() < bytes_max;
+        state.is_awaited |= !has_room;
+        has_room
     }
 
     pub(super) fn end(&self, life: u64, why: String) {
@@ -100,15 +110,23 @@ impl Shared {
     /// What is to be done; moves what is to be written to `out` if that is empty.
     pub(super) fn duties(&self, out: &mut Vec<u8>) -> Duties {
         let mut state = self.lock();
-        if out.is_empty() {
+        let is_written = out.is_empty();
+        if is_written {
             std::mem::swap(out, &mut state.out);
+            state.taken_tuples = std::mem::take(&mut state.out_tuples);
         }
-        Duties {
+        let is_awaited = is_written && std::mem::take(&mut state.is_awaited);
+        let duties = Duties {
             end: state.end.clone(),
             is_stopped: state.is_stopped,
             is_full: state.inbox_bytes >= self.inbox_bytes_max,
             owed: state.owed,
+        };
+        drop(state);
+        if is_awaited {
+            self.waker.wake();
         }
+        duties
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -135,6 +153,7 @@ impl Shared {
         let mut state = self.lock();
         (state.life, state.owed, state.end) = (None, 0, None);
         state.out = Vec::new();
+        (state.out_tuples, state.taken_tuples) = (0, 0);
         drop(state);
         self.post([Event::Ended(why)]);
     }
