@@ -160,6 +160,63 @@ fn command_that_the_server_refuses_is_a_dead_letter_and_the_others_are_there() {
     assert!(error.contains("the store refused XADD") && error.contains("WRONGTYPE"), "{error}");
 }
 
+/// Has the server execute what it makes of a number.
+struct Write<F>(F);
+
+impl<F: FnMut(u64) -> Vec<&'static str> + Send> Bolt for Write<F> {
+    fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+        let number = tuple.int("n")? as u64;
+        let words = (self.0)(number).into_iter().map(Into::into).collect();
+        out.command(words)?;
+        out.command(vec!["SADD".into(), "seen".into(), number.to_string().into()])?;
+        Ok(Outcome::Ack)
+    }
+}
+
+/// All began anew for ever, once a second: EXEC fails as a whole for a command that is not queued.
+#[test]
+fn command_that_is_not_queued_is_a_dead_letter_and_epochs_that_are_too_large_become_smaller() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(&dir.path().join("data"), &["--transaction-max", "64KiB"]);
+    let port = server.port;
+    let large: &'static str = "x".repeat(100_000).leak();
+    let some: &'static str = "x".repeat(5_000).leak();
+    let mut builder = TopologyBuilder::new("unqueued");
+    let settings = builder.settings();
+    (settings.guarantee, settings.max_spout_pending) = (Guarantee::ExactlyOnce, 100);
+    builder.set_spout("numbers", || Numbers { next: 0, calls: None }).outputs(&["n"]);
+    let words = move |number| match number {
+        100 => vec!["GET"],
+        200 => vec!["NO.SUCH", "command"],
+        300 => vec!["SET", "large", large],
+        1_000..1_100 => vec!["APPEND", "some", some],
+        _ => vec!["INCR", "others"],
+    };
+    builder.set_bolt("write", move || Write(words)).shuffle("numbers");
+    let options = Options { store: Some(connection::Target::local(port)), ..Options::with_threads(2) };
+    let running = Running::start(&builder.build().expect("it is right"), &options).expect("it starts");
+    let error = || {
+        running.stats().component("numbers").and_then(|spout| spout.last_error.clone()).unwrap_or_default()
+    };
+    let seen = || number(port, &["SCARD", "seen"]);
+    eventually(&format!("all are seen, not {} ({})", seen(), error()), || seen() == END);
+    assert_eq!(number(port, &["GET", "others"]), END - 103, "each once");
+    assert_eq!(number(port, &["STRLEN", "some"]), 100 * 5_000, "each once");
+    assert_eq!(number(port, &["EXISTS", "large"]), 0);
+    let letters = call(port, &["XRANGE", "topology:unqueued:dead-letters", "-", "+"]).expect("letters");
+    let Reply::Array(all) = &letters else { panic!("{letters:?}") };
+    assert_eq!(all.len(), 3);
+    let letters = format!("{letters:?}");
+    let shown = |text: &str| {
+        let bytes = format!("{:?}", text.as_bytes());
+        bytes[1..bytes.len() - 1].to_owned()
+    };
+    for part in ["wrong number of arguments", "unknown command", "transaction.max", "SET large xxx", "... (100000 B)"] {
+        assert!(letters.contains(&shown(part)), "{part}");
+    }
+    assert!(running.kill(std::time::Duration::from_secs(10)).is_finished);
+}
+
 #[test]
 fn second_runner_of_a_topology_does_not_count_twice() {
     let (_dir, server) = server();

@@ -31,7 +31,7 @@ use crate::changes::Capture;
 use crate::channel::Accepted;
 use crate::definition::Guarantee;
 use crate::emitter::{Draft, Emitted, Emitter, Sources, Wiring};
-use crate::ids::{StreamId, TaskId};
+use crate::ids::{ComponentId, StreamId, TaskId};
 use crate::message::{Envelope, Message, Misuse};
 use crate::parcel::{Epoch, Item, Load};
 use crate::tap::Tap;
@@ -45,6 +45,7 @@ pub struct SpoutTask {
     task: TaskId,
     start: u32,
     emitter: Emitter,
+    component: ComponentId,
     batch_tuples_max: u32,
     is_active: bool,
     keeps: Keeps,
@@ -61,6 +62,8 @@ pub struct Emission {
     pub values: Values,
     /// The task that gets it, for direct streams.
     pub direct: Option<TaskId>,
+    /// Why it cannot be sent: it is given up at once.
+    pub refused: Option<String>,
 }
 
 /// Tuples that were tried too often in earlier generations, with what went wrong last: they are skipped.
@@ -91,10 +94,18 @@ impl SpoutTask {
             task,
             start: wiring.start,
             emitter: Emitter::new(task, wiring)?,
+            component: wiring.plan.component_of(task),
             batch_tuples_max: settings.batch_tuples_max,
             is_active: true,
             keeps,
         })
+    }
+
+    /// With exactly-once: has at most `most` tuples under way, if the definition allows more.
+    pub fn limit_pending(&mut self, most: u32) {
+        if let Keeps::Unsealed(unsealed) = &mut self.keeps {
+            unsealed.limit_pending(most);
+        }
     }
 
     /// How many tuples the source may be asked for now.
@@ -126,17 +137,27 @@ impl SpoutTask {
     /// If there is no room for them.
     pub fn emit(&mut self, now: Nanos, emissions: Vec<Emission>) -> Result<(), Misuse> {
         assert!(emissions.len() <= self.room() as usize, "the source was asked for {}", self.room());
-        for Emission { stream, values, .. } in &emissions {
+        for Emission { stream, values, .. } in emissions.iter().filter(|it| it.refused.is_none()) {
             self.emitter.verify(*stream, values)?;
         }
-        let original = |Emission { position, stream, values, direct }| Original {
-            position,
-            stream,
-            direct,
-            values,
-            attempts: 1,
-        };
-        self.emit_batch(now, emissions.into_iter().map(original).collect(), true);
+        let mut originals = Vec::with_capacity(emissions.len());
+        for Emission { position, stream, values, direct, refused } in emissions {
+            let mut original = Original { position, stream, direct, values, attempts: 1 };
+            let Some(error) = refused else {
+                originals.push(original);
+                continue;
+            };
+            original.attempts = 0;
+            let letter = DeadLetter { original, component: Some(self.component), error };
+            match &mut self.keeps {
+                Keeps::Nothing(settled) => settled.push_back(Settled::Dead(letter)),
+                Keeps::Unacked(tracker) => tracker.give_up(letter),
+                Keeps::Unsealed(unsealed) => originals.push(unsealed.give_up(letter)),
+            }
+        }
+        if !originals.is_empty() {
+            self.emit_batch(now, originals, true);
+        }
         Ok(())
     }
 

@@ -20,6 +20,9 @@
 //!
 //! **Cost.** A report and an emission cost O(log n) of the batches that are out; a deadline is an entry of an ordered set.
 //!
+//! A failure that is nobody's is tried again at once, and if it goes on after pauses that are doubled from 10 ms to 5 s: what is not there yet does not come sooner by
+//! thousands of attempts a second, which all other readers of the tuple have, too. A delay that the component names goes before it.
+//!
 //! A tuple that failed waits for the rest of its batch: until nothing is out of it, the batch could fail as a whole, and it would be emitted twice.
 //!
 //! Performs no I/O; time is an argument. A report is what a peer sends: nothing is asserted of it.
@@ -52,6 +55,8 @@ pub struct Tracker {
     deadlines: BTreeSet<(Nanos, u64)>,
     /// Tuples that failed, by when they are due and the order in which they failed.
     waiting: BTreeMap<(Nanos, u64), Original>,
+    /// How often tuples have failed silently, one time after the other.
+    silent: BTreeMap<Position, u32>,
     /// How many tuples have failed so far.
     failures: u64,
     /// Tuples out and waiting.
@@ -173,6 +178,7 @@ impl Tracker {
             roots: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             waiting: BTreeMap::new(),
+            silent: BTreeMap::new(),
             failures: 0,
             pending: 0,
             pending_bytes: 0,
@@ -206,6 +212,11 @@ impl Tracker {
         if xor == 0 {
             self.complete(now, number);
         }
+    }
+
+    /// A tuple that was not emitted is a dead letter.
+    pub fn give_up(&mut self, letter: DeadLetter) {
+        self.settled.push_back(Settled::Dead(letter));
     }
 
     /// A task reports. What is not out any more, or not of this life, is ignored.
@@ -323,13 +334,20 @@ impl Tracker {
             let letter = DeadLetter { original: original.clone(), component, error };
             return self.settle(&original, Settled::Dead(letter));
         }
-        let pause =
-            if blame == Blame::Silent { Duration::ZERO } else { self.limits.pause(original.attempts) };
+        let pause = if blame == Blame::Silent {
+            let times = self.silent.entry(original.position).or_default();
+            *times += 1;
+            silent_pause(*times)
+        } else {
+            self.silent.remove(&original.position);
+            self.limits.pause(original.attempts)
+        };
         self.failures += 1;
         self.waiting.insert((now + delay.unwrap_or(pause), self.failures), original);
     }
 
     fn settle(&mut self, original: &Original, settled: Settled) {
+        self.silent.remove(&original.position);
         self.pending -= 1;
         self.pending_bytes -= size_bytes(original);
         self.settled.push_back(settled);
@@ -348,6 +366,15 @@ impl Trouble {
         Self { component: Some(*component), error: error.clone(), nack: *nack }
     }
 }
+
+/// The pause after so many silent failures of a tuple in a row.
+fn silent_pause(times: u32) -> Duration {
+    if times <= 1 { Duration::ZERO } else { SILENT_MAX.min(SILENT_MIN * 2_u32.saturating_pow(times - 2)) }
+}
+
+/// The second pause after silent failures, and the longest.
+const SILENT_MIN: Duration = Duration::from_millis(10);
+const SILENT_MAX: Duration = Duration::from_secs(5);
 
 /// What a tuple counts for, in bytes.
 fn size_bytes(original: &Original) -> u64 {

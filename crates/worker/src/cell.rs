@@ -92,6 +92,13 @@ impl Cell {
         }
     }
 
+    /// Has a spout with exactly-once have at most `most` tuples under way.
+    pub(crate) fn limit_pending(&mut self, most: u32) {
+        if let Self::Spout(cell) = self {
+            cell.task.limit_pending(most);
+        }
+    }
+
     /// Closes the component.
     pub(crate) fn close(&mut self) {
         match self {

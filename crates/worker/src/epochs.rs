@@ -34,7 +34,6 @@ use connection::{Event, Link, Options, Target};
 use resp::Value as Reply;
 use topology::Plan;
 use topology::builder::Program;
-use topology::changes::Command;
 use topology::epochs::{Action, Beginning, EpochStore, Epochs, Group, Order, Refused, Talk, Told};
 use topology::ids::{ComponentId, TaskId, WorkerId};
 use topology::parcel::Epoch;
@@ -47,7 +46,7 @@ use crate::part::{Move, Moves, Part};
 use crate::stats::Board;
 use crate::sync::lock;
 use inbox::{COORDINATOR, CoordinatorInbox, Heard};
-use ledger::{Asks, Ledger, Request, Saved};
+use ledger::{Asks, Ending, Ledger, Request, SHOWN_BYTES_MAX, Saved};
 use member::Member;
 
 /// The coordinator's thread.
@@ -71,6 +70,8 @@ pub(crate) struct Coordinator {
     cause: String,
     phase: Phase,
     steps: Steps,
+    /// Tuples that each task of a spout may have under way, if epochs were too large with as many as the definition allows.
+    pending_max: Option<u32>,
     /// A generation is above all that were begun in this process, whatever a server that has lost its last second says.
     generation: u32,
 }
@@ -103,7 +104,9 @@ struct Steps {
     /// Fields of the hash that say nothing any more: they go with the next generation.
     outdated: Vec<Bytes>,
     durable: Epoch,
-    /// Why the store did not take a command of the step that is under way.
+    /// Why the store did not queue commands of the step that is under way, by their places.
+    refused: BTreeMap<usize, String>,
+    /// Why it did not take another request of it.
     complaint: Option<String>,
 }
 
@@ -111,7 +114,7 @@ struct Steps {
 #[derive(Debug)]
 enum Owed {
     Begin(u32),
-    End(Epoch, BTreeMap<usize, Command>),
+    End(Epoch, Box<Ending>),
 }
 
 impl Coordinator {
@@ -138,6 +141,7 @@ impl Coordinator {
             former: BTreeMap::new(),
             outdated: Vec::new(),
             durable: Epoch(0),
+            refused: BTreeMap::new(),
             complaint: None,
         };
         Ok(Self {
@@ -155,6 +159,7 @@ impl Coordinator {
             cause: String::new(),
             phase: Phase::Waiting(None),
             steps,
+            pending_max: None,
             generation: 0,
         })
     }
@@ -188,6 +193,7 @@ impl Coordinator {
                 self.cause = format!("{worker} was started anew");
                 if epochs.on_new_worker(now, worker) && self.prepared == epochs.generation() {
                     let beginning = self.steps.beginning(epochs, &self.places);
+                    let beginning = Beginning { pending_max: self.pending_max, ..beginning };
                     self.order(&BTreeSet::from([worker]), &Order::Prepare(beginning));
                 }
             }
@@ -237,7 +243,11 @@ impl Coordinator {
                 self.steps.complaint.get_or_insert_with(|| String::from_utf8_lossy(&text).into_owned());
                 Ok(())
             }
-            (Asks::Nothing, _) => Ok(()),
+            (Asks::Queued(place), Reply::Error(text)) => {
+                self.steps.refused.insert(place, String::from_utf8_lossy(&text).into_owned());
+                Ok(())
+            }
+            (Asks::Nothing | Asks::Queued(_), _) => Ok(()),
             (Asks::Saved, reply) if matches!(self.phase, Phase::Asked) => {
                 let saved = self.steps.ledger.saved(&self.plan, &reply)?;
                 self.start(now, saved);
@@ -255,20 +265,20 @@ impl Coordinator {
     /// The store has answered a step.
     fn on_step(&mut self, now: Nanos, reply: Reply) -> Result<(), String> {
         let Some(owed) = self.steps.owed.pop_front() else { return Ok(()) };
-        let complaint = self.steps.complaint.take();
+        let (complaint, refused) = (self.steps.complaint.take(), std::mem::take(&mut self.steps.refused));
         let replies = match reply {
             Reply::Array(replies) => replies,
             Reply::Null => return Err(OTHER.to_owned()),
             Reply::Error(text) => {
                 let text = String::from_utf8_lossy(&text).into_owned();
-                return Err(format!("the store refused an epoch: {}", complaint.unwrap_or(text)));
+                return self.on_refusal(now, owed, refused, complaint.unwrap_or(text));
             }
             other => return Err(format!("the store answered {other:?} to EXEC")),
         };
         match owed {
             Owed::Begin(generation) => self.prepare(generation),
-            Owed::End(epoch, commands) => {
-                self.tell_refused(&replies, &commands);
+            Owed::End(epoch, ending) => {
+                self.tell_refused(&replies, &ending);
                 self.steps.durable = epoch;
                 lock(&self.board.epochs).clear();
                 if let Phase::Running(epochs) = &mut self.phase {
@@ -279,10 +289,55 @@ impl Coordinator {
         Ok(())
     }
 
+    /// The store has done nothing of a step. If that is for some of its commands, these are given up, and the rest is asked for again: in another generation they would be
+    /// refused again. Nothing may have been asked for behind the step: what that says holds for the state without it.
+    fn on_refusal(
+        &mut self,
+        now: Nanos,
+        owed: Owed,
+        mut refused: BTreeMap<usize, String>,
+        why: String,
+    ) -> Result<(), String> {
+        let why = refused.values().next().cloned().unwrap_or(why);
+        let whole = || Err(format!("the store refused an epoch: {why}"));
+        let Owed::End(epoch, mut ending) = owed else { return whole() };
+        if refused.values().any(|error| is_passing(error)) || !self.steps.owed.is_empty() {
+            return whole();
+        }
+        let mut shown_bytes_max = SHOWN_BYTES_MAX;
+        if let Some(most) = refused.values().find_map(|error| bytes_max(error)) {
+            // All behind the one with which it was too much are said to be queued.
+            match too_large(&ending, most, self.pending_max == Some(1)) {
+                places if places.is_empty() => return self.make_epochs_smaller(now, &why),
+                places => refused = places.into_iter().map(|place| (place, why.clone())).collect(),
+            }
+            shown_bytes_max = shown_bytes_max.min(most / 8);
+        }
+        if refused.is_empty() {
+            return whole();
+        }
+        let names = self.steps.ledger.give_up(&mut ending, &refused, shown_bytes_max).join(", ");
+        self.complain(&format!("the store refused {names}, which is with the dead letters now: {why}"));
+        self.steps.end(epoch, ending);
+        Ok(())
+    }
+
+    /// What tuples have changed together is more than the store takes at once: tasks begin anew, and spouts have half as many tuples under way.
+    fn make_epochs_smaller(&mut self, now: Nanos, why: &str) -> Result<(), String> {
+        let pending = self.pending_max.unwrap_or(self.plan.settings().max_spout_pending).div_ceil(2);
+        self.pending_max = Some(pending);
+        self.begin_anew(
+            now,
+            &format!("an epoch is too large, and each task of a spout has at most {pending} tuples under way from now on: {why}"),
+        );
+        self.phase = Phase::Waiting(Some(now));
+        Ok(())
+    }
+
     /// Writes down which commands of an epoch had no effect: with the others they cannot be taken back.
-    fn tell_refused(&mut self, replies: &[Reply], commands: &BTreeMap<usize, Command>) {
+    fn tell_refused(&mut self, replies: &[Reply], ending: &Ending) {
         for (place, reply) in replies.iter().enumerate() {
-            let (Reply::Error(text), Some(command)) = (reply, commands.get(&place)) else { continue };
+            let (Reply::Error(text), Some(command)) = (reply, ending.command(place)) else { continue };
             let text = String::from_utf8_lossy(text);
             self.steps.send(vec![self.steps.ledger.refused(command, &text)]);
             let command = String::from_utf8_lossy(&command[0]).into_owned();
@@ -366,6 +421,7 @@ impl Coordinator {
             return; // another one has begun since
         }
         let beginning = self.steps.beginning(epochs, &self.places);
+        let beginning = Beginning { pending_max: self.pending_max, ..beginning };
         let workers = self.workers_wanted().into_iter().collect();
         // Those that have no task any more are to drop theirs.
         let all = &workers | &self.workers;
@@ -427,20 +483,25 @@ impl Steps {
         Beginning::new(&self.plan, epochs, places, (&self.positions, &self.former))
     }
 
+    fn end(&mut self, epoch: Epoch, ending: Box<Ending>) {
+        self.said.push_back(ending.generation());
+        self.send(self.ledger.requests(&ending));
+        self.owed.push_back(Owed::End(epoch, ending));
+    }
+
     /// What is under way is of no interest any more.
     fn forget(&mut self) {
         self.owed.clear();
         self.said.clear();
+        self.refused.clear();
         self.complaint = None;
     }
 }
 
 impl EpochStore for Steps {
     fn append(&mut self, group: Group) -> Result<(), Refused> {
-        let (requests, commands) = self.ledger.end(&self.plan, &group);
-        self.owed.push_back(Owed::End(group.epoch, commands));
-        self.said.push_back(group.generation);
-        self.send(requests);
+        let ending = self.ledger.end(&self.plan, &group);
+        self.end(group.epoch, Box::new(ending));
         self.positions.extend(group.positions);
         Ok(()) // whether it was refused, the reply says
     }
@@ -461,6 +522,42 @@ fn cause(plan: &Plan, told: &Told) -> Option<String> {
     }
 }
 
+/// Whether an error passes without a change of the command.
+fn is_passing(error: &str) -> bool {
+    PASSING.iter().any(|code| error.split(' ').next() == Some(code))
+}
+
+/// How much a store takes at once, if that is why it refuses a command.
+fn bytes_max(error: &str) -> Option<usize> {
+    let rest = error.split_once("larger than transaction.max (")?.1;
+    rest.split_once(' ')?.0.parse().ok()
+}
+
+/// The places of commands that are too large for a store that takes `most` bytes at once: those that are alone; and if epochs are not to become smaller, the
+/// largest ones of those that are too many.
+fn too_large(ending: &Ending, most: usize, is_smallest: bool) -> Vec<usize> {
+    let sizes: Vec<usize> = ending.sizes().collect();
+    let (fits, alone): (Vec<usize>, Vec<usize>) = (0..sizes.len()).partition(|place| sizes[*place] < most);
+    if !alone.is_empty() || !is_smallest {
+        return alone;
+    }
+    let (mut by_size, mut sum) = (fits, sizes.iter().sum::<usize>());
+    by_size.sort_unstable_by_key(|place| std::cmp::Reverse(sizes[*place]));
+    // Letters take an eighth each at most.
+    let mut places: Vec<usize> = Vec::new();
+    for place in by_size {
+        if sum <= most / 2 {
+            break;
+        }
+        sum -= sizes[place];
+        places.push(place);
+    }
+    places.sort_unstable();
+    places
+}
+
+/// Errors that are not for the command.
+const PASSING: [&str; 7] = ["LOADING", "OOM", "BUSY", "MISCONF", "NOAUTH", "READONLY", "TRYAGAIN"];
 /// Pause after the store has refused something.
 const PAUSE: Duration = Duration::from_secs(1);
 const OTHER: &str = "somebody else has changed the epochs of this topology: does it run twice?";

@@ -215,7 +215,7 @@ impl Executor {
     /// Makes all tasks anew, with what the store has of them.
     fn prepare(&mut self, now: Nanos, beginning: &Beginning) {
         let Some(ExactlyOnce { maker, target, member }) = self.exactly_once.clone() else { return };
-        let Beginning { generation, poison, .. } = beginning;
+        let Beginning { generation, poison, pending_max, .. } = beginning;
         self.each(now, |slot| {
             slot.cell.close();
             slot.cell.publish(now);
@@ -235,6 +235,7 @@ impl Executor {
             let exact = Exact::new(target.clone(), member.coordinator.clone(), task, *generation, past);
             let poison = poison.get(&task).cloned().unwrap_or_default();
             let mut cell = maker.cell(now, common, *generation, &self.directory, Some((exact, poison)));
+            pending_max.into_iter().for_each(|most| cell.limit_pending(*most));
             cell.set_active(self.is_active);
             self.cells.push(Some(Slot { is_paused: true, ..Slot::new(cell, now) }));
         }

@@ -105,6 +105,7 @@ pub(super) fn talk_seeds() -> Vec<Vec<u8>> {
         positions: [(TaskId(0), position)].into(),
         former: [(ComponentId(0), vec![Former(vec![Some(position), None])])].into(),
         poison: [(TaskId(0), [(position, letter)].into())].into(),
+        pending_max: Some(3),
     };
     let talks = [
         Talk::Told(Told::Ready { generation }),

@@ -303,7 +303,7 @@ impl<'a> SpoutOut<'a> {
         self.send(stream, position, Values::encode(values)?, None)
     }
 
-    /// Emits a tuple on `stream`, for direct streams to the task `direct`.
+    /// Emits a tuple on `stream`, for direct streams to the task `direct`. One that is too large for a channel is given up: a dead letter, as if it had failed too often.
     ///
     /// # Errors
     /// As [`SpoutOut::emit`].
@@ -315,8 +315,11 @@ impl<'a> SpoutOut<'a> {
         direct: Option<TaskId>,
     ) -> Result<(), Misuse> {
         let stream = stream(self.plan, self.component, name)?;
-        self.task.verify(stream, &values)?;
-        self.emissions.push_back(Emission { position, stream, values, direct });
+        let refused = match self.task.verify(stream, &values) {
+            Err(misuse @ Misuse::TooLarge { .. }) => Some(misuse.to_string()),
+            verified => verified.map(|()| None)?,
+        };
+        self.emissions.push_back(Emission { position, stream, values, direct, refused });
         Ok(())
     }
 }

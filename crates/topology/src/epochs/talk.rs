@@ -93,6 +93,8 @@ pub struct Beginning {
     pub former: BTreeMap<ComponentId, Vec<Former>>,
     /// What spout tasks are to skip.
     pub poison: BTreeMap<TaskId, Poison>,
+    /// Tuples that each spout task may have under way, if those are fewer than the definition allows: epochs were too large.
+    pub pending_max: Option<u32>,
 }
 
 impl Told {
@@ -125,6 +127,7 @@ impl Beginning {
             positions: positions.clone(),
             former: former.clone(),
             poison: poison.filter(|(_, poison)| !poison.is_empty()).collect(),
+            pending_max: None,
         }
     }
 

@@ -57,6 +57,11 @@ impl Unsealed {
         }
     }
 
+    pub(super) fn limit_pending(&mut self, most: u32) {
+        // Not below what is under way.
+        self.limits.pending_max = self.limits.pending_max.min(most).max(self.pending);
+    }
+
     /// Behind tuples that were skipped nothing is emitted before a barrier: their epoch would not pass if what follows fails, too, and they were never past.
     pub(super) fn room(&self) -> u32 {
         let is_full = self.pending_bytes >= self.limits.bytes_max || !self.dead.is_empty();
@@ -69,6 +74,13 @@ impl Unsealed {
 
     pub(super) fn is_dirty(&self) -> bool {
         self.is_dirty
+    }
+
+    /// A tuple cannot be emitted: it is skipped when it is its turn.
+    pub(super) fn give_up(&mut self, letter: DeadLetter) -> Original {
+        let original = letter.original.clone();
+        self.poison.insert(original.position, letter);
+        original
     }
 
     /// A batch is about to be emitted: its number, and those of its tuples that are not to be skipped.

@@ -200,6 +200,27 @@ fn silent_failure_does_not_count_and_a_delay_holds() {
     assert_eq!(bench.reopen()[0].1, 1, "it is still the first attempt");
 }
 
+/// A sink whose server was away failed its tuples 15,000 times a second.
+#[test]
+fn silent_failures_in_a_row_are_tried_again_at_once_and_then_after_pauses_that_double() {
+    let mut bench = Bench::new();
+    let (mut root, mut pauses, mut now_ms) = (bench.open(0..1), Vec::new(), 0);
+    for _ in 0..12 {
+        bench.report(root, token(root), vec![failure(0, Nack::SILENT)]);
+        let due = bench.tracker.next_due().expect("it waits").0 / 1_000_000;
+        pauses.push(due - now_ms);
+        now_ms = due;
+        bench.at(due);
+        root = bench.reopen()[0].2;
+    }
+    assert_eq!(pauses, [0, 10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 5_000, 5_000]);
+    bench.report(root, token(root), vec![failure(0, Nack::FAIL)]);
+    bench.at(now_ms + 10);
+    root = bench.reopen()[0].2;
+    bench.report(root, token(root), vec![failure(0, Nack::SILENT)]);
+    assert_eq!(bench.reopen().len(), 1, "it begins anew");
+}
+
 #[test]
 fn reports_of_another_life_task_or_time_are_ignored() {
     let mut bench = Bench::new();

@@ -1,7 +1,7 @@
 //! What can be wrong with the bytes of an envelope: each error names the part, its place and its value.
 
 /// The version that is written and read.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// What is wrong with bytes that another process sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -12,7 +12,7 @@
 //! | 18 capture | a worker | task u32, epoch u64, position?; values u32, each: key, field?, value?; commands u32, each: words u32, words; letters u32, letters |
 //! | 19 failed | a worker | task u32, original, failure as in reports |
 //! | 20 lost | a worker | text |
-//! | 24 prepare | the coordinator | tasks u32, each: worker u32; positions u32, each: task u32, position u128; poison u32, each: task u32, letter |
+//! | 24 prepare | the coordinator | tasks u32, each: worker u32; positions u32, each: task u32, position u128; poison u32, each: task u32, letter; pending_max u32, 0 for none |
 //! | 25 go | the coordinator | - |
 //! | 28 prepare, where a spout had other numbers of tasks | the coordinator | as 24; then spouts u32, each: component u16, numbers u32, each: tasks u32, each: position? |
 //! | 26 barrier, 27 durable | the coordinator | epoch u64 |
@@ -227,7 +227,7 @@ fn take_letter(cursor: &mut Cursor<'_>) -> Result<DeadLetter, WireError> {
 // ---- beginnings ------------------------------------------------------------------------------------
 
 fn put_beginning(beginning: &Beginning, bytes: &mut Vec<u8>) {
-    let Beginning { generation: _, places, positions, former, poison } = beginning;
+    let Beginning { generation: _, places, positions, former, poison, pending_max } = beginning;
     put_u32(count(places.len()), bytes);
     places.iter().for_each(|worker| put_u32(worker.0, bytes));
     put_u32(count(positions.len()), bytes);
@@ -240,6 +240,7 @@ fn put_beginning(beginning: &Beginning, bytes: &mut Vec<u8>) {
         put_u32(task.0, bytes);
         put_letter(letter, bytes);
     }
+    put_u32(pending_max.unwrap_or(0), bytes);
     if !former.is_empty() {
         put_former(former, bytes);
     }
@@ -302,6 +303,7 @@ fn take_beginning(cursor: &mut Cursor<'_>, generation: u32) -> Result<Beginning,
         let letter = take_letter(cursor)?;
         beginning.poison.entry(task).or_default().insert(letter.original.position, letter);
     }
+    beginning.pending_max = Some(cursor.u32("pending_max")?).filter(|most| *most > 0);
     Ok(beginning)
 }
 

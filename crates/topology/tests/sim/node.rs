@@ -212,7 +212,7 @@ impl World {
             && let Some((position, word)) = self.server.read(task, *cursor)
         {
             *cursor = position.0;
-            emissions.push(Emission { position, stream, values: values(&word), direct: None });
+            emissions.push(Emission { position, stream, values: values(&word), direct: None, refused: None });
         }
         let has_done = !emissions.is_empty();
         if has_done {

@@ -11,6 +11,8 @@
 //! Invariants
 //!   1. A step is one transaction: all of it is there or nothing, and the reply to EXEC says that it is durable.
 //!   2. A step whose hash somebody has changed since the step before is refused by EXEC: so of two that write epochs one is stopped.
+//!   3. A command that the server refuses is a dead letter, and the rest of its epoch is there: refused by EXEC, it is written down after the step; refused when it
+//!      is queued, no command of the step was done, and the step is asked for again with the letter in the command's place.
 //!
 //! **Bound.** A step is as large as what its tuples changed; the server's limit is `transaction.max`.
 
@@ -56,12 +58,26 @@ pub(crate) struct Request {
 pub(crate) enum Asks {
     /// For nothing but to be taken.
     Nothing,
+    /// For the command of this place in a step to be queued.
+    Queued(usize),
     /// For what is saved.
     Saved,
     /// For the end of a step.
     Step,
     /// Who has begun the last generation.
     Generation,
+}
+
+/// The step that ends an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ending {
+    generation: u32,
+    /// What tasks have changed: of these the refusal is told.
+    commands: Vec<Command>,
+    /// Dead letters.
+    letters: Vec<Command>,
+    /// Of the hash `epochs`.
+    fields: Vec<Bytes>,
 }
 
 /// The names of a topology's keys.
@@ -74,15 +90,40 @@ pub(crate) struct Ledger {
 }
 
 impl Asks {
-    const ALL: [Self; 4] = [Self::Nothing, Self::Saved, Self::Step, Self::Generation];
+    const PLAIN: [Self; 4] = [Self::Nothing, Self::Saved, Self::Step, Self::Generation];
 
     /// What a request is marked with on its connection.
     pub(crate) fn token(self) -> u64 {
-        self as u64
+        match self {
+            Self::Nothing => 0,
+            Self::Saved => 1,
+            Self::Step => 2,
+            Self::Generation => 3,
+            Self::Queued(place) => (Self::PLAIN.len() + place) as u64,
+        }
     }
 
     pub(crate) fn of_token(token: u64) -> Self {
-        Self::ALL[token as usize]
+        let token = token as usize;
+        Self::PLAIN.get(token).copied().unwrap_or_else(|| Self::Queued(token - Self::PLAIN.len()))
+    }
+}
+
+impl Ending {
+    /// Bytes of each command, and of each letter behind them.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = usize> {
+        let size = |words: &Command| words.iter().map(|word| word.len() + WORD_BYTES).sum();
+        self.commands.iter().chain(&self.letters).map(size)
+    }
+
+    /// The generation of its tasks.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The command of this place, unless it is a letter.
+    pub(crate) fn command(&self, place: usize) -> Option<&Command> {
+        self.commands.get(place)
     }
 }
 
@@ -112,30 +153,54 @@ impl Ledger {
             words.extend_from_slice(fields);
             words
         });
-        self.step(generation, removals.collect(), Vec::new())
+        self.requests(&Ending { generation, letters: removals.collect(), ..Ending::default() })
     }
 
-    /// The step that ends an epoch, and the commands in it whose refusal is to be told, by their places in the reply to EXEC.
-    pub(crate) fn end(&self, plan: &Plan, group: &Group) -> (Vec<Request>, BTreeMap<usize, Command>) {
+    /// The step that ends an epoch.
+    pub(crate) fn end(&self, plan: &Plan, group: &Group) -> Ending {
         let mut commands = value_commands(&group.values);
         commands.extend(group.commands.iter().cloned());
-        let told = commands.iter().cloned().enumerate().collect();
-        commands.extend(group.dead.iter().map(|(task, letter)| self.dead_letter(plan, *task, letter)));
+        let letters = group.dead.iter().map(|(task, letter)| self.dead_letter(plan, *task, letter)).collect();
         let mut fields = vec![Bytes::from_static(EPOCH), Bytes::from(group.epoch.0.to_string())];
         for (task, position) in &group.positions {
             fields.extend([position_field(plan, *task).into(), Bytes::from(position.0.to_string())]);
         }
-        (self.step(group.generation, commands, fields), told)
+        Ending { generation: group.generation, commands, letters, fields }
     }
 
     /// Writes down a command that the server has refused, and why.
     pub(crate) fn refused(&self, command: &Command, error: &str) -> Request {
-        let shown = command.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ");
+        Request { asks: Asks::Nothing, words: self.letter_of(command, error, SHOWN_BYTES_MAX) }
+    }
+
+    /// Puts letters in the place of what the server did not queue, each with why; the names of these commands.
+    pub(crate) fn give_up(&self, ending: &mut Ending, refused: &BTreeMap<usize, String>, shown_bytes_max: usize) -> Vec<String> {
+        let (count, mut names, mut place) = (ending.commands.len(), Vec::new(), 0);
+        // A letter that is refused is in the log alone.
+        let mut letter = count;
+        ending.letters.retain(|_| {
+            letter += 1;
+            !refused.contains_key(&(letter - 1))
+        });
+        let given_up = ending.commands.extract_if(.., |_| {
+            place += 1;
+            refused.contains_key(&(place - 1))
+        });
+        for (command, error) in given_up.zip(refused.values()) {
+            names.push(String::from_utf8_lossy(&command[0]).into_owned());
+            ending.letters.push(self.letter_of(&command, error, shown_bytes_max));
+        }
+        names
+    }
+
+    fn letter_of(&self, command: &Command, error: &str, bytes_max: usize) -> Command {
+        let most = (bytes_max / command.len().max(1)).max(1);
+        let shown = command.iter().map(|word| shown(word, most)).collect::<Vec<_>>().join(" ");
         let mut words = self.letter();
         words.extend(
             [&b"error"[..], error.as_bytes(), b"command", shown.as_bytes()].map(Bytes::copy_from_slice),
         );
-        Request { asks: Asks::Nothing, words }
+        words
     }
 
     /// What the reply to HGETALL says.
@@ -173,14 +238,17 @@ impl Ledger {
         Ok(saved)
     }
 
-    fn step(&self, generation: u32, commands: Vec<Command>, fields: Vec<Bytes>) -> Vec<Request> {
+    /// What is asked for a step.
+    pub(crate) fn requests(&self, ending: &Ending) -> Vec<Request> {
+        let Ending { generation, commands, letters, fields } = ending;
         let mut requests = vec![request(Asks::Nothing, &[b"MULTI"])];
-        requests.extend(commands.into_iter().map(|words| Request { asks: Asks::Nothing, words }));
+        let changes = commands.iter().chain(letters).cloned().enumerate();
+        requests.extend(changes.map(|(place, words)| Request { asks: Asks::Queued(place), words }));
         let generation = generation.to_string();
         let mut words = [&b"HSET"[..], &self.epochs, GENERATION, generation.as_bytes()]
             .map(Bytes::copy_from_slice)
             .to_vec();
-        words.extend(fields);
+        words.extend(fields.iter().cloned());
         requests.push(Request { asks: Asks::Nothing, words });
         requests.push(request(Asks::Step, &[b"EXEC"]));
         requests.push(request(Asks::Nothing, &[b"WATCH", &self.epochs]));
@@ -315,6 +383,15 @@ fn pairs(reply: &Reply) -> Option<Vec<(&[u8], &[u8])>> {
     }
 }
 
+/// At most so many bytes of a word, as a reader of dead letters sees it: what was refused may be larger than the server takes.
+fn shown(word: &Bytes, most: usize) -> String {
+    let text = String::from_utf8_lossy(word);
+    if text.len() <= most {
+        return text.into_owned();
+    }
+    format!("{}... ({} B)", &text[..text.floor_char_boundary(most)], word.len())
+}
+
 /// A value as a reader of dead letters sees it.
 fn text(value: &Value<'_>) -> Vec<u8> {
     let mut text = Vec::new();
@@ -327,8 +404,12 @@ fn text(value: &Value<'_>) -> Vec<u8> {
 const GENERATION: &[u8] = b"generation";
 const EPOCH: &[u8] = b"epoch";
 const POSITION: &str = "position:";
+/// What the protocol adds to a word, at most.
+const WORD_BYTES: usize = 16;
 /// Words of a command for many fields.
 const WORDS_MAX: usize = 1_000;
+/// Bytes of a refused command in its letter, about.
+pub(crate) const SHOWN_BYTES_MAX: usize = 1 << 20;
 /// Entries of the dead letters, about, beyond which the oldest are dropped.
 const DEAD_LETTERS_MAX: &[u8] = b"10000";
 
@@ -435,7 +516,8 @@ mod tests {
             positions: BTreeMap::from([(TaskId(1), Position(40))]),
             dead: vec![(TaskId(0), letter)],
         };
-        let (requests, told) = ledger(2).end(&plan, &group);
+        let ending = ledger(2).end(&plan, &group);
+        let requests = ledger(2).requests(&ending);
         assert_eq!(
             shown(&requests),
             [
@@ -452,9 +534,30 @@ mod tests {
                 "HGET topology:t:epochs generation",
             ]
         );
-        assert_eq!(told.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4], "places in the reply to EXEC");
+        assert_eq!(ending.commands.len(), 5, "those that are told, by their places in the reply to EXEC");
         let tokens: Vec<Asks> = requests.iter().map(|request| Asks::of_token(request.asks.token())).collect();
         assert_eq!(tokens[7..], [Asks::Nothing, Asks::Step, Asks::Nothing, Asks::Generation]);
+    }
+
+    #[test]
+    fn letters_take_the_places_of_commands_that_are_not_queued() {
+        let ledger = ledger(1);
+        let words = |text: &str| text.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        let commands = ["SET a 1", "SET b 2", "GET"].map(words).to_vec();
+        let mut ending = Ending { generation: 3, commands, letters: vec![words("XADD l * x y")], fields: vec![] };
+        let refused = [(1, "NOPERM no"), (2, "ERR arity"), (3, "ERR too large")];
+        let refused = refused.map(|(place, error)| (place, error.to_owned())).into();
+        assert_eq!(ledger.give_up(&mut ending, &refused, 100), ["SET", "GET"]);
+        assert_eq!(
+            shown(&ledger.requests(&ending)[..4]),
+            [
+                "MULTI",
+                "SET a 1",
+                "XADD topology:t:dead-letters MAXLEN ~ 10000 * error NOPERM no command SET b 2",
+                "XADD topology:t:dead-letters MAXLEN ~ 10000 * error ERR arity command GET",
+            ]
+        );
+        assert_eq!(super::shown(&"xyz".into(), 2), "xy... (3 B)");
     }
 
     #[test]
