@@ -41,8 +41,8 @@ use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, PIPELINE, Server, URL_OPTION};
-use crate::convert::{append_field, number, text_value};
-use crate::counting::{BY, total};
+use crate::convert::{append_field, text_value};
+use crate::counting::{BY, added, total};
 use crate::form::Form;
 use crate::line::Line;
 use crate::row::{Emits, Exact, Keeps, LATE, Made, Reach, Row};
@@ -104,7 +104,7 @@ impl Closing {
             let mut text = Vec::new();
             append_field(tuple, name, &mut text).map(|()| text)
         };
-        let added = field.as_ref().map_or(Ok(1.0), |field| number(tuple, field))?;
+        let added = added(tuple, field.as_deref())?;
         let (kind, time, size, slide) = match shape {
             Shape::Time { field, size_ms, slide_ms } => ("time", time_ms(tuple, field)?, size_ms, slide_ms),
             Shape::Session { field, gap_ms } => ("session", time_ms(tuple, field)?, gap_ms, gap_ms),
@@ -112,7 +112,7 @@ impl Closing {
         };
         let source = format!("{}:{}", tuple.component(), tuple.task().0);
         let numbers = [size, slide, lateness_ms, idle_ms, &self.sources, remember, keep_ms];
-        let mut arguments = vec![kind.into(), text(id)?, text(by)?, added.to_string().into_bytes()];
+        let mut arguments = vec![kind.into(), text(id)?, text(by)?, added.into_bytes()];
         arguments.extend([time.to_string().into_bytes(), source.into_bytes()]);
         arguments.extend(numbers.map(|number| number.to_string().into_bytes()));
         Ok(arguments)

@@ -15,8 +15,7 @@ use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
-use crate::convert::append_field;
-use crate::convert::{number, number_value, text_value};
+use crate::convert::{append_field, number, number_value, sum, text_value};
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// What is added up for which values.
@@ -32,7 +31,7 @@ struct Adding {
 struct Memory {
     adding: Adding,
     keys_max: usize,
-    totals: HashMap<Vec<u8>, f64>,
+    totals: HashMap<Vec<u8>, String>,
 }
 
 /// In a hash.
@@ -44,11 +43,10 @@ struct Hash {
 
 impl Adding {
     /// The value of the field `by`, and what is added to its number.
-    fn read(&self, tuple: &Tuple<'_>) -> Result<(Vec<u8>, f64), Fault> {
+    fn read(&self, tuple: &Tuple<'_>) -> Result<(Vec<u8>, String), Fault> {
         let mut value = Vec::new();
         append_field(tuple, &self.by, &mut value)?;
-        let Some(field) = &self.field else { return Ok((value, 1.0)) };
-        Ok((value, number(tuple, field)?))
+        Ok((value, added(tuple, self.field.as_deref())?))
     }
 }
 
@@ -61,9 +59,10 @@ impl Bolt for Memory {
                 "there are {most} different values: --keys-max allows no more"
             )));
         }
-        let total = self.totals.entry(value.clone()).or_default();
-        *total += added;
-        out.emit(&[text_value(&value), number_value(*total)])?;
+        let former = self.totals.get(&value).map_or("0", String::as_str);
+        let total = sum(former.as_bytes(), &added, &"the sum so far")?;
+        out.emit(&[text_value(&value), number_value(&total)])?;
+        self.totals.insert(value, total);
         Ok(Outcome::Ack)
     }
 }
@@ -77,16 +76,33 @@ impl Bolt for Exactly {
         let Self(Hash { adding, key }) = self;
         let (value, added) = adding.read(tuple)?;
         let place = StateKey::of_field(key.clone(), value.clone());
-        let total = kept(out, &place)? + added;
-        out.set(place, Some(total.to_string().into()))?;
-        out.emit(&[text_value(&value), number_value(total)])?;
+        let total = increased(out, &place, &added)?;
+        out.emit(&[text_value(&value), number_value(&total)])?;
+        out.set(place, Some(total.into()))?;
         Ok(Outcome::Ack)
     }
 }
 
-/// The number at `place`, 0 if there is none.
-pub(crate) fn kept(out: &mut BoltOut<'_>, place: &StateKey) -> Result<f64, Fault> {
-    out.get(place)?.map_or(Ok(0.0), |text| Ok(std::str::from_utf8(&text)?.parse::<f64>()?))
+/// What is added for a tuple: the number in `field`, or 1.
+pub(crate) fn added(tuple: &Tuple<'_>, field: Option<&str>) -> Result<String, Fault> {
+    field.map_or_else(|| Ok("1".to_owned()), |field| number(tuple, field))
+}
+
+/// The number at `place`, 0 if there is none, and `added`.
+pub(crate) fn increased(out: &mut BoltOut<'_>, place: &StateKey, added: &str) -> Result<String, Fault> {
+    let kept = out.get(place)?.unwrap_or_else(|| "0".into());
+    sum(&kept, added, &Place(place))
+}
+
+/// Where a number of the state is, in words.
+struct Place<'a>(&'a StateKey);
+
+impl std::fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let StateKey { key, field } = self.0;
+        let [key, field] = [key, field.as_ref().unwrap_or(key)].map(|text| String::from_utf8_lossy(text));
+        write!(f, "in the field `{field}` of the hash `{key}`: HDEL it to begin at 0")
+    }
 }
 
 impl Ask for Hash {
@@ -94,11 +110,8 @@ impl Ask for Hash {
 
     fn request(&mut self, tuple: &Tuple<'_>, out: &mut Requests) -> Result<Vec<u8>, Fault> {
         let (value, added) = self.adding.read(tuple)?;
-        let (command, number) = match number_value(added) {
-            Value::Int(added) if self.adding.field.is_none() => (&b"HINCRBY"[..], added.to_string()),
-            _ => (&b"HINCRBYFLOAT"[..], added.to_string()),
-        };
-        out.push(&[command, &self.key, &value, number.as_bytes()]);
+        let command = if self.adding.field.is_none() { &b"HINCRBY"[..] } else { b"HINCRBYFLOAT" };
+        out.push(&[command, &self.key, &value, added.as_bytes()]);
         Ok(value)
     }
 
@@ -112,8 +125,8 @@ pub(crate) fn total(reply: Reply) -> Result<Value<'static>, Fault> {
     match reply {
         Reply::Integer(total) => Ok(Value::Int(total)),
         Reply::Bulk(text) => {
-            let total = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-            total.map(number_value).ok_or_else(|| Fault::new("the server answered no number"))
+            let text = std::str::from_utf8(&text).ok().filter(|text| text.parse::<f64>().is_ok());
+            text.map(number_value).ok_or_else(|| Fault::new("the server answered no number"))
         }
         other => Err(Fault::new(format!("the server answered {other:?}"))),
     }

@@ -2,8 +2,9 @@
 //!
 //! The key of a value has what tells the first tuple from others (`--id`), so that this one goes on again when it is tried again.
 //!
-//! With exactly-once no tuple comes again after its epoch. The key is state then, and has the time at which the value is forgotten: what a task has read lately it
-//! does not read again, also when the server has removed the key by then.
+//! With exactly-once no tuple comes again after its epoch. The key is state then, and has the time at which the value is forgotten, as `until:MS`: what a task has read
+//! lately it does not read again, also when the server has removed the key by then. Whatever else a key has, its value is remembered until the key ends: the id of
+//! at-least-once, which may be a number, or the time alone, which former versions wrote.
 
 use std::sync::Arc;
 
@@ -67,11 +68,11 @@ impl Bolt for Exactly {
         append_field(tuple, &self.dedupe.by, &mut key)?;
         let place = StateKey::of_key(key.clone());
         let now_ms = self.clock.unix_ms().0;
-        if out.get(&place)?.is_some_and(|until_ms| is_remembered(&until_ms, now_ms)) {
+        if out.get(&place)?.is_some_and(|kept| is_remembered(&kept, now_ms)) {
             return Ok(Outcome::Ack);
         }
         let until_ms = (now_ms + self.keep_ms).to_string();
-        out.set(place, Some(until_ms.clone().into()))?;
+        out.set(place, Some(format!("{UNTIL}{until_ms}").into()))?;
         out.command(vec!["PEXPIREAT".into(), key.into(), until_ms.into()])?;
         let (values, anchors) = (tuple.values().clone(), &[tuple.id()]);
         out.send(Outgoing { stream: DEFAULT_STREAM, values, anchors, direct: None })?;
@@ -79,11 +80,14 @@ impl Bolt for Exactly {
     }
 }
 
-/// Whether a value is remembered at a time. One that was remembered with at-least-once has an id, and is until its key ends.
-fn is_remembered(until_ms: &[u8], now_ms: u64) -> bool {
-    let until_ms = std::str::from_utf8(until_ms).ok().and_then(|text| text.parse::<u64>().ok());
+/// Whether a value whose key has `kept` is remembered at a time.
+fn is_remembered(kept: &[u8], now_ms: u64) -> bool {
+    let until_ms = std::str::from_utf8(kept).ok().and_then(|text| text.strip_prefix(UNTIL)?.parse::<u64>().ok());
     until_ms.is_none_or(|until_ms| until_ms > now_ms)
 }
+
+/// What goes before the time at which a value is forgotten.
+const UNTIL: &str = "until:";
 
 fn make(arguments: &Arguments) -> Result<Made, String> {
     let server = Server::read(arguments)?;
@@ -180,6 +184,15 @@ mod tests {
         stand.record.values.insert(StateKey::of_key("d:o3"), "7-0".into());
         order(&mut stand, "8-0", "o3");
         assert_eq!((stand.record.emitted.len(), stand.record.acked.len()), (3, 5), "of at-least-once");
-        assert_eq!(stand.record.values[&StateKey::of_key("d:o1")], "1010");
+        assert_eq!(stand.record.values[&StateKey::of_key("d:o1")], "until:1010");
+    }
+
+    /// A numeric id was read as a time that is over, and the value forgotten.
+    #[test]
+    fn value_is_remembered_when_the_guarantee_changes_whatever_its_id_is() {
+        for kept in ["17", "1700000000000", "7-0", "until:x", "1005"] {
+            assert!(is_remembered(kept.as_bytes(), 1_700_000_000_001), "{kept}");
+        }
+        assert!(is_remembered(b"until:5", 4) && !is_remembered(b"until:5", 5));
     }
 }

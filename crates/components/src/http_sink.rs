@@ -9,7 +9,7 @@
 //! | 2xx | is acknowledged |
 //! | 429, or 503 with `Retry-After` | is tried again after that time, without counting the attempt |
 //! | 408, 425, 5xx, a connection that breaks, no answer in time | is tried again; the attempt counts |
-//! | no connection | is tried again, without counting the attempt |
+//! | no connection | is tried again when a connection is, without counting the attempt: after 100 ms, and after twice as long each time up to 30 s |
 //! | any other | is a dead letter: the same request will get the same answer |
 //!
 //! A request may be sent twice. `Idempotency-Key` is the same each time: the topology, the component, and what `--key` makes of the tuple's fields.
@@ -20,6 +20,7 @@
 
 mod answer;
 mod caller;
+mod gate;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -119,15 +120,19 @@ impl Bolt for HttpSink {
 
     fn wake(&mut self, out: &mut BoltOut<'_>) -> Result<(), Fault> {
         let Some(caller) = &self.caller else { return Ok(()) };
+        let mut said = Ok(());
         for (tuple, result) in caller.results() {
             self.open -= 1;
             // The tuple may be gone: the runner fails all when a component panics.
             match result {
                 Ok(()) => out.ack(tuple).unwrap_or(()),
-                Err(fault) => out.fail(tuple, &fault).unwrap_or(()),
+                Err(fault) => {
+                    out.fail(tuple, &fault).unwrap_or(());
+                    said = Err(fault);
+                }
             }
         }
-        Ok(())
+        said
     }
 
     fn close(&mut self) {

@@ -39,6 +39,8 @@ pub(crate) struct Stand<C> {
 /// What a bolt has said, with the numbers of its tuples.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
+    /// What was wrong when it was woken last.
+    pub(crate) said: Option<String>,
     pub(crate) emitted: Vec<Vec<String>>,
     pub(crate) acked: Vec<u64>,
     pub(crate) failed: Vec<(u64, String)>,
@@ -181,10 +183,11 @@ impl<B: Bolt> Stand<B> {
         self.woken.recv_timeout(PATIENCE).expect("it is woken");
     }
 
-    /// Has it look at what has happened.
+    /// Has it look at what has happened; what is wrong is recorded.
     pub(crate) fn wake(&mut self) {
         let mut out = BoltOut::new(&self.plan, ComponentId(1), &mut self.record, None);
-        self.component.wake(&mut out).expect("nothing is wrong");
+        let said = self.component.wake(&mut out);
+        self.record.said = said.err().map(|fault| fault.error().to_owned());
     }
 }
 

@@ -1,6 +1,8 @@
 //! `top-k`: the values with the largest counts or sums, in a sorted set of the server that keeps the largest `--keep`.
 //!
 //! A value that was dropped begins at 0 again, so numbers near the end of the set may be too small. More than ten times as many are kept as are asked for.
+//!
+//! A score has 53 bits, so the numbers themselves are in a hash beside the set: a script adds, exactly, and ranks.
 
 use resp::Value as Reply;
 use topology::builder::Factory;
@@ -10,14 +12,15 @@ use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
-use crate::convert::{append_field, number, text_value};
-use crate::counting::{BY, total};
+use crate::convert::{append_field, text_value};
+use crate::counting::{BY, added, total};
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// What is ranked.
 #[derive(Clone, Debug)]
 struct Top {
     key: String,
+    sums: String,
     by: String,
     /// `None`: tuples are counted.
     field: Option<String>,
@@ -26,40 +29,27 @@ struct Top {
     drops: String,
 }
 
-/// Of one tuple: the value, and its number.
-type Kept = (Vec<u8>, Value<'static>);
 
 impl Ask for Top {
-    type Kept = Kept;
+    type Kept = Vec<u8>;
 
-    fn request(&mut self, tuple: &Tuple<'_>, out: &mut Requests) -> Result<Kept, Fault> {
+    fn request(&mut self, tuple: &Tuple<'_>, out: &mut Requests) -> Result<Vec<u8>, Fault> {
         let mut value = Vec::new();
         append_field(tuple, &self.by, &mut value)?;
-        let added = match &self.field {
-            None => "1".to_owned(),
-            Some(field) => number(tuple, field)?.to_string(),
-        };
-        out.push(&[&b"ZINCRBY"[..], self.key.as_bytes(), added.as_bytes(), &value]);
-        out.push(&[&b"ZREMRANGEBYRANK"[..], self.key.as_bytes(), b"0", self.drops.as_bytes()]);
-        out.push(&[&b"ZREVRANK"[..], self.key.as_bytes(), &value]);
-        Ok((value, Value::Null))
+        let added = added(tuple, self.field.as_deref())?;
+        let (top, sums) = (self.key.as_bytes(), self.sums.as_bytes());
+        out.push(&[b"EVAL", SCRIPT.as_bytes(), b"2", top, sums, &value, added.as_bytes(), self.drops.as_bytes()]);
+        Ok(value)
     }
 
-    fn reply(
-        &mut self,
-        (value, sum): &mut Kept,
-        place: usize,
-        reply: Reply,
-    ) -> Result<Option<Values>, Fault> {
-        match (place, reply) {
-            (0, reply) => {
-                *sum = total(reply)?;
-                Ok(None)
+    fn reply(&mut self, value: &mut Vec<u8>, _: usize, reply: Reply) -> Result<Option<Values>, Fault> {
+        let Reply::Array(parts) = reply else { return Err(Fault::new("the server answered no place")) };
+        match <[Reply; 2]>::try_from(parts) {
+            Ok([sum, Reply::Integer(rank)]) if rank < self.k => {
+                asking::values(&[Value::Int(rank + 1), text_value(value), total(sum)?])
             }
-            (2, Reply::Integer(rank)) if rank < self.k => {
-                asking::values(&[Value::Int(rank + 1), text_value(value), sum.clone()])
-            }
-            _ => Ok(None),
+            Ok([_, Reply::Integer(_) | Reply::Null]) => Ok(None),
+            _ => Err(Fault::new("the server answered no place")),
         }
     }
 }
@@ -76,7 +66,8 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     }
     let field = arguments.text("--field").map(str::to_owned);
     let reads = std::iter::once(by.clone()).chain(field.clone()).collect();
-    let top = Top { key, by, field, k, drops: format!("-{}", keep + 1) };
+    let sums = format!("{key}:sums");
+    let top = Top { key, sums, by, field, k, drops: format!("-{}", keep + 1) };
     let writes = top.clone();
     let exact = Exact::Silent(Factory::bolt(move || Writing::new(writes.clone())));
     let factory = Factory::bolt(move || Asking::new(top.clone(), server.clone()));
@@ -89,6 +80,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     })
 }
 
+const SCRIPT: &str = include_str!("top/script.lua");
 const K_MAX: i64 = 100_000;
 
 /// Its row of the table.
@@ -110,7 +102,7 @@ pub(crate) const ROW: Row = Row {
                 name: "--prefix",
                 value: Kind::Text,
                 default: "",
-                what: "the sorted set is the key of this prefix and `top`; needed",
+                what: "the sorted set is the key of this prefix and `top`, its exact numbers the hash with `top:sums`; needed",
             },
             Opt {
                 name: "--keep",
@@ -133,20 +125,23 @@ mod tests {
 
     #[test]
     fn value_among_the_first_is_emitted_with_its_place() {
-        let (key, by, drops) = ("t:top".to_owned(), "word".to_owned(), "-1011".to_owned());
-        let (mut top, mut out) = (Top { key, by, field: None, k: 3, drops }, Requests::default());
+        let [key, sums, by, drops] = ["t:top", "t:top:sums", "word", "-1011"].map(str::to_owned);
+        let mut top = Top { key, sums, by, field: None, k: 3, drops };
+        let mut out = Requests::default();
         let mut kept =
             tuple(&["word"], &[Value::from("a")], |tuple| top.request(tuple, &mut out)).expect("it fits");
-        let begin =
-            b"*4\r\n$7\r\nZINCRBY\r\n$5\r\nt:top\r\n$1\r\n1\r\n$1\r\na\r\n*4\r\n$15\r\nZREMRANGEBYRANK\r\n";
-        assert!(out.bytes().starts_with(begin));
-        let mut told = |place, reply| top.reply(&mut kept, place, reply).expect("it fits");
-        assert_eq!((told(0, Reply::Bulk(b"12".to_vec())), told(1, Reply::Integer(0))), (None, None));
-        assert_eq!(told(2, Reply::Integer(3)), None);
+        let end = b"$1\r\n2\r\n$5\r\nt:top\r\n$10\r\nt:top:sums\r\n$1\r\na\r\n$1\r\n1\r\n$5\r\n-1011\r\n";
+        assert!(out.bytes().starts_with(b"*8\r\n$4\r\nEVAL\r\n") && out.bytes().ends_with(end));
+        let mut told = |rank| {
+            let sum = Reply::Bulk(b"12.5".to_vec());
+            top.reply(&mut kept, 0, Reply::Array(vec![sum, rank])).expect("it fits")
+        };
+        assert_eq!(told(Reply::Integer(3)), None);
         let expected =
-            Values::encode(&[Value::from(1), Value::from("a"), Value::from(12)]).expect("they fit");
-        assert_eq!(told(2, Reply::Integer(0)), Some(expected));
-        assert_eq!(told(2, Reply::Null), None, "it was dropped at once");
+            Values::encode(&[Value::from(1), Value::from("a"), Value::from(12.5)]).expect("they fit");
+        assert_eq!(told(Reply::Integer(0)), Some(expected));
+        assert_eq!(told(Reply::Null), None, "it was dropped at once");
+        assert!(top.reply(&mut Vec::new(), 0, Reply::Integer(1)).is_err());
     }
 
     #[test]

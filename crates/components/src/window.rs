@@ -15,8 +15,8 @@ use topology::values::Values;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
-use crate::convert::{append_field, number, number_value, text_value};
-use crate::counting::{BY, kept, total};
+use crate::convert::{append_field, number_value, text_value};
+use crate::counting::{BY, added, increased, total};
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// What is added up, and for which windows.
@@ -37,10 +37,10 @@ type Kept = (Vec<u8>, Vec<u64>);
 
 impl Window {
     /// Of a tuple: its value, what is added, and its windows.
-    fn read(&self, tuple: &Tuple<'_>) -> Result<(Vec<u8>, f64, Vec<u64>), Fault> {
+    fn read(&self, tuple: &Tuple<'_>) -> Result<(Vec<u8>, String, Vec<u64>), Fault> {
         let mut value = Vec::new();
         append_field(tuple, &self.by, &mut value)?;
-        let added = self.field.as_ref().map_or(Ok(1.0), |field| number(tuple, field))?;
+        let added = added(tuple, self.field.as_deref())?;
         Ok((value, added, starts(time_ms(tuple, &self.time)?, self.size_ms, self.slide_ms)))
     }
 
@@ -61,15 +61,15 @@ impl Bolt for Exactly {
             let place = StateKey::of_field(window.key(start), value.clone());
             (start, place)
         });
-        let totals =
-            places.map(|(start, place)| kept(out, &place).map(|total| (start, place, total + added)));
+        let totals = places
+            .map(|(start, place)| increased(out, &place, &added).map(|total| (start, place, total)));
         // All are asked for before one is waited for.
         let totals: Vec<_> = totals.collect();
         for (start, place, total) in totals.into_iter().collect::<Result<Vec<_>, _>>()? {
             let keep_ms = window.keep_ms.to_string().into();
             out.command_once(vec!["PEXPIRE".into(), place.key.clone(), keep_ms])?;
-            out.set(place, Some(total.to_string().into()))?;
-            out.emit(&[Value::Int(start as i64), text_value(&value), number_value(total)])?;
+            out.emit(&[Value::Int(start as i64), text_value(&value), number_value(&total)])?;
+            out.set(place, Some(total.into()))?;
         }
         Ok(Outcome::Ack)
     }
@@ -103,7 +103,7 @@ impl Ask for Window {
         let (value, added, starts) = self.read(tuple)?;
         let command = if self.field.is_some() { "HINCRBYFLOAT" } else { "HINCRBY" };
         for start in &starts {
-            let (key, keep, added) = (self.key(*start), self.keep_ms.to_string(), added.to_string());
+            let (key, keep) = (self.key(*start), self.keep_ms.to_string());
             out.push(&[command.as_bytes(), key.as_bytes(), &value, added.as_bytes()]);
             out.push(&[&b"PEXPIRE"[..], key.as_bytes(), keep.as_bytes()]);
         }

@@ -1,24 +1,33 @@
-//! Sums of decimal numbers, for INCRBYFLOAT.
+//! Sums of decimal numbers, for INCRBYFLOAT and for components of topologies that add up: what the server adds and what a component adds has the same text.
 //!
-//! Redis adds in `long double` and prints 17 decimals without trailing zeros. Here numbers below 10^20, with an exponent
-//! or without, are rounded to 17 decimals and added exactly, which gives the same text wherever that type is exact enough
-//! (below 64), and the expected text (`3000.1`, not `3000.10000000000000009`) where it is not. Larger ones are added
-//! as `f64`: their digits beyond the sixteenth differ from Redis's.
+//! Redis adds in `long double` and prints 17 decimals without trailing zeros. Here numbers, with an exponent or without, are rounded to 17 decimals and added
+//! exactly, which gives the same text wherever that type is exact enough (below 64), and the expected text (`3000.1`, not `3000.10000000000000009`) where it is
+//! not. Below 10^20 that is a sum of two integers, above it one of `bigdecimal`. Numbers in hexadecimal digits, or with more than [`TEXT_BYTES_MAX`] bytes,
+//! are added as `f64`.
+//!
+//! No number is beyond an `f64`'s range, whose largest has 309 digits.
+
+use std::str::FromStr;
+
+use bigdecimal::{BigDecimal, RoundingMode};
 
 /// `a + b` as text. The outer `None`: one is no number; the inner: the sum is not finite.
-pub(crate) fn sum(a: &[u8], b: &[u8]) -> Option<Option<String>> {
+#[must_use]
+#[inline]
+pub fn sum(a: &[u8], b: &[u8]) -> Option<Option<String>> {
     if let (Some(a), Some(b)) = (scaled(a), scaled(b))
         && let Some(sum) = a.checked_add(b)
     {
         return Some(Some(text(sum)));
     }
-    let (a, b) = (float(a)?, float(b)?);
-    let sum = a + b;
-    Some(sum.is_finite().then(|| plain(sum)))
+    let sum = float(a)? + float(b)?;
+    let exact = || Some(large(a)? + large(b)?).map(|sum| trimmed(sum.to_plain_string()));
+    Some(sum.is_finite().then(|| exact().unwrap_or_else(|| plain(sum))))
 }
 
 /// `a - b` in the same way.
-pub(crate) fn difference(a: &[u8], b: &[u8]) -> Option<Option<String>> {
+#[must_use]
+pub fn difference(a: &[u8], b: &[u8]) -> Option<Option<String>> {
     let opposite = match b {
         [b'-', rest @ ..] => [b"+", rest].concat(),
         [b'+', rest @ ..] => [b"-", rest].concat(),
@@ -28,12 +37,14 @@ pub(crate) fn difference(a: &[u8], b: &[u8]) -> Option<Option<String>> {
 }
 
 /// A number as `strtod` reads it, infinities included; `None` for all else, and for one that is so small that nothing is left of it.
-pub(crate) fn parse(text: &[u8]) -> Option<f64> {
+#[must_use]
+pub fn parse(text: &[u8]) -> Option<f64> {
     float(text).filter(|number| *number != 0.0 || is_zero(text))
 }
 
 /// As [`parse`]; what is too small is 0.
-pub(crate) fn parse_small(text: &[u8]) -> Option<f64> {
+#[must_use]
+pub fn parse_small(text: &[u8]) -> Option<f64> {
     float(text)
 }
 
@@ -46,8 +57,16 @@ fn is_zero(text: &[u8]) -> bool {
 }
 
 /// `number` with as many decimals as [`sum`] gives.
-pub(crate) fn plain(number: f64) -> String {
+#[must_use]
+pub fn plain(number: f64) -> String {
     trimmed(format!("{number:.DECIMALS$}"))
+}
+
+/// The number, which is one, rounded to the decimals that count; `None` if it is not decimal, or has too many digits.
+fn large(text: &[u8]) -> Option<BigDecimal> {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= TEXT_BYTES_MAX)?;
+    let number = BigDecimal::from_str(text).ok()?;
+    Some(number.with_scale_round(DECIMALS as i64, RoundingMode::HalfUp))
 }
 
 /// The number in units of 10^-17, rounded to them, if it is decimal and fits.
@@ -143,11 +162,13 @@ fn trimmed(mut text: String) -> String {
     if text == "-0" { "0".to_owned() } else { text }
 }
 
+/// Texts of numbers that are added exactly: the largest number with all decimals that count, and more.
+pub const TEXT_BYTES_MAX: usize = 400;
 /// Decimals that Redis prints.
 const DECIMALS: usize = 17;
 /// Digits of numbers that are added exactly: i128 holds 38, and rounding needs one.
 const DIGITS_MAX: usize = 37;
-/// 10^20 in units: larger ones are not added exactly.
+/// 10^20 in units: larger ones are not added as integers.
 const SCALED_END: i128 = 10i128.pow(20 + DECIMALS as u32);
 
 #[cfg(test)]
@@ -180,6 +201,11 @@ mod tests {
             ("1e-400", "2", "2"),
             ("0e400", "2", "2"),
             ("12345678901234567", "0.5", "12345678901234567.5"),
+            ("100000000000000000000", "0.1", "100000000000000000000.1"),
+            ("-123456789012345678901234567890.5", "1", "-123456789012345678901234567889.5"),
+            ("1e30", "-1", "999999999999999999999999999999"),
+            ("1e25", "0.000000000000000005", "10000000000000000000000000.00000000000000001"),
+            ("9007199254740992", "1", "9007199254740993"),
         ] {
             assert_eq!(added(a, b), Some(Some(expected.to_owned())), "{a} + {b}");
         }

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -362,6 +363,97 @@ fn topology_that_names_its_keys_reaches_no_others() {
         matches!(error, Some(Value::Bulk(text)) if String::from_utf8_lossy(&text).contains(refusal))
     });
     assert_eq!(ask(&["EXISTS", "salaries"]), Value::Integer(0));
+}
+
+/// With exactly-once all began anew for ever, 25 times in 25 s; with at-least-once the tuple was asked for again each second, and was among those that may be under way.
+#[test]
+fn tuple_whose_key_the_definition_does_not_name_is_a_dead_letter_and_the_others_go_on() {
+    let (data, place) = folders();
+    let server = start(data.path(), place.path());
+    let class = "org.apache.storm.flux.wrappers";
+    for (name, guarantee, letters) in [
+        ("least", "at-least-once", "least:dead"),
+        ("once", "exactly-once", "topology:once:dead-letters"),
+    ] {
+        let words = if name == "least" { ", --dead-letter, \"least:dead\"" } else { "" };
+        let text = format!(
+            "name: {name}\nconfig: {{evenkeel.guarantee: {guarantee}, evenkeel.keys: [\"{name}:*\"], evenkeel.backoff_ms: [10], evenkeel.attempts_max: 2, topology.max.spout.pending: 3}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[evenkeel, component, stream-spout, \"{name}:in\"{words}], [id, k]]\nbolts:\n- id: sink\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[evenkeel, component, key-sink, SET, \"{{k}}\", \"{{id}}\"], [nothing]]\nstreams:\n- {{from: source, to: sink, grouping: {{type: SHUFFLE}}}}\n"
+        );
+        assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", name, &text]), ok());
+        for k in 0..12 {
+            let key = if k % 3 == 1 { format!("foreign{k}") } else { format!("{name}:{k}") };
+            server.call(&["XADD", &format!("{name}:in"), "*", "k", &key]);
+        }
+        eventually("each is there or given up", || {
+            let kept = (0..12).filter(|k| k % 3 != 1).map(|k| format!("{name}:{k}"));
+            let keys: Vec<String> = ["EXISTS".to_owned()].into_iter().chain(kept).collect();
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            server.call(&keys) == Value::Integer(8) && server.call(&["XLEN", letters]) == Value::Integer(4)
+        });
+        let letter = format!("{:?}", server.call(&["XRANGE", letters, "-", "+", "COUNT", "1"]));
+        let shown = |text: &str| {
+            let bytes = format!("{:?}", text.as_bytes());
+            bytes[1..bytes.len() - 1].to_owned()
+        };
+        assert!(letter.contains(&shown("NOPERM")) && letter.contains(&shown("foreign1")), "{letter}");
+        assert_eq!(server.call(&["EXISTS", "foreign1"]), Value::Integer(0));
+    }
+}
+
+/// They were added in binary floating point: 2^53 + 1 + 1 + 1 was 2^53, 0.1 + 0.2 had another text with each guarantee, and an infinity stayed.
+#[test]
+fn sums_are_exact_and_have_the_same_text_with_both_guarantees() {
+    let (data, place) = folders();
+    let server = start(data.path(), place.path());
+    let class = "org.apache.storm.flux.wrappers";
+    let tuples = [
+        ("a", "9007199254740992"),
+        ("b", "0.1"),
+        ("a", "1"),
+        ("inf", "inf"),
+        ("a", "1"),
+        ("c", "1e25"),
+        ("b", "0.2"),
+        ("c", "0.5"),
+        ("a", "1"),
+    ];
+    let sums = BTreeMap::from(
+        [("a", "9007199254740995"), ("b", "0.3"), ("c", "10000000000000000000000000.5")]
+            .map(|(k, n)| (k.to_owned(), n.to_owned())),
+    );
+    for (name, guarantee) in [("least", "at-least-once"), ("once", "exactly-once")] {
+        let bolt = |id: &str, command: &str, fields: &str| {
+            format!("- id: {id}\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[evenkeel, component, {command}], [{fields}]]\n")
+        };
+        let prefix = format!("--by, k, --field, n, --prefix, \"{name}:\"");
+        let bolts = [
+            bolt("sums", &format!("sum, {prefix}"), "k, n"),
+            bolt("windows", &format!("window, {prefix}, --time, t, --size-ms, \"1000\""), "start, k, n"),
+            bolt("tops", &format!("top-k, \"9\", {prefix}"), "place, k, n"),
+            bolt("panes", &format!("closing-window, {prefix}, --id, id, --count, \"2\", --every, \"1\""), "start, end, k, n"),
+            bolt("told", &format!("key-sink, HSET, \"{name}:told\", \"{{k}}\", \"{{n}}\""), "nothing"),
+            bolt("closed", &format!("key-sink, HSET, \"{name}:closed\", \"{{k}} {{start}}\", \"{{n}}\""), "nothing"),
+        ];
+        let by_key = ["sums", "windows", "tops", "panes"]
+            .map(|to| format!("- {{from: source, to: {to}, grouping: {{type: FIELDS, args: [k]}}}}\n"));
+        let text = format!(
+            "name: {name}\nconfig: {{evenkeel.guarantee: {guarantee}, evenkeel.attempts_max: 1}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[evenkeel, component, stream-spout, \"{name}:in\"], [id, k, n, t]]\nbolts:\n{}streams:\n{}- {{from: sums, to: told, grouping: {{type: SHUFFLE}}}}\n- {{from: panes, to: closed, grouping: {{type: SHUFFLE}}}}\n",
+            bolts.concat(),
+            by_key.concat()
+        );
+        assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", name, &text]), ok());
+        for (k, n) in tuples {
+            server.call(&["XADD", &format!("{name}:in"), "*", "k", k, "n", n, "t", "5"]);
+        }
+        let kept = |key: &str| common::hash(server.port, &format!("{name}:{key}"));
+        for key in ["sum", "0", "top:sums", "told"] {
+            eventually(&format!("{name}:{key} has the sums, not {:?}", kept(key)), || kept(key) == sums);
+        }
+        let closed = [("a 0", "9007199254740993"), ("a 1", "2"), ("a 2", "2"), ("b 0", "0.3"), ("c 0", "10000000000000000000000000.5")];
+        let closed = BTreeMap::from(closed.map(|(k, n)| (k.to_owned(), n.to_owned())));
+        eventually(&format!("windows have closed, not {:?}", kept("closed")), || kept("closed") == closed);
+        assert_eq!(server.call(&["ZREVRANK", &format!("{name}:top"), "b"]), Value::Integer(2));
+    }
 }
 
 /// Entries that cannot be added up are letters, and go back to where they came from, under the names that they had there.

@@ -35,7 +35,6 @@ mod clients;
 mod command;
 mod control;
 mod copies;
-mod decimal;
 mod errors;
 mod eval;
 mod exec;

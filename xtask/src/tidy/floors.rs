@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Which crates stand on which floor, from the ground up.
 const FLOORS: &[&[&str]] = &[
-    &["capture", "clock", "processes", "resp", "ticket", "vfs"],
+    &["capture", "clock", "decimal", "processes", "resp", "ticket", "vfs"],
     &["connection", "journal", "reactor"],
     &["store", "topology", "transport", "txn"],
     &["components", "flux", "shell", "sql", "supervisor", "worker"],

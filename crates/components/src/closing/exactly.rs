@@ -33,7 +33,8 @@ use topology::value::Value;
 
 use super::watermark::Watermark;
 use super::{Settings, Shape};
-use crate::convert::{append_field, number, number_value, text_value};
+use crate::convert::{append_field, number_value, sum, text_value};
+use crate::counting::added;
 use crate::draft::Draft;
 use crate::form::Form;
 use crate::row::LATE;
@@ -69,17 +70,17 @@ struct Task {
 #[derive(Debug)]
 struct Added {
     value: Bytes,
-    number: f64,
+    number: String,
 }
 
 /// A window of a value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Window {
     start: u64,
     end: u64,
     /// Its place in `by-due`.
     due: u64,
-    number: f64,
+    number: String,
 }
 
 /// A window that has ended, and its value.
@@ -114,7 +115,7 @@ impl Bolt for Exactly {
         let task = task.as_mut().expect("a bolt is prepared before it has tuples");
         let mut value = Vec::new();
         append_field(tuple, &settings.by, &mut value)?;
-        let number = settings.field.as_ref().map_or(Ok(1.0), |field| number(tuple, field))?;
+        let number = added(tuple, settings.field.as_deref())?;
         let added = Added { value: value.into(), number };
         let mut draft = Draft::new(out);
         form.check(&mut draft, task.tasks)?;
@@ -139,7 +140,7 @@ impl Bolt for Exactly {
         };
         for (Window { start, end, number, .. }, value) in closed {
             let [start, end] = [start, end].map(|time| Value::Int(time as i64));
-            out.emit(&[start, end, text_value(&value), number_value(number)])?;
+            out.emit(&[start, end, text_value(&value), number_value(&number)])?;
         }
         if is_late && task.has_late {
             let (values, anchors) = (tuple.values().clone(), &[tuple.id()]);
@@ -167,10 +168,10 @@ impl Task {
                 let kept = draft.get_all(places)?;
                 for (start, kept) in starts.iter().zip(kept) {
                     let end = start + size_ms;
-                    let new = Window { start: *start, end, due: end, number: 0.0 };
+                    let new = Window { start: *start, end, due: end, number: "0".to_owned() };
                     let is_new = kept.is_none();
                     let window = if is_new { new } else { self.window(draft, *start, &added.value)? };
-                    let number = window.number + added.number;
+                    let number = sum(window.number.as_bytes(), &added.number, &A_WINDOW)?;
                     self.keep(draft, &added.value, Window { number, ..window }, is_new)?;
                 }
                 Ok(!starts.is_empty())
@@ -203,7 +204,8 @@ impl Task {
         if !self.is_open(end) {
             return Ok(false);
         }
-        let number = number + touched.iter().map(|session| session.number).sum::<f64>();
+        let add = |sum_so_far: String, session: &Window| sum(session.number.as_bytes(), &sum_so_far, &A_WINDOW);
+        let number = touched.iter().try_fold(number.clone(), add)?;
         let mut due = None;
         for session in touched {
             if session.start == start {
@@ -232,17 +234,18 @@ impl Task {
         let kept = draft.get(&place)?.unwrap_or_else(|| "0 0".into());
         let (tuples, mut sums) = decode_panes(&kept).ok_or_else(|| damaged(&place, &kept))?;
         let tuples = tuples + 1;
-        sums[0] += number;
+        sums[0] = sum(sums[0].as_bytes(), &number, &A_WINDOW)?;
         let mut closed = None;
         if tuples % slide == 0 {
-            let pane = std::mem::take(&mut sums[0]);
+            let pane = std::mem::replace(&mut sums[0], "0".to_owned());
             sums.push(pane);
             let panes = (size / slide) as usize;
             if sums.len() > 1 + panes {
                 sums.remove(1);
             }
             if sums.len() == 1 + panes {
-                let number = sums[1..].iter().sum();
+                let add = |all: String, pane: &String| sum(pane.as_bytes(), &all, &A_WINDOW);
+                let number = sums[1..].iter().try_fold("0".to_owned(), add)?;
                 closed = Some((Window { start: tuples - size, end: tuples, due: tuples, number }, value));
             }
         }
@@ -284,11 +287,12 @@ impl Task {
         window: Window,
         is_new: bool,
     ) -> Result<(), Fault> {
+        let (due, start) = (window.due, window.start);
         self.set(draft, value, window);
         if is_new {
             // A draft that is given up leaves a time that is too early, which does no harm.
-            self.rests_until_ms = self.rests_until_ms.min(window.due);
-            self.by_due.insert(draft, key_by_due(window.due, window.start, value))?;
+            self.rests_until_ms = self.rests_until_ms.min(due);
+            self.by_due.insert(draft, key_by_due(due, start, value))?;
         }
         Ok(())
     }
@@ -329,16 +333,20 @@ impl Window {
     fn decode(start: u64, text: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(text).ok()?.split(' ');
         let (end, due) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        Some(Self { start, end, due, number: words.next()?.parse().ok()? })
+        Some(Self { start, end, due, number: words.next().filter(|text| is_number(text))?.to_owned() })
     }
 }
 
 /// How many tuples there were; and the sums of the pane that is not full, and of full ones.
-fn decode_panes(text: &[u8]) -> Option<(u64, Vec<f64>)> {
+fn decode_panes(text: &[u8]) -> Option<(u64, Vec<String>)> {
     let mut words = std::str::from_utf8(text).ok()?.split(' ');
     let tuples = words.next()?.parse().ok()?;
-    let sums: Vec<f64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
-    (!sums.is_empty()).then_some((tuples, sums))
+    let sums: Vec<String> = words.map(str::to_owned).collect();
+    (!sums.is_empty() && sums.iter().all(|text| is_number(text))).then_some((tuples, sums))
+}
+
+fn is_number(text: &str) -> bool {
+    text.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
 fn damaged(place: &StateKey, text: &[u8]) -> Fault {
@@ -374,6 +382,8 @@ fn start_of(key: &[u8], value: &[u8]) -> Option<u64> {
     key_by_value(value, 0).starts_with(prefix).then(|| u64::from_be_bytes(*start))
 }
 
+/// Where a number of a window is.
+const A_WINDOW: &str = "the number of a window";
 /// Windows that one tuple closes, or finds lengthened, at most.
 const CLOSED_MAX: usize = 200;
 const _: () = assert!(CLOSED_MAX as u64 > WINDOWS_MAX);

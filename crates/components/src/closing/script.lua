@@ -14,9 +14,11 @@ local remember, keep = tonumber(ARGV[12]), ARGV[13]
 local call = redis.call
 
 local function text(number) return string.format('%.0f', number) end
-local function shown(number)
-  if number == math.floor(number) and math.abs(number) < 2 ^ 53 then return text(number) end
-  return string.format('%.17g', number)
+-- Adds as HINCRBYFLOAT does: exactly, where numbers here would be rounded. What older versions have kept are such numbers.
+local function plus(one, other)
+  if type(one) == 'number' then one = string.format('%.17g', one) end
+  call('HSET', meta, 'sum', one)
+  return call('HINCRBYFLOAT', meta, 'sum', other)
 end
 
 -- It came before: what became of it is told again, and changes nothing.
@@ -75,16 +77,19 @@ end
 -- The last `size` tuples of the value, after each `slide` of them: sums of `slide` tuples are kept.
 local function by_count(closed)
   local kept = call('HGET', open, value)
-  local panes = kept and cmsgpack.unpack(kept) or {0, 0}
-  panes[1], panes[2] = panes[1] + 1, panes[2] + tonumber(added)
+  local panes = kept and cmsgpack.unpack(kept) or {0, '0'}
+  panes[1], panes[2] = panes[1] + 1, plus(panes[2], added)
   if panes[1] % slide == 0 then
     table.insert(panes, panes[2])
-    panes[2] = 0
+    panes[2] = '0'
     if #panes - 2 > size / slide then table.remove(panes, 3) end
     if #panes - 2 == size / slide then
-      local sum = 0
-      for place = 3, #panes do sum = sum + panes[place] end
-      table.insert(closed, {text(panes[1] - size), text(panes[1]), value, shown(sum)})
+      local sum = '0'
+      for place = 3, #panes do
+        if type(panes[place]) == 'number' then panes[place] = plus(panes[place], '0') end
+        sum = plus(sum, panes[place])
+      end
+      table.insert(closed, {text(panes[1] - size), text(panes[1]), value, sum})
     end
   end
   call('HSET', open, value, cmsgpack.pack(panes))

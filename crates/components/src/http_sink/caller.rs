@@ -24,6 +24,7 @@ use topology::bolt::TupleId;
 use topology::component::{Fault, Waker};
 
 use super::answer::Answer;
+use super::gate::Gate;
 use super::{Settings, tls};
 
 /// A request for a tuple.
@@ -52,6 +53,9 @@ struct Client {
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// Connections whose server waits for the next request, and since when.
     idle: RefCell<Vec<(SendRequest<Full<Bytes>>, Nanos)>>,
+    gate: RefCell<Gate>,
+    /// Who it is for, in the log.
+    id: String,
     done: Sender<Done>,
     waker: Waker,
     clock: Arc<dyn Clock>,
@@ -70,7 +74,7 @@ impl Caller {
     ) -> Result<Self, Fault> {
         let (calls, to_make) = unbounded_channel();
         let (sender, done) = channel();
-        let client = Client::new(settings.clone(), sender, waker, Arc::clone(clock))?;
+        let client = Client::new(settings.clone(), id, (sender, waker), Arc::clone(clock))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name(format!("http of {id}")).spawn(move || {
             LocalSet::new().block_on(&runtime, run(Rc::new(client), to_make));
@@ -108,8 +112,8 @@ async fn run(client: Rc<Client>, mut calls: UnboundedReceiver<Call>) {
 impl Client {
     fn new(
         settings: Settings,
-        done: Sender<Done>,
-        waker: Waker,
+        id: &str,
+        (done, waker): (Sender<Done>, Waker),
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Fault> {
         let authorization = settings.authorization_env.as_deref().map(authorization).transpose()?;
@@ -119,19 +123,21 @@ impl Client {
         } else {
             None
         };
-        Ok(Self { settings, authorization, tls, idle: RefCell::default(), done, waker, clock })
+        let (idle, gate, id) = (RefCell::default(), RefCell::default(), id.to_owned());
+        Ok(Self { settings, authorization, tls, idle, gate, id, done, waker, clock })
     }
 
     async fn post(&self, call: Call) -> Result<(), Fault> {
         let limit = self.settings.timeout;
-        match tokio::time::timeout(limit, self.exchange(call)).await {
+        let begun = self.clock.now();
+        match tokio::time::timeout(limit, self.exchange(begun, call)).await {
             Ok(answer) => answer?.verdict(self.clock.unix_us() / 1_000_000),
             Err(_) => Err(Fault::new(format!("no answer within {limit:?} (--timeout-ms)"))),
         }
     }
 
     /// One request and its answer. A connection that was kept may have been closed meanwhile: then a new one is tried.
-    async fn exchange(&self, call: Call) -> Result<Answer, Fault> {
+    async fn exchange(&self, begun: Nanos, call: Call) -> Result<Answer, Fault> {
         let body = Bytes::from(call.body);
         let request = || self.request(&call.path, &call.key, body.clone());
         while let Some(kept) = self.kept() {
@@ -140,10 +146,37 @@ impl Client {
             }
         }
         let host = &self.settings.target.authority;
-        let new = self.connect().await;
-        let new = new.map_err(|error| Fault::silent(format!("no connection to {host}: {error}")))?;
+        let new = self.connect_by_gate(begun).await?;
         let answer = self.send(new, request()?).await;
         answer.map_err(|error| Fault::new(format!("the connection to {host} broke: {error}")))
+    }
+
+    /// A new connection, unless one has failed a short while ago.
+    async fn connect_by_gate(&self, begun: Nanos) -> Result<SendRequest<Full<Bytes>>, Fault> {
+        let host = &self.settings.target.authority;
+        let fault = |pause, error: &str| Fault::silent(format!("no connection to {host}: {error}")).after(pause);
+        if let Some((pause, error)) = self.gate.borrow().closed(begun) {
+            return Err(fault(pause, error));
+        }
+        let limit = self.settings.timeout / 2;
+        let error = match tokio::time::timeout(limit, self.connect()).await {
+            Ok(Ok(new)) => {
+                let failures = self.gate.borrow_mut().on_connected();
+                if failures > 0 {
+                    tracing::info!(component = self.id, host, failures, "there is a connection again");
+                }
+                return Ok(new);
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("none within {limit:?}, half of --timeout-ms"),
+        };
+        let now = self.clock.now();
+        let mut gate = self.gate.borrow_mut();
+        if let Some(pause) = gate.on_failure(begun, now, &error) {
+            tracing::warn!(component = self.id, host, error, ?pause, "there is no connection: it is tried again after a pause");
+        }
+        let (pause, _) = gate.closed(now).unwrap_or_default();
+        Err(fault(pause, &error))
     }
 
     fn kept(&self) -> Option<SendRequest<Full<Bytes>>> {

@@ -193,7 +193,9 @@ fn server_that_is_not_there_or_says_nothing_fails_the_tuple() {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
     let mut stand = sink(&format!("http://127.0.0.1:{port}"), "--key {id}");
     post(&mut stand, 1, "w");
-    assert!(stand.record.failed[0].1.starts_with(&format!("no connection to 127.0.0.1:{port}: ")));
+    let error = format!("no connection to 127.0.0.1:{port}: ");
+    assert!(stand.record.failed[0].1.starts_with(&error));
+    assert!(stand.record.said.as_ref().is_some_and(|said| said.starts_with(&error)), "it is shown");
     // It accepts, by its backlog, and never reads.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", silent.local_addr().expect("it is bound"));

@@ -8,7 +8,6 @@ use store::ValueKind;
 
 use super::args::{count, is, option_value};
 use crate::call::{Data, Failure, Outcome, Wait, text};
-use crate::decimal;
 use crate::ready::Ready;
 
 /// How a command answers that must not wait.

@@ -10,7 +10,6 @@ use store::{ValueKind, score_of};
 use super::args::{count, integer, is, option_value};
 use super::sorted_sets::{SORTED_SET, Scored, Told, put_members, write_kept};
 use crate::call::{Data, Failure, Outcome, text};
-use crate::decimal;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {

@@ -7,7 +7,6 @@ use super::args::is;
 use super::elements::values;
 use super::sorted_sets::{AddOptions, SORTED_SET, add, score};
 use crate::call::{Data, Failure, Outcome, text};
-use crate::decimal;
 use crate::geo::Position;
 
 /// The position that the arguments at `index` and behind it are.

@@ -12,7 +12,6 @@ use super::scan::BULK_OVERHEAD_BYTES;
 use super::sorted_sets::{SORTED_SET, Scored, put_members};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::command::{KeySpec, keys_behind};
-use crate::decimal;
 use crate::geo::{Area, Position, Shape};
 
 /// Where GEORADIUS stores what it finds.

@@ -7,7 +7,6 @@ use super::args::{integer, is};
 use super::elements::{Scan, count, read_all, sample, samples, tags, value, values, walk_reply};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::{ChunkedReply, WriteElement};
-use crate::decimal;
 
 pub(crate) fn hset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let added = put_all(data, args, "hset")?;

@@ -7,7 +7,6 @@ use store::{Deadline, Value};
 
 use super::args::{Unit, expiry, integer, is, option_value, string_to_change};
 use crate::call::{Data, Failure, Outcome, text};
-use crate::decimal;
 
 /// What becomes of the key's expiry.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,6 @@ use store::Value;
 
 use super::args::{integer, string_to_change};
 use crate::call::{Data, Failure, Outcome, text};
-use crate::decimal;
 
 pub(crate) fn incr(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     add(data, args, 1, out)

@@ -11,7 +11,6 @@ use super::lists::span;
 use super::sorted_sets::{SORTED_SET, Told, begin_members, kept, put_members, write_members};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::ChunkedReply;
-use crate::decimal;
 
 /// What members are told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

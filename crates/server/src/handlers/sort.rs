@@ -14,7 +14,6 @@ use super::lists::change;
 use super::scan::BULK_OVERHEAD_BYTES;
 use super::sets::members;
 use crate::call::{Data, Failure, Outcome, text};
-use crate::decimal;
 
 /// What a command asks for.
 struct Query<'a> {

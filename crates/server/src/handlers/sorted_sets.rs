@@ -12,7 +12,6 @@ use super::elements::{
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::WriteElement;
-use crate::decimal;
 
 /// A member and its score, to keep.
 pub(super) type Scored = (Vec<u8>, f64);

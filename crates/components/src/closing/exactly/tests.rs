@@ -69,8 +69,10 @@ impl Model {
         now: Nanos,
     ) -> (Vec<[String; 4]>, bool) {
         let n = if self.settings.field.is_some() { n } else { 1.0 };
+        let number = |n: f64| n.to_string();
+        let value = |number: &str| number.parse::<f64>().expect("a number");
         let text = |window: &Window, word: &str| {
-            [window.start.to_string(), window.end.to_string(), word.to_owned(), window.number.to_string()]
+            [window.start.to_string(), window.end.to_string(), word.to_owned(), window.number.clone()]
         };
         let is_counted = match self.settings.shape {
             Shape::Count { size, slide } => {
@@ -80,7 +82,7 @@ impl Model {
                 if !end.is_multiple_of(slide) || end < size {
                     return (Vec::new(), false);
                 }
-                let number = tuples[(end - size) as usize..].iter().sum();
+                let number = number(tuples[(end - size) as usize..].iter().sum());
                 return (vec![text(&Window { start: end - size, end, due: 0, number }, word)], false);
             }
             Shape::Time { size_ms, slide_ms, .. } => {
@@ -89,21 +91,21 @@ impl Model {
                 let open: Vec<u64> =
                     starts.filter(|start| self.reached.is_none_or(|it| start + size_ms > it)).collect();
                 for &start in &open {
-                    let window = Window { start, end: start + size_ms, due: 0, number: n };
+                    let window = Window { start, end: start + size_ms, due: 0, number: number(n) };
                     match self.open.iter_mut().find(|(of, it)| of == word && it.start == start) {
-                        Some((_, it)) => it.number += n,
+                        Some((_, it)) => it.number = number(value(&it.number) + n),
                         None => self.open.push((word.to_owned(), window)),
                     }
                 }
                 !open.is_empty()
             }
             Shape::Session { gap_ms, .. } => {
-                let mut all = Window { start: time, end: time + gap_ms, due: 0, number: n };
+                let mut all = Window { start: time, end: time + gap_ms, due: 0, number: number(n) };
                 let touches =
                     |(of, it): &(String, Window)| of == word && it.start < time + gap_ms && time < it.end;
                 for (_, it) in self.open.iter().filter(|it| touches(it)) {
                     (all.start, all.end) = (all.start.min(it.start), all.end.max(it.end));
-                    all.number += it.number;
+                    all.number = number(value(&all.number) + value(&it.number));
                 }
                 let is_counted = self.reached.is_none_or(|reached| all.end > reached);
                 if is_counted {
