@@ -108,6 +108,8 @@ struct Steps {
     refused: BTreeMap<usize, String>,
     /// Why it did not take another request of it.
     complaint: Option<String>,
+    /// Bytes that a word of a command may have, and what the store has said of a longer one, for which it closes the connection.
+    word_max: Option<(usize, String)>,
 }
 
 /// A step without a reply.
@@ -143,6 +145,7 @@ impl Coordinator {
             durable: Epoch(0),
             refused: BTreeMap::new(),
             complaint: None,
+            word_max: None,
         };
         Ok(Self {
             plan: Arc::clone(plan),
@@ -244,7 +247,11 @@ impl Coordinator {
                 Ok(())
             }
             (Asks::Queued(place), Reply::Error(text)) => {
-                self.steps.refused.insert(place, String::from_utf8_lossy(&text).into_owned());
+                let text = String::from_utf8_lossy(&text).into_owned();
+                if let Some(most) = number_in(&text, "value.max (") {
+                    self.steps.word_max = Some((most, text.clone()));
+                }
+                self.steps.refused.insert(place, text);
                 Ok(())
             }
             (Asks::Nothing | Asks::Queued(_), _) => Ok(()),
@@ -305,7 +312,9 @@ impl Coordinator {
             return whole();
         }
         let mut shown_bytes_max = SHOWN_BYTES_MAX;
-        if let Some(most) = refused.values().find_map(|error| bytes_max(error)) {
+        if let Some(most) =
+            refused.values().find_map(|error| number_in(error, "larger than transaction.max ("))
+        {
             // All behind the one with which it was too much are said to be queued.
             match too_large(&ending, most, self.pending_max == Some(1)) {
                 places if places.is_empty() => return self.make_epochs_smaller(now, &why),
@@ -500,7 +509,15 @@ impl Steps {
 
 impl EpochStore for Steps {
     fn append(&mut self, group: Group) -> Result<(), Refused> {
-        let ending = self.ledger.end(&self.plan, &group);
+        let mut ending = self.ledger.end(&self.plan, &group);
+        if let Some((most, error)) = &self.word_max {
+            let long = ending.places_with_words_beyond(*most);
+            let refused = long.into_iter().map(|place| (place, error.clone())).collect();
+            let names = self.ledger.give_up(&mut ending, &refused, most / 8);
+            if !names.is_empty() {
+                tracing::warn!(?names, error, "commands of an epoch are dead letters");
+            }
+        }
         self.end(group.epoch, Box::new(ending));
         self.positions.extend(group.positions);
         Ok(()) // whether it was refused, the reply says
@@ -527,10 +544,9 @@ fn is_passing(error: &str) -> bool {
     PASSING.iter().any(|code| error.split(' ').next() == Some(code))
 }
 
-/// How much a store takes at once, if that is why it refuses a command.
-fn bytes_max(error: &str) -> Option<usize> {
-    let rest = error.split_once("larger than transaction.max (")?.1;
-    rest.split_once(' ')?.0.parse().ok()
+/// The number in `error` behind `before`.
+fn number_in(error: &str, before: &str) -> Option<usize> {
+    error.split_once(before)?.1.split_once(' ')?.0.parse().ok()
 }
 
 /// The places of commands that are too large for a store that takes `most` bytes at once: those that are alone; and if epochs are not to become smaller, the

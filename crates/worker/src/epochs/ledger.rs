@@ -121,6 +121,12 @@ impl Ending {
         self.generation
     }
 
+    /// Commands with a word of more than `most` bytes.
+    pub(crate) fn places_with_words_beyond(&self, most: usize) -> Vec<usize> {
+        let is_long = |command: &Command| command.iter().any(|word| word.len() > most);
+        (0..).zip(&self.commands).filter(|(_, command)| is_long(command)).map(|(place, _)| place).collect()
+    }
+
     /// The command of this place, unless it is a letter.
     pub(crate) fn command(&self, place: usize) -> Option<&Command> {
         self.commands.get(place)
@@ -174,7 +180,12 @@ impl Ledger {
     }
 
     /// Puts letters in the place of what the server did not queue, each with why; the names of these commands.
-    pub(crate) fn give_up(&self, ending: &mut Ending, refused: &BTreeMap<usize, String>, shown_bytes_max: usize) -> Vec<String> {
+    pub(crate) fn give_up(
+        &self,
+        ending: &mut Ending,
+        refused: &BTreeMap<usize, String>,
+        shown_bytes_max: usize,
+    ) -> Vec<String> {
         let (count, mut names, mut place) = (ending.commands.len(), Vec::new(), 0);
         // A letter that is refused is in the log alone.
         let mut letter = count;
@@ -542,9 +553,11 @@ mod tests {
     #[test]
     fn letters_take_the_places_of_commands_that_are_not_queued() {
         let ledger = ledger(1);
-        let words = |text: &str| text.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        let words =
+            |text: &str| text.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         let commands = ["SET a 1", "SET b 2", "GET"].map(words).to_vec();
-        let mut ending = Ending { generation: 3, commands, letters: vec![words("XADD l * x y")], fields: vec![] };
+        let mut ending =
+            Ending { generation: 3, commands, letters: vec![words("XADD l * x y")], fields: vec![] };
         let refused = [(1, "NOPERM no"), (2, "ERR arity"), (3, "ERR too large")];
         let refused = refused.map(|(place, error)| (place, error.to_owned())).into();
         assert_eq!(ledger.give_up(&mut ending, &refused, 100), ["SET", "GET"]);
