@@ -83,7 +83,9 @@ mod tests {
 
     #[test]
     fn value_of_a_number_has_its_text() {
-        for text in ["0", "-7", "9007199254740995", "0.3", "1.5", "0.12345678901234567", "9223372036854775808", "1e9"] {
+        for text in
+            ["0", "-7", "9007199254740995", "0.3", "1.5", "0.12345678901234567", "9223372036854775808", "1e9"]
+        {
             let mut shown = Vec::new();
             assert!(number_value(text).append_text(&mut shown).is_ok());
             assert_eq!(String::from_utf8_lossy(&shown), text);

@@ -82,7 +82,8 @@ impl Bolt for Exactly {
 
 /// Whether a value whose key has `kept` is remembered at a time.
 fn is_remembered(kept: &[u8], now_ms: u64) -> bool {
-    let until_ms = std::str::from_utf8(kept).ok().and_then(|text| text.strip_prefix(UNTIL)?.parse::<u64>().ok());
+    let until_ms =
+        std::str::from_utf8(kept).ok().and_then(|text| text.strip_prefix(UNTIL)?.parse::<u64>().ok());
     until_ms.is_none_or(|until_ms| until_ms > now_ms)
 }
 

@@ -20,6 +20,7 @@
 mod by_position;
 mod count;
 mod entries;
+mod gaps;
 mod reading;
 mod settling;
 
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use clock::{Clock, SystemClock};
 use connection::{Event, Link, Options, Target};
+use resp::Value as Reply;
 use topology::builder::Factory;
 use topology::component::{Backlog, Context, Fault, Next, Spout, SpoutOut};
 use topology::tracker::{DeadLetter, Position};
@@ -40,6 +42,7 @@ use by_position::PositionSpout;
 use entries::Entry;
 pub use entries::number as entry_number;
 pub(crate) use entries::{Wanted, wanted};
+use gaps::{Gaps, Group, Info, Told};
 use reading::{Found, Reading};
 use settling::{Letters, Settling};
 
@@ -66,6 +69,12 @@ struct StreamSpout {
     clock: Arc<dyn Clock>,
     wanted: Vec<Wanted>,
     reading: Reading,
+    gaps: Gaps,
+    group: String,
+    /// The group, as it was told last.
+    looked: Option<Group>,
+    /// All tasks see the same: the first one tells.
+    is_first: bool,
     settling: Settling,
     reader: Option<Link>,
     /// The reader's connection.
@@ -94,6 +103,10 @@ impl StreamSpout {
             Reading::new(&settings.key, "", "", &settings.from, settings.count, settings.claim_after);
         Self {
             reading,
+            gaps: Gaps::default(),
+            group: String::new(),
+            looked: None,
+            is_first: false,
             clock,
             settling: Settling::new(&settings.key, "", settings.letters.clone()),
             settings,
@@ -115,6 +128,8 @@ impl StreamSpout {
                     (self.life, self.is_asked) = (Some(life), false);
                     self.reading.restart();
                 }
+                Event::Reply(LOOK_GROUPS, reply) => self.looked = Group::read(&reply, &self.group),
+                Event::Reply(LOOK, reply) => result = self.on_look(&reply).and(result),
                 Event::Reply(_, reply) => {
                     self.is_asked = false;
                     match self.reading.on_reply(reply) {
@@ -130,6 +145,17 @@ impl StreamSpout {
             }
         }
         result
+    }
+
+    /// Tells of entries that are not read.
+    fn on_look(&mut self, reply: &Reply) -> Result<(), Fault> {
+        self.gaps.on_look(self.clock.now());
+        let (Some(group), Some(info)) = (self.looked.take(), Info::read(reply)) else { return Ok(()) };
+        let told = self.gaps.on_group(&self.settings.key, group, &info).filter(|_| self.is_first);
+        told.map_or(Ok(()), |Told { text, .. }| {
+            tracing::warn!(text, "entries are not read");
+            Err(Fault::new(text))
+        })
     }
 
     fn take(&mut self, found: Found) {
@@ -152,7 +178,12 @@ impl StreamSpout {
             return;
         }
         let (reading, now) = (&mut self.reading, self.clock.now());
-        self.is_asked = reader.send(life, 0, |out| reading.request(now, out));
+        if self.is_first && self.gaps.is_due(now) {
+            let key = &self.settings.key;
+            reader.send(life, LOOK_GROUPS, |out| resp::encode_command(out, &["XINFO", "GROUPS", key]));
+            reader.send(life, LOOK, |out| resp::encode_command(out, &["XINFO", "STREAM", key]));
+        }
+        self.is_asked = reader.send(life, READ, |out| reading.request(now, out));
     }
 }
 
@@ -163,6 +194,7 @@ impl Spout for StreamSpout {
         let consumer = format!("{}-{}", context.id(), context.place());
         self.reading = Reading::new(key, group, &consumer, from, *count, *claim_after);
         self.wanted = self.settings.wanted(context);
+        (self.group, self.is_first) = (group.to_owned(), context.place() == 0);
         self.settling = Settling::new(key, group, letters.clone());
         let link = |what: &str| {
             let waker = context.waker();
@@ -180,6 +212,10 @@ impl Spout for StreamSpout {
         entries::emit(&mut self.waiting, &self.settings.key, out)?;
         self.ask();
         Ok(if self.waiting.is_empty() { Next::Woken } else { Next::Now })
+    }
+
+    fn activate(&mut self) {
+        self.gaps.look_again();
     }
 
     fn backlog(&mut self) -> Backlog {
@@ -241,6 +277,10 @@ fn from(text: &str) -> Result<String, String> {
     }
 }
 
+/// Tokens of requests.
+const READ: u64 = 0;
+const LOOK_GROUPS: u64 = 1;
+const LOOK: u64 = 2;
 /// Pause after an error of the server's.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
 /// Time for the last acknowledgements when the spout ends.

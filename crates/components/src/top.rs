@@ -29,7 +29,6 @@ struct Top {
     drops: String,
 }
 
-
 impl Ask for Top {
     type Kept = Vec<u8>;
 
@@ -38,7 +37,16 @@ impl Ask for Top {
         append_field(tuple, &self.by, &mut value)?;
         let added = added(tuple, self.field.as_deref())?;
         let (top, sums) = (self.key.as_bytes(), self.sums.as_bytes());
-        out.push(&[b"EVAL", SCRIPT.as_bytes(), b"2", top, sums, &value, added.as_bytes(), self.drops.as_bytes()]);
+        out.push(&[
+            b"EVAL",
+            SCRIPT.as_bytes(),
+            b"2",
+            top,
+            sums,
+            &value,
+            added.as_bytes(),
+            self.drops.as_bytes(),
+        ]);
         Ok(value)
     }
 

@@ -61,8 +61,8 @@ impl Bolt for Exactly {
             let place = StateKey::of_field(window.key(start), value.clone());
             (start, place)
         });
-        let totals = places
-            .map(|(start, place)| increased(out, &place, &added).map(|total| (start, place, total)));
+        let totals =
+            places.map(|(start, place)| increased(out, &place, &added).map(|total| (start, place, total)));
         // All are asked for before one is waited for.
         let totals: Vec<_> = totals.collect();
         for (start, place, total) in totals.into_iter().collect::<Result<Vec<_>, _>>()? {

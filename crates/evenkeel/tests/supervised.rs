@@ -371,10 +371,9 @@ fn tuple_whose_key_the_definition_does_not_name_is_a_dead_letter_and_the_others_
     let (data, place) = folders();
     let server = start(data.path(), place.path());
     let class = "org.apache.storm.flux.wrappers";
-    for (name, guarantee, letters) in [
-        ("least", "at-least-once", "least:dead"),
-        ("once", "exactly-once", "topology:once:dead-letters"),
-    ] {
+    for (name, guarantee, letters) in
+        [("least", "at-least-once", "least:dead"), ("once", "exactly-once", "topology:once:dead-letters")]
+    {
         let words = if name == "least" { ", --dead-letter, \"least:dead\"" } else { "" };
         let text = format!(
             "name: {name}\nconfig: {{evenkeel.guarantee: {guarantee}, evenkeel.keys: [\"{name}:*\"], evenkeel.backoff_ms: [10], evenkeel.attempts_max: 2, topology.max.spout.pending: 3}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[evenkeel, component, stream-spout, \"{name}:in\"{words}], [id, k]]\nbolts:\n- id: sink\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[evenkeel, component, key-sink, SET, \"{{k}}\", \"{{id}}\"], [nothing]]\nstreams:\n- {{from: source, to: sink, grouping: {{type: SHUFFLE}}}}\n"
@@ -397,6 +396,75 @@ fn tuple_whose_key_the_definition_does_not_name_is_a_dead_letter_and_the_others_
         };
         assert!(letter.contains(&shown("NOPERM")) && letter.contains(&shown("foreign1")), "{letter}");
         assert_eq!(server.call(&["EXISTS", "foreign1"]), Value::Integer(0));
+    }
+}
+
+/// A definition of a spout that reads `NAME:in`, and a sink that writes the hash `NAME:out`.
+fn through(name: &str, guarantee: &str, config: &str) -> String {
+    let class = "org.apache.storm.flux.wrappers";
+    let letters =
+        if guarantee == "exactly-once" { String::new() } else { format!(", --dead-letter, \"{name}:dead\"") };
+    format!(
+        "name: {name}\nconfig: {{evenkeel.guarantee: {guarantee}{config}}}\nspouts:\n- id: source\n  className: {class}.spouts.FluxShellSpout\n  constructorArgs: [[evenkeel, component, stream-spout, \"{name}:in\"{letters}], [id, k]]\nbolts:\n- id: sink\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[evenkeel, component, key-sink, HSET, \"{name}:out\", \"{{id}}\", \"{{k}}\"], [nothing]]\nstreams:\n- {{from: source, to: sink, grouping: {{type: SHUFFLE}}}}\n"
+    )
+}
+
+/// With exactly-once it was dropped, and with at-least-once it stayed pending although there was a stream for dead letters.
+#[test]
+fn tuple_that_is_larger_than_a_channel_takes_is_a_dead_letter() {
+    let (data, place) = folders();
+    let server = start(data.path(), place.path());
+    for (name, guarantee, letters) in
+        [("least", "at-least-once", "least:dead"), ("once", "exactly-once", "topology:once:dead-letters")]
+    {
+        let text = through(name, guarantee, ", evenkeel.channel_bytes_max: 1024");
+        assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", name, &text]), ok());
+        for size in [10, 5_000, 20] {
+            server.call(&["XADD", &format!("{name}:in"), "*", "k", &"x".repeat(size)]);
+        }
+        eventually("two are there, and one is given up", || {
+            server.call(&["HLEN", &format!("{name}:out")]) == Value::Integer(2)
+                && server.call(&["XLEN", letters]) == Value::Integer(1)
+        });
+        let letter = format!("{:?}", server.call(&["XRANGE", letters, "-", "+"]));
+        let value = format!("{:?}", bulk(&"x".repeat(5_000)));
+        assert!(letter.contains(&value), "the letter has the value");
+    }
+    let pending = || server.call(&["XPENDING", "least:in", "least"]);
+    eventually(
+        "it is acknowledged",
+        || matches!(pending(), Value::Array(parts) if parts[0] == Value::Integer(0)),
+    );
+}
+
+#[test]
+fn entries_that_were_trimmed_before_they_were_read_are_told() {
+    let (data, place) = folders();
+    let server = start(data.path(), place.path());
+    for (name, guarantee) in [("least", "at-least-once"), ("once", "exactly-once")] {
+        let stream = format!("{name}:in");
+        let add =
+            |count: usize| (0..count).for_each(|_| drop(server.call(&["XADD", &stream, "*", "k", "x"])));
+        assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", name, &through(name, guarantee, "")]), ok());
+        let seen = |count| server.call(&["HLEN", &format!("{name}:out")]) == Value::Integer(count);
+        add(5);
+        eventually("five are there", || seen(5));
+        // What was asked for before takes the next ones.
+        assert_eq!(server.call(&["TOPOLOGY", "DRAIN", name]), ok());
+        add(20);
+        server.call(&["XTRIM", &stream, "MAXLEN", "3"]);
+        assert_eq!(server.call(&["TOPOLOGY", "ACTIVATE", name]), ok());
+        let error = || {
+            let Value::Array(all) = field(&server.call(&["TOPOLOGY", "SHOW", name]), "components") else {
+                return String::new();
+            };
+            let Value::Bulk(error) = field(&all[0], "last_error") else { return String::new() };
+            String::from_utf8_lossy(&error).into_owned()
+        };
+        let told = format!("entries of `{stream}` were removed before they were read");
+        eventually(&format!("it is told, not {}", error()), || error().contains(&told));
+        add(1);
+        eventually("it goes on", || seen(9) || seen(10));
     }
 }
 
@@ -423,16 +491,26 @@ fn sums_are_exact_and_have_the_same_text_with_both_guarantees() {
     );
     for (name, guarantee) in [("least", "at-least-once"), ("once", "exactly-once")] {
         let bolt = |id: &str, command: &str, fields: &str| {
-            format!("- id: {id}\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[evenkeel, component, {command}], [{fields}]]\n")
+            format!(
+                "- id: {id}\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[evenkeel, component, {command}], [{fields}]]\n"
+            )
         };
         let prefix = format!("--by, k, --field, n, --prefix, \"{name}:\"");
         let bolts = [
             bolt("sums", &format!("sum, {prefix}"), "k, n"),
             bolt("windows", &format!("window, {prefix}, --time, t, --size-ms, \"1000\""), "start, k, n"),
             bolt("tops", &format!("top-k, \"9\", {prefix}"), "place, k, n"),
-            bolt("panes", &format!("closing-window, {prefix}, --id, id, --count, \"2\", --every, \"1\""), "start, end, k, n"),
+            bolt(
+                "panes",
+                &format!("closing-window, {prefix}, --id, id, --count, \"2\", --every, \"1\""),
+                "start, end, k, n",
+            ),
             bolt("told", &format!("key-sink, HSET, \"{name}:told\", \"{{k}}\", \"{{n}}\""), "nothing"),
-            bolt("closed", &format!("key-sink, HSET, \"{name}:closed\", \"{{k}} {{start}}\", \"{{n}}\""), "nothing"),
+            bolt(
+                "closed",
+                &format!("key-sink, HSET, \"{name}:closed\", \"{{k}} {{start}}\", \"{{n}}\""),
+                "nothing",
+            ),
         ];
         let by_key = ["sums", "windows", "tops", "panes"]
             .map(|to| format!("- {{from: source, to: {to}, grouping: {{type: FIELDS, args: [k]}}}}\n"));
@@ -449,7 +527,13 @@ fn sums_are_exact_and_have_the_same_text_with_both_guarantees() {
         for key in ["sum", "0", "top:sums", "told"] {
             eventually(&format!("{name}:{key} has the sums, not {:?}", kept(key)), || kept(key) == sums);
         }
-        let closed = [("a 0", "9007199254740993"), ("a 1", "2"), ("a 2", "2"), ("b 0", "0.3"), ("c 0", "10000000000000000000000000.5")];
+        let closed = [
+            ("a 0", "9007199254740993"),
+            ("a 1", "2"),
+            ("a 2", "2"),
+            ("b 0", "0.3"),
+            ("c 0", "10000000000000000000000000.5"),
+        ];
         let closed = BTreeMap::from(closed.map(|(k, n)| (k.to_owned(), n.to_owned())));
         eventually(&format!("windows have closed, not {:?}", kept("closed")), || kept("closed") == closed);
         assert_eq!(server.call(&["ZREVRANK", &format!("{name}:top"), "b"]), Value::Integer(2));

@@ -86,11 +86,11 @@ fn scripts(dir: &Path, answer: &str) -> String {
 
 /// Runs a bolt that does `answer` until the log has `line`; whether it was finished, and what was printed.
 fn run(answer: &str, line: &str) -> (bool, String) {
-    run_with(answer, ("name: scripts", "name: scripts"), line)
+    run_changed(answer, ("name: scripts", "name: scripts"), line)
 }
 
 /// The same with another setting, in place of one.
-fn run_with(answer: &str, (from, to): (&str, &str), line: &str) -> (bool, String) {
+fn run_changed(answer: &str, (from, to): (&str, &str), line: &str) -> (bool, String) {
     let dir = tempfile::tempdir().expect("a folder for the test");
     let text = scripts(dir.path(), answer).replace(from, to);
     std::fs::write(dir.path().join("x.yaml"), text).expect("it is written");
@@ -136,7 +136,8 @@ fn child_that_does_what_it_may_not_is_ended_and_named() {
 fn child_may_hold_more_tuples_than_wait_to_be_written_until_a_tick_comes() {
     let batch = r#"if [ "$id" = 0 ]; then for one in $held; do say '{"command": "ack", "id": "'$one'"}'; done; [ -n "$held" ] && say '{"command": "log", "msg": "batch of'"$held"' ends"}'; held=; else held="$held $id"; fi"#;
     let config = "config: {topology.shellbolt.max.pending: 3, topology.tick.tuple.freq.secs: 1, ";
-    let (is_finished, figures) = run_with(batch, ("config: {", config), "batch of 1 2 3 4 5 6 7 8 9 10 ends");
+    let (is_finished, figures) =
+        run_changed(batch, ("config: {", config), "batch of 1 2 3 4 5 6 7 8 9 10 ends");
     assert!(is_finished, "{figures}");
 }
 
@@ -144,8 +145,11 @@ fn child_may_hold_more_tuples_than_wait_to_be_written_until_a_tick_comes() {
 fn child_that_forgets_tuples_goes_on_and_they_are_given_up_when_their_time_is_over() {
     let forget = r#"case $id in *5) ;; *) say '{"command": "ack", "id": "'$id'"}'; say '{"command": "log", "msg": "tuple '$id'"}';; esac"#;
     let config = "topology.shellbolt.max.pending: 2, topology.message.timeout.secs: 1";
-    let (_, figures) = run_with(forget, ("topology.message.timeout.secs: 5", config), "tuple 121");
-    assert!(figures.contains("its child did not answer a tuple for 1s (topology.message.timeout.secs)"), "{figures}");
+    let (_, figures) = run_changed(forget, ("topology.message.timeout.secs: 5", config), "tuple 121");
+    assert!(
+        figures.contains("its child did not answer a tuple for 1s (topology.message.timeout.secs)"),
+        "{figures}"
+    );
 }
 
 /// Processes of this machine with `argument` in their command.

@@ -286,7 +286,11 @@ mod tests {
             assert_eq!(held.close(2), Some(tuple(2)));
             assert_eq!((held.expire(at(30)), held.is_expired(1)), (None, false));
             assert_eq!((held.expire(at(31)), held.expire(at(31))), (Some(tuple(1)), None));
-            assert_eq!((held.close(1), held.is_expired(1), held.is_expired(3)), (None, true, false), "it is late");
+            assert_eq!(
+                (held.close(1), held.is_expired(1), held.is_expired(3)),
+                (None, true, false),
+                "it is late"
+            );
             assert_eq!((held.expire(at(33)), held.len(), held.bytes), (Some(tuple(3)), 0, 0));
         }
     }

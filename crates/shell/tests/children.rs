@@ -93,7 +93,9 @@ impl Watched {
     }
 
     fn tell(&self, life: u64, command: &Command) {
-        self.supervisor.tell(life, Asks { answers: 1, tuples: 0 }, |out| speak::command(Codec::Json, command, out)).expect("it lives");
+        self.supervisor
+            .tell(life, Asks { answers: 1, tuples: 0 }, |out| speak::command(Codec::Json, command, out))
+            .expect("it lives");
     }
 }
 
@@ -175,7 +177,10 @@ fn child_that_exits_is_started_again() {
     for life in 1..=3 {
         assert_eq!((child.started(), child.ended()), (life, "it exited with status 3".into()));
     }
-    assert!(child.supervisor.tell(1, Asks::default(), |_| ()).is_none(), "what is for an earlier life is dropped");
+    assert!(
+        child.supervisor.tell(1, Asks::default(), |_| ()).is_none(),
+        "what is for an earlier life is dropped"
+    );
 }
 
 #[test]

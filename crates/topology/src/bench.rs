@@ -69,7 +69,13 @@ impl Bench {
         let stream = self.plan.stream(component, "default").unwrap();
         let emission = |values: &&[&str]| {
             self.positions += 1;
-            Emission { position: Position(self.positions), stream, values: Values::new(values), direct: None, refused: None }
+            Emission {
+                position: Position(self.positions),
+                stream,
+                values: Values::new(values),
+                direct: None,
+                refused: None,
+            }
         };
         let emissions = values.iter().map(emission).collect();
         let spout = self.spouts.get_mut(&TaskId(task)).unwrap();

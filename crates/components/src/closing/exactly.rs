@@ -204,7 +204,8 @@ impl Task {
         if !self.is_open(end) {
             return Ok(false);
         }
-        let add = |sum_so_far: String, session: &Window| sum(session.number.as_bytes(), &sum_so_far, &A_WINDOW);
+        let add =
+            |sum_so_far: String, session: &Window| sum(session.number.as_bytes(), &sum_so_far, &A_WINDOW);
         let number = touched.iter().try_fold(number.clone(), add)?;
         let mut due = None;
         for session in touched {

@@ -154,7 +154,8 @@ impl Client {
     /// A new connection, unless one has failed a short while ago.
     async fn connect_by_gate(&self, begun: Nanos) -> Result<SendRequest<Full<Bytes>>, Fault> {
         let host = &self.settings.target.authority;
-        let fault = |pause, error: &str| Fault::silent(format!("no connection to {host}: {error}")).after(pause);
+        let fault =
+            |pause, error: &str| Fault::silent(format!("no connection to {host}: {error}")).after(pause);
         if let Some((pause, error)) = self.gate.borrow().closed(begun) {
             return Err(fault(pause, error));
         }
@@ -173,7 +174,13 @@ impl Client {
         let now = self.clock.now();
         let mut gate = self.gate.borrow_mut();
         if let Some(pause) = gate.on_failure(begun, now, &error) {
-            tracing::warn!(component = self.id, host, error, ?pause, "there is no connection: it is tried again after a pause");
+            tracing::warn!(
+                component = self.id,
+                host,
+                error,
+                ?pause,
+                "there is no connection: it is tried again after a pause"
+            );
         }
         let (pause, _) = gate.closed(now).unwrap_or_default();
         Err(fault(pause, &error))

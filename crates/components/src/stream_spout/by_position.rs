@@ -6,7 +6,9 @@
 //! the lowest position there.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use clock::{Clock, SystemClock};
 use connection::{Event, Link, Options};
 use resp::Value as Reply;
 use topology::component::{Backlog, Context, Fault, Next, Spout, SpoutOut};
@@ -16,6 +18,7 @@ use topology::tracker::Position;
 
 use super::count::{self, Count};
 use super::entries::{self, Entry, Wanted};
+use super::gaps::{Gaps, Info, Told};
 use super::reading::{BLOCK_MS, of_stream};
 use super::{ERROR_PAUSE, Settings};
 
@@ -23,6 +26,8 @@ use super::{ERROR_PAUSE, Settings};
 #[derive(Debug)]
 pub(super) struct PositionSpout {
     count: Count,
+    clock: Arc<dyn Clock>,
+    gaps: Gaps,
     settings: Settings,
     wanted: Vec<Wanted>,
     /// Its share: entries of this place of so many.
@@ -44,6 +49,8 @@ impl PositionSpout {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             count: Count::new(settings.count),
+            clock: Arc::new(SystemClock),
+            gaps: Gaps::default(),
             settings,
             wanted: Vec::new(),
             place: 0,
@@ -70,6 +77,7 @@ impl PositionSpout {
                     }
                     result = Err(Fault::new(why));
                 }
+                Event::Reply(LOOK, reply) => result = self.on_look(&reply).and(result),
                 Event::Reply(_, reply) => {
                     self.is_asked = false;
                     result = self.on_reply(reply).and(result);
@@ -77,6 +85,20 @@ impl PositionSpout {
             }
         }
         result
+    }
+
+    /// Tells of entries that are not read. All tasks read all: the first one tells.
+    fn on_look(&mut self, reply: &Reply) -> Result<(), Fault> {
+        self.gaps.on_look(self.clock.now());
+        let (Some(last), Some(info)) = (self.last, Info::read(reply)) else { return Ok(()) };
+        let told = self.gaps.on_info(&self.settings.key, last, &info).filter(|_| self.place == 0);
+        let Some(Told { text, is_certain }) = told else { return Ok(()) };
+        if !is_certain {
+            tracing::info!(text, "entries may not have been read");
+            return Ok(());
+        }
+        tracing::warn!(text, "entries are not read");
+        Err(Fault::new(text))
     }
 
     fn on_reply(&mut self, reply: Reply) -> Result<(), Fault> {
@@ -97,7 +119,9 @@ impl PositionSpout {
             return Ok(());
         }
         self.count.on_taken();
-        for (id, fields) in of_stream(reply).map_err(|error| of_key(&error).after(ERROR_PAUSE))?.entries {
+        let entries = of_stream(reply).map_err(|error| of_key(&error).after(ERROR_PAUSE))?.entries;
+        self.gaps.on_read(entries.len());
+        for (id, fields) in entries {
             self.last = Some(id);
             if self.is_own(id) {
                 self.waiting.push_back(Entry::new(id, &fields, &self.wanted));
@@ -118,7 +142,10 @@ impl PositionSpout {
             return;
         }
         let (Settings { key, .. }, count) = (&self.settings, &self.count);
-        self.is_asked = link.send(life, 0, |out| match self.last {
+        if self.last.is_some() && self.gaps.is_due(self.clock.now()) {
+            link.send(life, LOOK, |out| resp::encode_command(out, &["XINFO", "STREAM", key]));
+        }
+        self.is_asked = link.send(life, READ, |out| match self.last {
             None => resp::encode_command(out, &["XREVRANGE", key, "+", "-", "COUNT", "1"]),
             Some(last) => {
                 let (count, last) = (count.text(), entries::shown(last));
@@ -159,6 +186,10 @@ impl Spout for PositionSpout {
         Ok(if self.waiting.is_empty() { Next::Woken } else { Next::Now })
     }
 
+    fn activate(&mut self) {
+        self.gaps.look_again();
+    }
+
     fn backlog(&mut self) -> Backlog {
         if let Err(fault) = self.on_events() {
             self.fault = Some(fault);
@@ -170,6 +201,10 @@ impl Spout for PositionSpout {
         self.link = None;
     }
 }
+
+/// Tokens of requests.
+const READ: u64 = 0;
+const LOOK: u64 = 1;
 
 /// The id of the entry in a reply to XREVRANGE; 0 if there is none.
 fn last_id(reply: &Reply) -> Result<u128, String> {

@@ -33,7 +33,8 @@ fn barrier(bench: &mut Bench, epoch: u64) -> Vec<Option<Position>> {
 fn at_most_once_settles_before_anything_leaves_and_wants_no_reports() {
     let mut bench = bench(Guarantee::AtMostOnce);
     let stream = bench.plan.stream(bench.plan.component_of(TaskId(0)), "default").unwrap();
-    let emission = Emission { position: Position(7), stream, values: Values::new(&["x"]), direct: None, refused: None };
+    let emission =
+        Emission { position: Position(7), stream, values: Values::new(&["x"]), direct: None, refused: None };
     let spout = bench.spouts.get_mut(&TaskId(0)).unwrap();
     spout.emit(Nanos(0), vec![emission]).unwrap();
     assert_eq!(spout.poll_settled(), Some(Settled::Acked(Position(7))));
