@@ -235,7 +235,9 @@ impl Executor {
             let exact = Exact::new(target.clone(), member.coordinator.clone(), task, *generation, past);
             let poison = poison.get(&task).cloned().unwrap_or_default();
             let mut cell = maker.cell(now, common, *generation, &self.directory, Some((exact, poison)));
-            pending_max.into_iter().for_each(|most| cell.limit_pending(*most));
+            if let Some(most) = pending_max {
+                cell.limit_pending(*most);
+            }
             cell.set_active(self.is_active);
             self.cells.push(Some(Slot { is_paused: true, ..Slot::new(cell, now) }));
         }

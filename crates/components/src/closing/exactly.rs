@@ -172,7 +172,7 @@ impl Task {
                     let is_new = kept.is_none();
                     let window = if is_new { new } else { self.window(draft, *start, &added.value)? };
                     let number = sum(window.number.as_bytes(), &added.number, &A_WINDOW)?;
-                    self.keep(draft, &added.value, Window { number, ..window }, is_new)?;
+                    self.keep(draft, &added.value, &Window { number, ..window }, is_new)?;
                 }
                 Ok(!starts.is_empty())
             }
@@ -220,7 +220,7 @@ impl Task {
             self.by_value.insert(draft, key_by_value(value, start))?;
         }
         let session = Window { start, end, due: due.unwrap_or(end), number };
-        self.keep(draft, value, session, due.is_none())?;
+        self.keep(draft, value, &session, due.is_none())?;
         Ok(true)
     }
 
@@ -270,7 +270,7 @@ impl Task {
             if window.end > reached_ms {
                 // It was lengthened.
                 self.by_due.insert(draft, key_by_due(window.end, start, &value))?;
-                self.set(draft, &value, Window { due: window.end, ..window });
+                self.set(draft, &value, &Window { due: window.end, ..window });
             } else {
                 self.forget(draft, start, &value)?;
                 closed.push((window, value));
@@ -285,15 +285,14 @@ impl Task {
         &mut self,
         draft: &mut Draft<'_, '_>,
         value: &Bytes,
-        window: Window,
+        window: &Window,
         is_new: bool,
     ) -> Result<(), Fault> {
-        let (due, start) = (window.due, window.start);
         self.set(draft, value, window);
         if is_new {
             // A draft that is given up leaves a time that is too early, which does no harm.
-            self.rests_until_ms = self.rests_until_ms.min(due);
-            self.by_due.insert(draft, key_by_due(due, start, value))?;
+            self.rests_until_ms = self.rests_until_ms.min(window.due);
+            self.by_due.insert(draft, key_by_due(window.due, window.start, value))?;
         }
         Ok(())
     }
@@ -308,7 +307,7 @@ impl Task {
         Window::decode(start, &text).ok_or_else(|| damaged(&place, &text))
     }
 
-    fn set(&self, draft: &mut Draft<'_, '_>, value: &Bytes, window: Window) {
+    fn set(&self, draft: &mut Draft<'_, '_>, value: &Bytes, window: &Window) {
         draft.set(self.place(window.start, value), Some(window.encode()));
     }
 
