@@ -197,7 +197,9 @@ fn command_that_is_not_queued_is_a_dead_letter_and_epochs_that_are_too_large_bec
     let options = Options { store: Some(connection::Target::local(port)), ..Options::with_threads(2) };
     let running = Running::start(&builder.build().expect("it is right"), &options).expect("it starts");
     let error = || {
-        running.stats().component("numbers").and_then(|spout| spout.last_error.clone()).unwrap_or_default()
+        let stats = running.stats();
+        let error = stats.component("numbers").and_then(|spout| spout.last_error.clone());
+        error.map(|(_, error)| error).unwrap_or_default()
     };
     let seen = || number(port, &["SCARD", "seen"]);
     eventually(&format!("all are seen, not {} ({})", seen(), error()), || seen() == END);
