@@ -500,9 +500,67 @@ fn exec_over_many_cold_leaves_reads_them_together() {
         let Some(Value::Array(results)) = replies.last() else { panic!("{:?}", replies.last()) };
         assert_eq!(results.len(), 2 * commands);
         assert!(results.iter().all(|result| !matches!(result, Value::Error(_))), "{results:?}");
-        let Value::Bulk(info) = server.call(&["info", "all"]) else { panic!("a text") };
-        let info = String::from_utf8(info).expect("text");
-        let fetches = info.lines().find_map(|line| line.strip_prefix("journal_fetches:")).expect("a figure");
-        assert!(fetches.parse::<u64>().expect("a number") < 20, "{fetches} reads from disk");
+        let fetches = figure_of(&server, "journal_fetches:");
+        assert!(fetches < 20, "{fetches} reads from disk");
     }
+}
+
+/// Each element that was cold had its command executed again from its start, and the hundredth was answered with an error: XACK, XDEL, XCLAIM,
+/// XAUTOCLAIM and XREADGROUP of 120 entries, LPOS and LINSERT behind many elements, ZRANDMEMBER of many.
+#[test]
+fn commands_on_many_cold_elements_read_them_in_a_few_groups() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &[]);
+    let mut stream = connect(&server);
+    let padding = "p".repeat(400);
+    let ids: Vec<String> = (1..=600).map(|n| format!("{n}-0")).collect();
+    for key in ["s1", "s2", "s3", "s4", "s5"] {
+        let xadds: Vec<_> = ids.iter().map(|id| ["xadd", key, id, "f", &padding]).collect();
+        pipeline(&mut stream, &xadds.iter().map(|it| &it[..]).collect::<Vec<_>>());
+        pipeline(&mut stream, &[&["xgroup", "create", key, "g", "0"]]);
+        let some = ["xreadgroup", "group", "g", "a", "count", "60", "streams", key, ">"];
+        let reads: Vec<&[&str]> = std::iter::repeat_n(&some[..], 10).chain([&["ping"][..]]).collect();
+        pipeline_until(&mut stream, &reads, b"+PONG\r\n");
+    }
+    let texts: Vec<String> = (0..20_000).map(|n| format!("element {n}")).collect();
+    for part in texts.chunks(2_000) {
+        let rpush: Vec<&str> = ["rpush", "l"].into_iter().chain(part.iter().map(String::as_str)).collect();
+        let scores = part.iter().flat_map(|text| ["1", text.as_str()]);
+        let zadd: Vec<&str> = ["zadd", "z"].into_iter().chain(scores).collect();
+        pipeline(&mut stream, &[&rpush, &zadd]);
+    }
+    drop(stream);
+    let some: Vec<&str> = ids.iter().step_by(4).map(String::as_str).collect();
+    let named =
+        |words: &[&'static str]| words.iter().copied().chain(some.iter().copied()).collect::<Vec<_>>();
+    let commands: Vec<(Vec<&str>, fn(&Value) -> bool)> = vec![
+        (vec!["xreadgroup", "group", "g", "a", "count", "500", "streams", "s1", "0"], is_array::<1>),
+        (named(&["xclaim", "s2", "g", "b", "0"]), is_array::<150>),
+        (vec!["xautoclaim", "s3", "g", "c", "0", "0", "count", "500"], is_array::<3>),
+        (named(&["xdel", "s4"]), |reply| *reply == Value::Integer(150)),
+        (named(&["xack", "s5", "g"]), |reply| *reply == Value::Integer(150)),
+        (vec!["lpos", "l", "element 19000"], |reply| *reply == Value::Integer(19_000)),
+        (vec!["zrandmember", "z", "300"], is_array::<300>),
+    ];
+    server.signal(libc::SIGKILL);
+    drop(server.end());
+    let server = Server::start(dir.path(), &[]);
+    let mut stream = connect(&server);
+    for (command, is_right) in commands {
+        let before = figure_of(&server, "journal_fetches:");
+        let reply = pipeline_until(&mut stream, &[&command, &["ping"]], b"+PONG\r\n").remove(0);
+        assert!(is_right(&reply), "{:?}: {reply:?}", &command[..2]);
+        let fetches = figure_of(&server, "journal_fetches:") - before;
+        assert!((1..25).contains(&fetches), "{:?}: {fetches} reads from disk", &command[..2]);
+    }
+}
+
+fn is_array<const COUNT: usize>(reply: &Value) -> bool {
+    matches!(reply, Value::Array(elements) if elements.len() == COUNT)
+}
+
+fn figure_of(server: &Server, name: &str) -> u64 {
+    let Value::Bulk(info) = server.call(&["info", "all"]) else { panic!("a text") };
+    let info = String::from_utf8(info).expect("text");
+    info.lines().find_map(|line| line.strip_prefix(name)).expect("a figure").parse().expect("a number")
 }

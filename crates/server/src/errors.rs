@@ -1,5 +1,7 @@
 //! Error replies that the executor makes, in the words that clients know.
 
+use std::time::Duration;
+
 use resp::ArgsView;
 use store::{Locked, Stop, StoreError};
 
@@ -140,8 +142,13 @@ pub(crate) fn rows_too_large(most_bytes: usize) -> String {
 }
 
 /// A command fetched values again and again and never had all of them at once.
-pub(crate) fn never_ready(tries: u32) -> Failure {
-    format!("ERR gave up after reading from disk {tries} times: the values were moved or changed meanwhile; try again").into()
+pub(crate) fn never_ready(reads: u64, reading: Duration) -> Failure {
+    let seconds = reading.as_secs();
+    format!(
+        "ERR gave up after reading from disk for {seconds} s, {reads} times: other commands change the values as fast as they are \
+         read; try again"
+    )
+    .into()
 }
 
 /// Why the rest of a request is not taken; the connection is closed then.

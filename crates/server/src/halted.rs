@@ -25,10 +25,8 @@ pub(crate) fn wait(
         Stop::Cold => {
             let pending = session.pending.get_or_insert_default();
             pending.copies = copies;
-            pending.fetches += 1;
-            if pending.fetches > FETCHES_MAX {
+            if let Err(failure) = pending.reads.begin(server.clock.now()) {
                 server.stats.fetches_given_up.fetch_add(1, Ordering::Relaxed);
-                let failure = errors::never_ready(FETCHES_MAX);
                 server.stats.write_failure(failure, session.resp3, out);
                 return Ok(Ran::plain(server.store.newest(), true));
             }
@@ -73,6 +71,3 @@ pub(crate) fn wait(
 
 /// A connection that waits for a key looks again by itself after this.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
-/// Reads from disk for one command. Each but the first means that what was read moved, or led to more: a command that
-/// needs all keys while others write could go on for ever.
-pub(crate) const FETCHES_MAX: u32 = 100;

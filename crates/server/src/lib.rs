@@ -63,6 +63,7 @@ mod payload;
 mod peers;
 mod protocol;
 mod pubsub;
+mod reads;
 mod ready;
 mod relocate;
 mod request;

@@ -23,6 +23,7 @@ use crate::holds::Awaited;
 use crate::long::LongCommands;
 use crate::long::job::Long;
 use crate::outcome::Served;
+use crate::reads::Reads;
 use crate::script::retained::Retained;
 use crate::strangers::Stranger;
 use crate::subscriptions::{Publishing, Subscriptions, Walk};
@@ -255,8 +256,8 @@ pub(crate) struct Pending {
     pub(crate) answers: VecDeque<Answer>,
     /// Until when it waits for a key that a prepared transaction holds.
     pub(crate) locked_until: Option<Nanos>,
-    /// How often records were fetched for it.
-    pub(crate) fetches: u32,
+    /// What was read from disk for it.
+    pub(crate) reads: Reads,
     /// What it publishes, and how far the walks through the patterns are (PUBLISH; EXEC, in the order of its queue).
     pub(crate) publishing: VecDeque<Publishing>,
     /// How far its walk through the channels is (PUBSUB CHANNELS).

@@ -336,7 +336,8 @@ impl Store {
         credit_bytes: u64,
         now: Moment,
     ) -> Result<Access<'s>, Stop> {
-        if credit_bytes != 0 || prepared.has_records() || self.memory.is_wished() {
+        let is_known_to_need = prepared.has_records() || prepared.obstacle().is_some();
+        if credit_bytes != 0 || is_known_to_need || self.memory.is_wished() {
             let pages = memory::ROOM_PAGES_MAX.max(prepared.records_count());
             self.memory.make_room(&self.index, &*self.engine, pages, 0);
         }
@@ -344,17 +345,9 @@ impl Store {
         if credit_bytes != 0 && self.evict_for(credit_bytes.min(LARGE_BYTES as u64)) {
             return Err(Stop::Busy);
         }
-        let credits = if credit_bytes == 0 {
-            None
-        } else {
-            let keys = scope.keys().map_or(1, |keys| keys.len() as u64);
-            match self.engine.reserve(credit_bytes + keys * RECORD_OVERHEAD_BYTES, keys, Class::Write) {
-                Ok(credits) => Some(credits),
-                // Only the commit knows whether the command removes: it asks again, and names the cause if not.
-                Err(Stop::Refused(StoreError::DiskFull(_))) => None,
-                Err(stop) => return Err(stop),
-            }
-        };
+        self.pass_obstacle(prepared)?;
+        let keys = if credit_bytes == 0 { 0 } else { scope.keys().map_or(1, |keys| keys.len() as u64) };
+        let credits = self.credits_for(prepared, (credit_bytes + keys * RECORD_OVERHEAD_BYTES, keys))?;
         Ok(Access::new(self, scope, prepared, credits, self.clock.at(now.server_ms())))
     }
 
@@ -634,10 +627,13 @@ impl Store {
 
     /// A number that differs from call to call; for commands and evictions that choose by chance.
     pub fn random(&self) -> u64 {
-        let count = self.random.fetch_add(1, Ordering::Relaxed);
-        let mixed = (count ^ self.options.clock.now().0).to_le_bytes();
-        (KeyHasher::new(&[0x5a; 16], 128).hash(&mixed).0 >> 64) as u64
+        mixed(self.random.fetch_add(1, Ordering::Relaxed) ^ self.options.clock.now().0)
     }
+}
+
+/// A number that looks like a random one.
+fn mixed(number: u64) -> u64 {
+    (KeyHasher::new(&[0x5a; 16], 128).hash(&number.to_le_bytes()).0 >> 64) as u64
 }
 
 /// The key of the keys' hash: the folder's, or for an engine without one, of the moment.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use journal::{Keyspace, LogAddress, Seq};
 
+use crate::engine::Class;
 use crate::error::StoreError;
 use crate::hash::KeyHash;
 use crate::index::delta::{Delta, broken_chain, later};
@@ -27,6 +28,52 @@ pub struct Prepared {
     wanted: BTreeSet<Sought>,
     records: BTreeMap<LogAddress, Result<Fetched, StoreError>>,
     reading: Option<Box<Reading>>,
+    attempts: Option<Box<Attempts>>,
+}
+
+/// What a command that is executed again knows of its attempts so far.
+#[derive(Debug, Default)]
+struct Attempts {
+    /// What it draws its random numbers from: each attempt draws the same ones, and so needs the same elements.
+    seed: Option<u64>,
+    obstacle: Option<Obstacle>,
+}
+
+/// What ended an attempt that had done its work: the next attempt looks first whether it is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// The log or memory had no room for its effects.
+    Room(EffectRoom),
+    /// A long command had claimed this key, which the attempt would read, or (`writes`) change.
+    Claim { keyspace: Keyspace, hash: KeyHash, writes: bool },
+    /// A prepared transaction held this key.
+    Lock { db: u16, keyspace: Keyspace, hash: KeyHash, key: Box<[u8]> },
+}
+
+/// The room that the effects of a command need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EffectRoom {
+    /// Their records in the log: bytes and number.
+    pub(crate) bytes: u64,
+    pub(crate) records: u64,
+    pub(crate) class: Class,
+    /// They make memory hold more.
+    pub(crate) grows: bool,
+}
+
+impl Obstacle {
+    /// What is to be looked at after both attempts, of which this ended the later one.
+    fn after(self, before: Option<Self>) -> Self {
+        match (self, before) {
+            (Self::Room(now), Some(Self::Room(before))) => Self::Room(EffectRoom {
+                bytes: now.bytes.max(before.bytes),
+                records: now.records.max(before.records),
+                class: if now.records == 0 { before.class } else { now.class },
+                grows: now.grows || before.grows,
+            }),
+            (now, _) => now,
+        }
+    }
 }
 
 /// What matters while records are read.
@@ -191,6 +238,8 @@ pub struct Wanted {
     records: Vec<Sought>,
     folds: Vec<Fold>,
     leaves: Vec<WantedLeaf>,
+    seed: Option<u64>,
+    obstacle: Option<Obstacle>,
 }
 
 /// A leaf of a paged collection that an access could not read.
@@ -224,11 +273,28 @@ impl Wanted {
     pub(crate) fn add_fold(&mut self, fold: Fold) {
         self.folds.push(fold);
     }
+
+    /// What random numbers are drawn from: `seed` the first time, and the same from then on.
+    pub(crate) fn seed_or(&mut self, seed: impl FnOnce() -> u64) -> u64 {
+        *self.seed.get_or_insert_with(seed)
+    }
+
+    /// Notes what ended the attempt.
+    pub(crate) fn meet(&mut self, obstacle: Obstacle) {
+        self.obstacle = Some(obstacle);
+    }
 }
 
 impl Prepared {
     /// Adds what an access missed.
     pub fn want(&mut self, wanted: Wanted) {
+        if wanted.seed.is_some() || wanted.obstacle.is_some() {
+            let attempts = self.attempts.get_or_insert_default();
+            attempts.seed = attempts.seed.or(wanted.seed);
+            if let Some(obstacle) = wanted.obstacle {
+                attempts.obstacle = Some(obstacle.after(attempts.obstacle.take()));
+            }
+        }
         wanted.records.into_iter().for_each(|record| self.want_record(record));
         wanted.folds.into_iter().for_each(|fold| self.want_fold(fold));
         for leaf in wanted.leaves {
@@ -249,6 +315,23 @@ impl Prepared {
             reading.leaves = leaves;
         }
         result
+    }
+
+    /// What the attempts before drew their random numbers from, if they drew any.
+    pub(crate) fn seed(&self) -> Option<u64> {
+        self.attempts.as_ref().and_then(|attempts| attempts.seed)
+    }
+
+    /// What ended the attempt before.
+    pub(crate) fn obstacle(&self) -> Option<&Obstacle> {
+        self.attempts.as_ref().and_then(|attempts| attempts.obstacle.as_ref())
+    }
+
+    /// Bytes of values that may still be read and kept.
+    pub(crate) fn bytes_left(&self) -> u64 {
+        self.reading
+            .as_ref()
+            .map_or(u64::MAX, |reading| reading.kept_bytes_max.saturating_sub(reading.kept_bytes))
     }
 
     /// Leaves that were missed.
@@ -272,6 +355,7 @@ impl Prepared {
         self.wanted.clear();
         self.records.clear();
         self.reading = None;
+        self.attempts = None;
     }
 
     /// Asks for a record, unless it is here already.

@@ -181,6 +181,44 @@ fn random_elements_are_a_leaf_each() {
     }
 }
 
+/// LPOS and LINSERT went on from each part of a list that was cold by beginning anew: the hundredth time was answered with an error, and
+/// before that all parts were looked at again for each.
+#[test]
+fn list_is_looked_through_in_a_few_rounds_from_either_end() {
+    let value = [b'v'; 30];
+    let pushes = vec![ListChange::PushBack(&value); 20_000];
+    let (_disk, store) = cold(|store| {
+        rounds(store, |access| access.change_list(0, KEY, &pushes)?.map(drop).map_err(|_| unreachable!()));
+    });
+    for is_reversed in [false, true] {
+        let (mut looked_at, part) = (0, 100);
+        let rounds = rounds(&store, |access| {
+            let list = access.sequence(0, KEY, ValueKind::List)?.expect("a list");
+            for nth in 0..list.len() / part {
+                let from = if is_reversed { list.len() - (nth + 1) * part } else { nth * part };
+                looked_at += list.range(from..from + part)?.len();
+            }
+            Ok(())
+        });
+        assert!(rounds <= ROUNDS_MAX, "{rounds} rounds");
+        assert!(looked_at <= 5 * 20_000, "{looked_at} elements were looked at, reversed: {is_reversed}");
+    }
+}
+
+/// ZRANDMEMBER drew other members each time it was executed again, which were cold as well: it never ended.
+#[test]
+fn members_by_chance_are_the_same_when_a_command_runs_again() {
+    let (_disk, store) =
+        cold(|store| _ = change(store, ValueKind::SortedSet, &members(0..20_000), Some(b"value")));
+    let rounds = rounds(&store, |access| {
+        let set = access.sequence(0, KEY, ValueKind::SortedSet)?.expect("a sorted set");
+        let places: Vec<usize> = (0..300).map(|_| access.random() as usize % set.len()).collect();
+        assert_eq!(set.pick(&places)?.len(), 300);
+        Ok(())
+    });
+    assert!(rounds <= ROUNDS_MAX, "{rounds} rounds");
+}
+
 /// A leaf with eight changes was nine reads once it had left memory.
 #[test]
 fn what_leaves_memory_is_one_record() {

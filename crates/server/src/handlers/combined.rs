@@ -9,6 +9,7 @@ use store::{ValueKind, score_of};
 
 use super::args::{count, integer, is, option_value};
 use super::sorted_sets::{SORTED_SET, Scored, Told, put_members, write_kept};
+use super::together::Together;
 use crate::call::{Data, Failure, Outcome, text};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,15 +172,17 @@ impl<'a> Query<'a> {
     }
 
     fn union(&self, data: &mut Data<'_, '_>) -> Result<Vec<Scored>, Failure> {
-        let mut all: HashMap<Vec<u8>, f64> = HashMap::new();
+        let (mut together, mut all) = (Together::default(), HashMap::<Vec<u8>, f64>::new());
         for at in self.order(data)? {
-            for (member, score) in self.members(data, self.keys[at], at)? {
+            let members = together.of(self.members(data, self.keys[at], at))?;
+            for (member, score) in members.unwrap_or_default() {
                 let score = number(score);
                 all.entry(member)
                     .and_modify(|known| *known = self.aggregate.of(*known, score))
                     .or_insert(score);
             }
         }
+        together.end()?;
         Ok(all.into_iter().collect())
     }
 

@@ -211,7 +211,7 @@ impl Chosen {
     ) -> Result<Vec<(u16, Element<'a>)>, Failure> {
         let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
         // one, so that the type is looked at
-        let parts = data.access.sample(data.db, key, kind, (wanted.max(1), data.store.random()))??;
+        let parts = data.access.sample(data.db, key, kind, (wanted.max(1), data.access.random()))??;
         if wanted == 0 {
             return Ok(Vec::new());
         }
@@ -284,7 +284,7 @@ const CHOSEN_BYTES: usize = 64;
 
 /// A number below `len`, which is not 0.
 fn below(data: &Data<'_, '_>, len: usize) -> usize {
-    ((u128::from(data.store.random()) * len as u128) >> 64) as usize
+    ((u128::from(data.access.random()) * len as u128) >> 64) as usize
 }
 
 /// A step of HSCAN, SSCAN or ZSCAN.

@@ -10,6 +10,7 @@ use super::streams::{
     Left, Query, admit, apply, interval, newest, only_those, stream, stream_to_change, write_entry,
     write_fields, write_id,
 };
+use super::together::Together;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::stream::{Changes, Consumer, Entry, Group, Id, IdError, Pending, Stream};
 
@@ -115,12 +116,13 @@ fn claim_idle<'a>(
     let mut idle = stream.all_pending(group)?;
     idle.retain(|(_, pending)| pending.idle_ms(now_ms) >= idle_min_ms);
     idle.sort_by_key(|(id, pending)| (pending.delivered_ms, *id));
-    let mut claimed = Vec::new();
+    let (mut together, mut claimed) = (Together::default(), Vec::new());
     for (id, former) in idle {
         if claimed.len() == most {
             break;
         }
-        let Some(entry) = stream.entry(id)? else {
+        let Some(found) = together.of(stream.entry(id))? else { continue };
+        let Some(entry) = found else {
             // it was deleted, as XAUTOCLAIM finds it
             changes.delete_pending(group, id);
             continue;
@@ -132,6 +134,7 @@ fn claim_idle<'a>(
         changes.put_pending(group, id, &Pending { consumer, delivered_ms: now_ms, times });
         claimed.push((entry, former));
     }
+    together.end()?;
     Ok(claimed)
 }
 
@@ -175,13 +178,13 @@ fn tell_again(
     out: &mut Writer<'_>,
 ) -> Result<usize, Failure> {
     let Some(first) = Id::parse(after, 0)?.after() else { return Ok(0) };
-    let (mut own, mut entries) = (Vec::new(), Vec::new());
+    let (mut together, mut own, mut entries) = (Together::default(), Vec::new(), Vec::new());
     for it in stream.pending_from(group, first)? {
         let (id, pending) = it?;
         if !pending.is_of(consumer) {
             continue;
         }
-        let entry = if own.len() < most { stream.entry(id)? } else { break };
+        let entry = if own.len() < most { together.of(stream.entry(id))?.flatten() } else { break };
         // of an entry that is gone little is told
         if entry.is_some_and(|entry| !left.take(&entry)) {
             break;
@@ -189,6 +192,7 @@ fn tell_again(
         own.push((id, pending));
         entries.push(entry);
     }
+    together.end()?;
     admit(data, entries.iter().flatten())?;
     for ((id, pending), entry) in own.iter().zip(&entries) {
         let Some(entry) = entry else {
@@ -395,9 +399,11 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     let mut ids = claim.ids.clone();
     let mut seen = std::collections::HashSet::new();
     ids.retain(|id| seen.insert(id.bytes()));
+    let mut together = Together::default();
     for id in ids {
-        let known = stream.pending(group_name, id)?;
-        let Some(entry) = stream.entry(id)? else {
+        let (known, found) = (together.of(stream.pending(group_name, id))?, together.of(stream.entry(id))?);
+        let (Some(known), Some(found)) = (known, found) else { continue };
+        let Some(entry) = found else {
             if known.is_some() {
                 changes.delete_pending(group_name, id);
             }
@@ -417,6 +423,7 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         changes.put_pending(group_name, id, &pending);
         claimed.push(entry);
     }
+    together.end()?;
     note_consumer(stream, (group_name, consumer), (now_ms, !claimed.is_empty()), &mut changes)?;
     write_claimed(data, &claimed, claim.only_ids, out)?;
     apply(data, key, &changes)
@@ -478,13 +485,19 @@ pub(crate) fn xautoclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
     }
     let (mut changes, mut claimed, mut deleted, mut next) =
         (Changes::default(), Vec::new(), Vec::new(), Id::MIN);
+    let (mut together, mut unknown) = (Together::default(), 0);
     for (looked_at, it) in stream.pending_from(group, first)?.enumerate() {
         let (id, known) = it?;
-        if claimed.len() + deleted.len() == most || looked_at == most.saturating_mul(LOOKED_AT_EACH) {
+        if claimed.len() + deleted.len() + unknown == most || looked_at == most.saturating_mul(LOOKED_AT_EACH)
+        {
             next = id;
             break;
         }
-        let Some(entry) = stream.entry(id)? else {
+        let Some(found) = together.of(stream.entry(id))? else {
+            unknown += 1;
+            continue;
+        };
+        let Some(entry) = found else {
             changes.delete_pending(group, id);
             deleted.push(id);
             continue;
@@ -497,6 +510,7 @@ pub(crate) fn xautoclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         changes.put_pending(group, id, &pending);
         claimed.push(entry);
     }
+    together.end()?;
     note_consumer(stream, (group, consumer), (now_ms, !claimed.is_empty()), &mut changes)?;
     out.array(3);
     write_id(next, out);

@@ -50,6 +50,7 @@ pub(crate) mod stream_info;
 pub(crate) mod stream_refs;
 pub(crate) mod streams;
 pub(crate) mod strings;
+mod together;
 pub(crate) mod topology;
 mod topology_args;
 pub(crate) mod topology_show;

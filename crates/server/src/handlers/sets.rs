@@ -13,6 +13,7 @@ use super::elements::{
     walk_reply,
 };
 use super::scan::BULK_OVERHEAD_BYTES;
+use super::together::Together;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::ChunkedReply;
 use crate::hyperloglog::{Sketch, estimate, registers};
@@ -263,15 +264,16 @@ pub(crate) fn sdiffcard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut W
 
 /// About how many members the union has, without making it.
 fn estimated_union(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Result<usize, Failure> {
-    let mut sketch = Sketch::new();
+    let (mut together, mut sketch) = (Together::default(), Sketch::new());
     for key in keys {
         data.turn_to_key(key);
-        let set = read(data, key, ValueKind::Set)?;
+        let Some(set) = together.of(read(data, key, ValueKind::Set))? else { continue };
         data.access.charge(set.len())?;
         for (member, _) in set.iter() {
             sketch.add(member)?;
         }
     }
+    together.end()?;
     Ok(estimate(&registers(&sketch.into_bytes())?) as usize)
 }
 
@@ -300,10 +302,10 @@ fn combine(
 }
 
 fn union(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Result<Vec<Vec<u8>>, Failure> {
-    let (mut known, mut all) = (HashSet::new(), Vec::new());
+    let (mut together, mut known, mut all) = (Together::default(), HashSet::new(), Vec::new());
     for key in distinct(keys) {
         data.turn_to_key(key);
-        let set = read_to_change(data, key, ValueKind::Set)?;
+        let Some(set) = together.of(read_to_change(data, key, ValueKind::Set))? else { continue };
         data.access.charge(set.len())?;
         for member in members(set) {
             if !known.contains(member) {
@@ -313,6 +315,7 @@ fn union(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Result<Vec<Vec<u8>>, Failur
             }
         }
     }
+    together.end()?;
     Ok(all)
 }
 

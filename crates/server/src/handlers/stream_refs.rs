@@ -8,6 +8,7 @@ use store::Stop;
 use super::args::{count, integer, is, option_value};
 use super::groups::no_group;
 use super::streams::{References, apply, stream_to_change};
+use super::together::Together;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::stream::{Changes, Id, IdError, Pending, Stream};
 
@@ -54,11 +55,13 @@ struct Deletion<'a, 's> {
     seen: HashSet<[u8; 16]>,
     last: Option<Id>,
     changes: Changes,
+    together: Together,
 }
 
 impl<'a, 's> Deletion<'a, 's> {
     fn new(stream: Stream<'a, 's>, references: References) -> Self {
-        Self { stream, references, seen: HashSet::new(), last: None, changes: Changes::default() }
+        let (changes, together) = (Changes::default(), Together::default());
+        Self { stream, references, seen: HashSet::new(), last: None, changes, together }
     }
 
     /// Deletes the entry `id` if it may go; what `acknowledged` has of it is pending no more.
@@ -69,12 +72,14 @@ impl<'a, 's> Deletion<'a, 's> {
         }
         groups.retain(|(name, _)| Some(*name) != acknowledged);
         if self.references == References::Go {
-            self.changes.delete_references(stream, &groups, id)?;
+            self.together.of(self.changes.delete_references(stream, &groups, id))?;
         }
-        if !stream.has(id)? {
+        if self.together.of(stream.has(id))? == Some(false) {
             return Ok(NO_ENTRY);
         }
-        if self.references == References::Forbid && !stream.is_done_with(&groups, id)? {
+        if self.references == References::Forbid
+            && self.together.of(stream.is_done_with(&groups, id))? == Some(false)
+        {
             return Ok(STILL_REFERRED_TO);
         }
         self.changes.delete_entry(id);
@@ -84,6 +89,7 @@ impl<'a, 's> Deletion<'a, 's> {
 
     /// What is changed, with what the stream remembers of it.
     fn end(mut self) -> Result<Changes, Stop> {
+        self.together.end()?;
         if let Some(last) = self.last {
             let mut meta = self.stream.meta()?;
             meta.max_deleted = meta.max_deleted.max(last);
@@ -115,13 +121,16 @@ pub(crate) fn xackdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     let mut deletion = Deletion::new(stream, references);
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
-        let is_pending = stream.pending(group, id)?.is_some() && !deletion.seen.contains(&id.bytes());
+        let pending = deletion.together.of(stream.pending(group, id))?;
+        let is_pending =
+            pending.is_none_or(|pending| pending.is_some()) && !deletion.seen.contains(&id.bytes());
         if is_pending {
             deletion.changes.delete_pending(group, id);
             answers.push(deletion.delete(id, Some(group))?);
         } else {
             if references == References::Go {
-                deletion.changes.delete_references(stream, &stream.groups()?, id)?;
+                let groups = stream.groups()?;
+                deletion.together.of(deletion.changes.delete_references(stream, &groups, id))?;
             }
             answers.push(NO_ENTRY);
         }
@@ -184,15 +193,16 @@ pub(crate) fn xnack(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     if stream.group(group)?.is_none() {
         return Err(no_group(key, group, ""));
     }
-    let (mut changes, mut seen) = (Changes::default(), HashSet::new());
+    let (mut together, mut changes, mut seen) = (Together::default(), Changes::default(), HashSet::new());
     for id in ids {
-        let known = stream.pending(group, id)?;
-        let is_there = known.is_some() || (forces && stream.has(id)?);
+        let known = together.of(stream.pending(group, id))?.flatten();
+        let is_there = known.is_some() || (forces && together.of(stream.has(id))? == Some(true));
         if is_there && seen.insert(id.bytes()) {
             let times = nack.of(known.map_or(0, |known| known.times));
             changes.put_pending(group, id, &Pending { consumer: Vec::new(), delivered_ms: 0, times });
         }
     }
+    together.end()?;
     apply(data, key, &changes)?;
     out.integer(seen.len() as i64);
     Ok(())

@@ -8,6 +8,7 @@ use super::blocking::{is_kind, millis};
 use super::elements::{Part, part, sequence, sequence_to_change};
 use super::groups;
 use super::scan::BULK_OVERHEAD_BYTES;
+use super::together::Together;
 use crate::call::{Data, Failure, Outcome, Wait, text};
 use crate::chunked::ChunkedReply;
 use crate::ready::Ready;
@@ -270,20 +271,21 @@ fn remove_oldest(
         changes.oldest = oldest;
         return Ok(count);
     }
-    let mut count = 0;
+    let (mut together, mut count) = (Together::default(), 0);
     for Entry { id, .. } in stream.entries(oldest)? {
         if count == most {
             break;
         }
-        if references == References::Forbid && !stream.is_done_with(&groups, id)? {
+        if references == References::Forbid && together.of(stream.is_done_with(&groups, id))? == Some(false) {
             continue;
         }
         changes.delete_entry(id);
         if references == References::Go {
-            changes.delete_references(stream, &groups, id)?;
+            together.of(changes.delete_references(stream, &groups, id))?;
         }
         count += 1;
     }
+    together.end()?;
     Ok(count)
 }
 
@@ -694,8 +696,14 @@ pub(super) fn only_those(
     ids: Vec<Id>,
     is_wanted: impl Fn(&Id) -> Result<bool, Stop>,
 ) -> Result<Vec<Id>, Stop> {
-    let wanted = ids.into_iter().map(|id| Ok(is_wanted(&id)?.then_some(id)));
-    wanted.filter_map(Result::transpose).collect()
+    let (mut together, mut wanted) = (Together::default(), Vec::new());
+    for id in ids {
+        if together.of(is_wanted(&id))? == Some(true) {
+            wanted.push(id);
+        }
+    }
+    together.end()?;
+    Ok(wanted)
 }
 
 /// Begins what is told of a stream: a pair, or in RESP3 a key with its value.

@@ -14,14 +14,14 @@ use crate::blocked;
 use crate::call::{DataFn, Failure};
 use crate::command::{Flags, Kind};
 use crate::copies::Copies;
-use crate::errors;
 use crate::eval;
 use crate::exec::{self, Run};
-use crate::halted::{self, FETCHES_MAX};
+use crate::halted;
 use crate::handlers::transactions::watch_keys;
 use crate::lookup::Entry;
 use crate::message::Message;
 use crate::outcome::{Executed, Next, Ran};
+use crate::reads::Reads;
 use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Answered, Body, Effects, Halt, Plan, Single, Step, Stopped, Within, collect_keys};
@@ -65,14 +65,20 @@ fn run(server: &Arc<Server>, mut job: Box<Job>) {
 
 /// Runs it until it is done or has to wait for what others do.
 fn run_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> End {
-    for _ in 0..=FETCHES_MAX {
+    let mut reads = Reads::default();
+    loop {
         out.clear();
         let (stop, wanted) = match try_job(server, job, out) {
             Ok(end) => return end,
             Err(stopped) => stopped,
         };
         if !matches!(stop, Stop::Cold) {
+            job.prepared.want(wanted);
             return End::Stopped(stop);
+        }
+        if let Err(failure) = reads.begin(server.clock.now()) {
+            server.stats.fetches_given_up.fetch_add(1, Ordering::Relaxed);
+            return End::NeverReady(failure);
         }
         match &job.work {
             Work::Exec { transaction, course, .. } => {
@@ -91,8 +97,6 @@ fn run_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> End {
             Err(_) => return End::Stopped(StoreError::Journal("the store is closed".to_owned()).into()),
         }
     }
-    server.stats.fetches_given_up.fetch_add(1, Ordering::Relaxed);
-    End::NeverReady
 }
 
 /// Runs it once. A stop comes with the records that it missed; after [`Stop::Cold`] all that its keys miss are asked for.
@@ -291,9 +295,9 @@ pub(crate) fn end_long(
             out.truncate(start);
             halted::wait(server, stop, session, (Prepared::default(), Copies::default()), &[], out)
         }
-        End::NeverReady => {
+        End::NeverReady(failure) => {
             out.truncate(start);
-            server.stats.write_failure(errors::never_ready(FETCHES_MAX), session.resp3, out);
+            server.stats.write_failure(failure, session.resp3, out);
             Ok(Ran::plain(server.store.newest(), true))
         }
     }

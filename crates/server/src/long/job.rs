@@ -65,8 +65,8 @@ pub(crate) enum End {
     /// It found nothing, and waits for something.
     Blocked,
     Stopped(Stop),
-    /// Its records moved as often as they were read.
-    NeverReady,
+    /// It has read from disk for too long, and is answered so.
+    NeverReady(Failure),
 }
 
 /// Where the long command of a connection is.

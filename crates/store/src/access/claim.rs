@@ -33,7 +33,7 @@ use crate::index::claims::{Claim, Slots};
 use crate::index::stripe::{Seek, Stripe};
 use crate::keyspaces::PREPARED_KEYSPACE;
 use crate::locks::lock;
-use crate::prepared::Prepared;
+use crate::prepared::{Obstacle, Prepared};
 use crate::staging::RECORD_DB;
 use crate::{KeyRef, Store};
 
@@ -281,7 +281,11 @@ impl Access<'_> {
         let own = self.claim.as_ref().map(Claimed::claim);
         let claimed =
             stripe.locks.as_ref().is_some_and(|locks| locks.is_claimed(keyspace, hash, writes, own));
-        if claimed { Err(self.held_back()) } else { Ok(()) }
+        if !claimed {
+            return Ok(());
+        }
+        self.wanted.borrow_mut().meet(Obstacle::Claim { keyspace, hash, writes });
+        Err(self.held_back())
     }
 
     /// Stops if anything is claimed: a database would get another keyspace.

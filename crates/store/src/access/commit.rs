@@ -16,6 +16,7 @@ use crate::index::table::Spot;
 use crate::keyspaces::{PREPARED_KEYSPACE, SWEPT_KEYSPACE, is_leaves, is_own, keys_of, leaves_of};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
 use crate::packed;
+use crate::prepared::{EffectRoom, Obstacle};
 use crate::record::{self, Draft};
 use crate::sought::Sought;
 use crate::staging;
@@ -133,8 +134,9 @@ impl Access<'_> {
         self.admit(std::slice::from_ref(&plan))?;
         let staged = self.overlay.get(0);
         let draft = draft(staged, &plan);
-        let reclaim = self.takes_reserve || is_reclaim(staged);
-        let credits = secure(self.credits.take(), &*self.store.engine, (draft.record_bytes(), 1), reclaim)?;
+        let (room, class) = ((draft.record_bytes(), 1), class_of(self.takes_reserve || is_reclaim(staged)));
+        let secured = secure(self.credits.take(), &*self.store.engine, room, class);
+        let credits = secured.inspect_err(|stop| self.note_room(stop, room, class))?;
         let mut addresses = [LogAddress::default()];
         let seq = self.store.engine.append(credits, &[draft], &mut addresses);
         let bytes = draft.record_bytes();
@@ -183,7 +185,9 @@ impl Access<'_> {
             self.settles.is_some() || self.takes_reserve || pairs().all(|(staged, _)| is_reclaim(staged));
         let room = (size_bytes, drafts.len() as u64);
         let had = self.credits.take();
-        let credits = self.secure_many(had, room, reclaim)?;
+        let class = class_of(reclaim);
+        let secured = self.secure_many(had, room, class);
+        let credits = secured.inspect_err(|stop| self.note_room(stop, room, class))?;
         let mut addresses = vec![LogAddress::default(); drafts.len()];
         let store = self.store;
         let _rests = self.claim.as_ref().and_then(|claimed| {
@@ -229,16 +233,23 @@ impl Access<'_> {
     }
 
     /// As [`secure`]; with claimed keys it waits for a while, for to begin anew would take longer.
-    fn secure_many(&self, had: Option<Credits>, room: (u64, u64), reclaim: bool) -> Result<Credits, Stop> {
-        let mut secured = secure(had, &*self.store.engine, room, reclaim);
+    fn secure_many(&self, had: Option<Credits>, room: (u64, u64), class: Class) -> Result<Credits, Stop> {
+        let mut secured = secure(had, &*self.store.engine, room, class);
         for _ in 0..WAITS_MAX {
             if self.claim.is_none() || !matches!(secured, Err(Stop::Busy)) {
                 break;
             }
             self.store.wait_for_room();
-            secured = secure(None, &*self.store.engine, room, reclaim);
+            secured = secure(None, &*self.store.engine, room, class);
         }
         secured
+    }
+
+    /// Notes for the next attempt what the log had no room for.
+    fn note_room(&self, stop: &Stop, room: (u64, u64), class: Class) {
+        if matches!(stop, Stop::Busy) {
+            self.wanted.borrow_mut().meet(Obstacle::Room(EffectRoom::in_log(room, class)));
+        }
     }
 
     /// Finds out what change number `at` meets, and that no prepared transaction holds its key.
@@ -325,9 +336,15 @@ impl Access<'_> {
         if grown <= 0 {
             return Ok(());
         }
-        self.store.admit_to_disk()?;
         let own_credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
-        self.store.memory.admit(&self.store.index, &*self.store.engine, own_credit_bytes)
+        let admitted = self
+            .store
+            .admit_to_disk()
+            .and_then(|()| self.store.memory.admit(&self.store.index, &*self.store.engine, own_credit_bytes));
+        if matches!(admitted, Err(Stop::Busy)) {
+            self.wanted.borrow_mut().meet(Obstacle::Room(EffectRoom::IN_MEMORY));
+        }
+        admitted
     }
 
     /// Returns by how much the number of keys changed.
@@ -693,15 +710,16 @@ fn secure(
     had: Option<Credits>,
     engine: &dyn Engine,
     (bytes, records): (u64, u64),
-    reclaim: bool,
+    class: Class,
 ) -> Result<Credits, Stop> {
     match had {
         Some(credits) if credits.cover(bytes, records) => Ok(credits),
-        had => {
-            let class = if reclaim { Class::Reclaim } else { Class::Write };
-            engine.reserve_instead(had, bytes, records, class)
-        }
+        had => engine.reserve_instead(had, bytes, records, class),
     }
+}
+
+fn class_of(reclaim: bool) -> Class {
+    if reclaim { Class::Reclaim } else { Class::Write }
 }
 
 /// How often a long command asks for room before it lets its keys go: for a second or two.

@@ -31,11 +31,13 @@ mod gathered;
 mod guards;
 mod lent;
 mod nodes;
+mod obstacle;
 mod order;
 mod overlay;
 mod paged;
 mod part;
 mod purged;
+mod read_ahead;
 mod scan;
 mod sequence;
 mod snapshot;
@@ -106,6 +108,9 @@ pub struct Access<'s> {
     timed: RefCell<BTreeMap<u64, TimedKey>>,
     /// What lookups missed.
     wanted: RefCell<Wanted>,
+    has_read_ahead: Cell<bool>,
+    /// Random numbers that were drawn.
+    drawn: Cell<u64>,
     /// The newest effect that some answer depends on.
     looked: Cell<Seq>,
     /// Whether a key that is looked up counts as used.
@@ -195,6 +200,8 @@ impl<'s> Access<'s> {
             purged: Purged::default(),
             timed: RefCell::default(),
             wanted: RefCell::default(),
+            has_read_ahead: Cell::default(),
+            drawn: Cell::default(),
             looked: Cell::default(),
             touches: Cell::new(true),
             now,
@@ -626,7 +633,16 @@ impl<'s> Access<'s> {
         self.now
     }
 
-    /// Gives up and tells which records were missed; to be added to the prepared ones after [`Stop::Cold`].
+    /// A number that differs from call to call, for commands that choose by chance. One that is executed again, because what it chose is
+    /// cold, gets the same numbers: otherwise it would choose something else that is cold, and again.
+    pub fn random(&self) -> u64 {
+        let nth = self.drawn.replace(self.drawn.get() + 1);
+        let seed = self.prepared.seed();
+        let seed = seed.unwrap_or_else(|| self.wanted.borrow_mut().seed_or(|| self.store.random()));
+        crate::mixed(seed.wrapping_add(nth))
+    }
+
+    /// Gives up and tells which records were missed; to be added to the prepared ones after any [`Stop`] but a final one.
     #[must_use]
     pub fn into_wanted(self) -> Wanted {
         self.wanted.into_inner()

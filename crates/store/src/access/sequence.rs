@@ -69,7 +69,12 @@ impl<'a> Sequence<'a, '_> {
         self.access.check_part(paged, at.len() as u64)?;
         self.access.charge(at.len())?;
         let mut elements = Vec::with_capacity(at.len().min(ROOM_MAX));
-        for (first, leaf) in self.access.tree_leaves(paged, at.start as u64..at.end as u64)? {
+        let range = at.start as u64..at.end as u64;
+        let leaves = self.access.tree_leaves(paged, range.clone());
+        if matches!(leaves, Err(Stop::Cold)) {
+            self.access.read_ahead(paged, &range);
+        }
+        for (first, leaf) in leaves? {
             let within = |place: usize| place.saturating_sub(first as usize).min(leaf.len());
             elements.extend((within(at.start)..within(at.end)).map(|at| leaf.element(at)));
         }

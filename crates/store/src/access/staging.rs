@@ -15,6 +15,7 @@ use crate::keyspaces::PREPARED_KEYSPACE;
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::{Edit, Packed, Shape};
+use crate::prepared::Obstacle;
 use crate::record;
 use crate::sought::Sought;
 use crate::staging::{Branch, BranchKey, Intent, Move, RECORD_DB, Staging, Touched, Workspace};
@@ -365,11 +366,11 @@ impl<'s> Access<'s> {
         self.check_claim(stripe, staged.keyspace, staged.hash, true)?;
         let key = staged.object().view().key();
         match stripe.holder(staged.keyspace, staged.hash, key) {
-            Some(by) if self.settles != Some(&**by) => Err(Stop::Locked(Box::new(Locked {
-                by: Arc::clone(by),
-                db: staged.db,
-                key: Some(key.into()),
-            }))),
+            Some(by) if self.settles != Some(&**by) => {
+                let (db, keyspace, hash) = (staged.db, staged.keyspace, staged.hash);
+                self.wanted.borrow_mut().meet(Obstacle::Lock { db, keyspace, hash, key: key.into() });
+                Err(Stop::Locked(Box::new(Locked { by: Arc::clone(by), db, key: Some(key.into()) })))
+            }
             _ => Ok(()),
         }
     }
