@@ -70,8 +70,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     end_on_panic();
     warn_of_exposure(&settings);
     refuse_a_wrong_folder(&settings)?;
-    let settings = with_files_that_fit(settings)?;
-    let config = Arc::new(Config::new(settings, file));
+    let config = Arc::new(Config::new(with_files_that_fit(settings)?, file));
     let settings = config.current();
     let (ends, ended) = mpsc::channel();
     watch_signals(ends.clone())?;

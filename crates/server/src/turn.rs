@@ -142,10 +142,7 @@ fn run_turn(
             // Before it is on its way its client has the identifier to look it up by.
             return Turn::ended(Step::Yield, commands);
         }
-        // A capture tells keys by their hashes: what it works out, the lookup need not.
-        let foreseen = foreseen.or_else(|| {
-            recorder.and(args.try_get(Request::FORESEEN_ARG)).map(|key| server.store.foreseen(key))
-        });
+        let foreseen = foreseen.or_else(|| foreseen_by(server, recorder, args));
         let (bytes, moment) = (consumed, moment.later(now.since(began)));
         let request = Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder };
         match answer(server, session, &request, output) {
@@ -155,6 +152,11 @@ fn run_turn(
         input.consume(consumed);
         commands += 1;
     }
+}
+
+/// The hash of the key, which a capture computes anyway: the lookup need not compute it again.
+fn foreseen_by(server: &Server, recorder: Option<&Recorder>, args: ArgsView<'_>) -> Option<Foreseen> {
+    recorder.and(args.try_get(Request::FORESEEN_ARG)).map(|key| server.store.foreseen(key))
 }
 
 /// Prefetches what the request of each input will look up. Pipelines do that for themselves, and a request that comes in
