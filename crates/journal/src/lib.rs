@@ -59,6 +59,7 @@ mod types;
 mod wake;
 
 pub use admission::{Class, Credits, footprint};
+pub use backup::Backup;
 pub use check::{CheckReport, Damage, SegmentReport, StoppedFolder, check, check_and_hold};
 pub use counters::Counters;
 pub use error::{JournalError, ReadError, Refusal};

@@ -178,8 +178,10 @@ fn backup_of_a_running_journal_opens_with_everything_that_was_durable() {
     }
     append(&journal, &[b"not durable yet"]).unwrap();
     let out = Path::new("/backup");
-    assert_eq!(journal.backup(out, "c.ckpt", Lsn(7)).unwrap(), Lsn(300));
-    assert!(journal.backup(out, "c.ckpt", Lsn(7)).is_err(), "a second backup into the same folder");
+    let backup =
+        |pace: &mut dyn FnMut(u64)| journal.copy_backup(journal.begin_backup("c.ckpt", Lsn(7)), out, pace);
+    assert_eq!(backup(&mut |_| ()).unwrap(), Lsn(300));
+    assert!(backup(&mut |_| ()).is_err(), "a second backup into the same folder");
     let oldest = journal.segments()[0];
     journal.retire(oldest.segment).unwrap();
     driver.prepare();

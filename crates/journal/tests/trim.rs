@@ -121,7 +121,8 @@ fn file_that_a_backup_shares_stays_whole() {
     let (journal, _driver, segment) = two_sealed(&disk);
     journal.set_checkpoint("0001.ckpt", Lsn(1_000_000)).unwrap();
     disk.create_dir_all(Path::new("/out")).unwrap();
-    journal.backup(Path::new("/out"), "0001.ckpt", Lsn(1_000_000)).unwrap();
+    let backup = journal.begin_backup("0001.ckpt", Lsn(1_000_000));
+    journal.copy_backup(backup, Path::new("/out"), &mut |_| ()).unwrap();
     assert_eq!(journal.trim(segment).unwrap(), 0);
     let report = check(&disk, Path::new("/out"), &journal::Content::default(), &mut |_| {}).unwrap();
     assert!(report.damage.is_empty(), "{:?}", report.damage);

@@ -247,3 +247,36 @@ fn what_leaves_memory_is_one_record() {
         assert_eq!(len(&store, kind), 4_000);
     }
 }
+
+/// A removal of a range whose leaves were more than a command may read read them for 20 s before it was refused.
+#[test]
+fn change_that_needs_more_than_may_be_read_is_refused_before_it_reads() {
+    let (_disk, store) =
+        cold(|store| _ = change(store, ValueKind::SortedSet, &members(0..20_000), Some(b"")));
+    store.set_memory_limit(1 << 20);
+    let reads = || store.log_report().expect("it has a log").cold_reads;
+    let (keys, mut prepared) = ([KeyRef { db: 0, key: KEY }], Prepared::default());
+    let before = reads();
+    for _ in 0..100 {
+        while !store.missing(&keys, &mut prepared) {
+            let (to, from) = mpsc::channel();
+            store.fetch(prepared, Box::new(move |prepared| to.send(prepared).expect("somebody waits")));
+            prepared = from.recv().expect("reads end");
+        }
+        let attempt = store.access(Scope::Keys(&keys), &prepared, 0).and_then(|mut access| {
+            let removed = access.remove_range(0, KEY, ValueKind::SortedSet, 100..6_000).map(drop);
+            Ok((removed, access.into_wanted()))
+        });
+        match attempt.expect("it needs no room") {
+            (Err(Stop::Cold), wanted) => prepared.want(wanted),
+            (done, _) => {
+                let Err(Stop::Refused(error)) = done else { panic!("{done:?}") };
+                assert!(error.to_string().contains("an eighth of memory.limit"), "{error}");
+                // the members that go, and none of their leaves
+                assert!(reads() - before < 1_000, "{} reads", reads() - before);
+                return;
+            }
+        }
+    }
+    panic!("it never ends");
+}

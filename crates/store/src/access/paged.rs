@@ -526,16 +526,54 @@ impl Access<'_> {
 
     /// These leaves; all that are cold are missed together.
     fn leaves(&self, paged: &Paged, numbers: impl Iterator<Item = u32>) -> Result<Vec<Packed<'_>>, Stop> {
-        let (mut leaves, mut stop) = (Vec::new(), None);
+        let (mut leaves, mut cold) = (Vec::new(), 0);
         for number in numbers {
             self.charge(1)?;
             match self.leaf(paged, number) {
                 Ok(value) => leaves.push(Packed::new(paged.hashed_shape(), value)),
-                Err(Stop::Cold) => stop = Some(Stop::Cold),
+                Err(Stop::Cold) => {
+                    cold += 1;
+                    self.check_cold(paged, cold)?;
+                }
                 Err(other) => return Err(other),
             }
         }
-        stop.map_or(Ok(leaves), Err)
+        if cold > 0 { Err(Stop::Cold) } else { Ok(leaves) }
+    }
+
+    /// Refuses to read so many leaves if that is more than a command may hold: it would be refused when they have been read.
+    fn check_cold(&self, paged: &Paged, leaves: u64) -> Result<(), Stop> {
+        let leaf_bytes = paged.root.bytes / u64::from(paged.root.leaves.max(1));
+        let most = self.store.memory.read_bytes_max();
+        if leaves * leaf_bytes <= most.min(self.prepared.bytes_left()) {
+            return Ok(());
+        }
+        Err(StoreError::ReadTooLarge { limit_bytes: most.min(self.prepared.values_bytes_max()) }.into())
+    }
+
+    /// Refuses changes of leaves, which are in memory, that are too much for one group: before they are made, which takes seconds then.
+    fn check_changes(&self, paged: &Paged, by_leaf: &BTreeMap<u32, Vec<u8>>) -> Result<(), Stop> {
+        let limit_bytes = self.store.options.transaction_bytes_max;
+        let may_be_all = by_leaf.len() as u64 * 2 * self.store.options.leaf_bytes <= limit_bytes;
+        // what was prepared was bounded then
+        if may_be_all || self.settles.is_some() {
+            return Ok(());
+        }
+        let mut size_bytes = 0;
+        for (leaf, operations) in by_leaf {
+            let (key, hash) = self.reach_node(paged, *leaf)?;
+            let Some(state) = self.lookup(paged.leaves, hash, &key, HIDDEN_DB)? else { continue };
+            let bytes = record::change_bytes(key.len(), operations.len());
+            size_bytes += if self.takes_change(&state, bytes) {
+                bytes
+            } else {
+                state.value_len.saturating_sub(operations.len() as u64)
+            };
+        }
+        if size_bytes > limit_bytes {
+            return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
+        }
+        Ok(())
     }
 
     /// Lets `change` change what these leaves have.
@@ -570,6 +608,7 @@ impl Access<'_> {
         let mut changed = Changed { root: paged.root, leaves: BTreeMap::new() };
         let by_leaf = self.by_leaf(&paged.root, operations);
         self.leaves(paged, by_leaf.keys().copied())?;
+        self.check_changes(paged, &by_leaf)?;
         for (leaf, operations) in by_leaf {
             let before = self.leaf(paged, leaf)?;
             let after = packed::fold(paged.hashed_shape(), before, &[&operations]);
@@ -755,6 +794,14 @@ impl Access<'_> {
             return false;
         }
         self.effort.note(packed.len());
+        // members of a sorted set are in its leaves and in its tree
+        let size_bytes = value.len() as u64 * if kind == ValueKind::SortedSet { 3 } else { 2 } / 2;
+        let limit_bytes = self.store.options.transaction_bytes_max;
+        if size_bytes > limit_bytes && self.settles.is_none() {
+            // the commit says so; making thousands of leaves would not change it
+            self.refused.get_or_insert(StoreError::TransactionTooLarge { size_bytes, limit_bytes });
+            return true;
+        }
         if self.asks(value.len() as u64).is_none() {
             return true;
         }

@@ -59,8 +59,8 @@ pub(crate) struct Housekeeping {
     cleaned_bytes: AtomicU64,
     folded_bytes: AtomicU64,
     work: Mutex<Work>,
-    /// Segments and checkpoint as they were when a backup began that is under way: it holds `work` for as long as it copies.
-    while_copying: Mutex<Option<(Vec<SegmentInfo>, Option<Published>)>>,
+    /// A backup rests between two pieces; not in simulations.
+    paces: bool,
     alarm: Arc<Alarm>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -147,7 +147,7 @@ impl Housekeeping {
             cleaned_bytes: AtomicU64::new(0),
             folded_bytes: AtomicU64::new(0),
             work: Mutex::new(Work { published: checkpoint, ..Work::default() }),
-            while_copying: Mutex::default(),
+            paces: options.background,
             alarm,
             thread: Mutex::default(),
         }
@@ -183,43 +183,100 @@ impl Housekeeping {
     /// # Errors
     /// When the disk refuses, or the journal has stopped.
     pub(crate) fn checkpoint(&self, store: Parts<'_>) -> Result<(), StoreError> {
+        self.checkpoint_now(store)?;
         let _in_step = store.engine.apply_alone();
-        let mut work = self.work();
-        self.release(store);
-        self.checkpoint_now(&mut work, store)?;
-        self.retire(&mut work, store).map_err(|error| StoreError::Journal(error.to_string()))?;
+        self.retire(&mut self.work(), store).map_err(|error| StoreError::Journal(error.to_string()))?;
         Ok(())
     }
 
-    /// A copy of the store in `out`; nothing is retired meanwhile.
+    /// A copy of the store in `out`.
     ///
     /// # Errors
     /// [`StoreError::Backup`], or what [`Housekeeping::checkpoint`] returns.
     pub(crate) fn backup(&self, store: Parts<'_>, out: &Path) -> Result<(), StoreError> {
-        backup::prepare(&*self.vfs, out)?;
-        let in_step = store.engine.apply_alone();
-        let mut work = self.work();
-        *lock(&self.while_copying) = Some((work.segments(store), work.published.clone()));
-        self.release(store);
-        let published = self.checkpoint_now(&mut work, store);
-        drop(in_step);
-        let copied = published
-            .and_then(|published| backup::copy(&store.engine.journal, &self.vfs, &self.dir, &published, out));
-        *lock(&self.while_copying) = None;
-        copied
+        let mut written_at = self.clock.now();
+        self.paced_backup(store, out, &mut |_| {
+            // as long as the piece took, so that half of the disk's time is for others
+            let took = self.clock.now().since(written_at);
+            if self.paces {
+                self.alarm.sleep(took.clamp(WORKED, COPY_REST_MAX));
+            }
+            written_at = self.clock.now();
+        })
     }
 
-    fn checkpoint_now(&self, work: &mut Work, store: Parts<'_>) -> Result<Published, StoreError> {
-        work.capture = None;
-        let io = |error: std::io::Error| StoreError::Journal(format!("checkpoint: {error}"));
-        let mut capture = self.begin_capture(work, store).map_err(io)?;
-        while !self.slice(&mut capture, store).map_err(io)? {}
-        let captured = capture.captured_lsn().expect("all slices were taken");
-        self.await_durable(store, captured)?;
-        let published = capture.publish(store.engine.journal.durable_lsn().0).map_err(io)?;
-        let announced = self.announce(work, store, published.clone());
-        announced.map_err(|error| StoreError::Journal(error.to_string()))?;
-        Ok(published)
+    /// As [`Housekeeping::backup`]; `pace` is called after each piece, with its bytes, and may wait.
+    fn paced_backup(
+        &self,
+        store: Parts<'_>,
+        out: &Path,
+        pace: &mut dyn FnMut(u64),
+    ) -> Result<(), StoreError> {
+        backup::prepare(&*self.vfs, out)?;
+        self.checkpoint_now(store)?;
+        let journal = &store.engine.journal;
+        let begun = {
+            let _in_step = store.engine.apply_alone();
+            let work = self.work();
+            // or the next one, by now
+            let published = work.published.as_ref().expect("one was published");
+            backup::begin(journal, &*self.vfs, &self.dir, published)?
+        };
+        backup::copy(journal, &*self.vfs, begun, out, pace)
+    }
+
+    /// Takes a checkpoint, slice by slice: between two of them others get at index and log, and the turns of housekeeping go on, with this
+    /// checkpoint, too.
+    fn checkpoint_now(&self, store: Parts<'_>) -> Result<(), StoreError> {
+        let begun = {
+            let _in_step = store.engine.apply_alone();
+            let mut work = self.work();
+            work.capture = None;
+            work.capture = Some(self.begin_capture(&mut work, store).map_err(not_taken)?);
+            work.captures_begun
+        };
+        let mut waited = Duration::ZERO;
+        while !self.advance_demanded(store, begun)? {
+            store.engine.journal.offer();
+            if store.engine.drive() {
+                continue;
+            }
+            if waited > DURABLE_WAIT_MAX || store.engine.journal.has_failed() {
+                return Err(StoreError::Journal("the journal does not become durable".to_owned()));
+            }
+            self.alarm.sleep(WORKED);
+            waited += WORKED;
+        }
+        Ok(())
+    }
+
+    /// Goes on with capture number `begun`, until it waits for the journal (`false`), or is published, perhaps by a turn.
+    fn advance_demanded(&self, store: Parts<'_>, begun: u64) -> Result<bool, StoreError> {
+        loop {
+            let _in_step = store.engine.apply_alone();
+            let mut work = self.work();
+            if work.published.as_ref().is_some_and(|published| published.began >= begun) {
+                return Ok(true);
+            }
+            let Some(mut capture) = work.capture.take() else {
+                return Err(not_taken("an attempt failed; the log says why"));
+            };
+            let durable = store.engine.journal.durable_lsn().0;
+            match capture.captured_lsn() {
+                None => {
+                    self.slices(&mut capture, store, self.clock.now()).map_err(not_taken)?;
+                    work.capture = Some(capture);
+                }
+                Some(captured) if captured <= durable => {
+                    let published = capture.publish(durable).map_err(not_taken)?;
+                    self.announce(&mut work, store, published).map_err(not_taken)?;
+                }
+                Some(_) => {
+                    work.capture = Some(capture);
+                    return Ok(false);
+                }
+            }
+        }
     }
 
     /// What was done since the start.
@@ -233,14 +290,12 @@ impl Housekeeping {
 
     /// The checkpoint in force.
     pub(crate) fn published(&self) -> Option<Published> {
-        let known = lock(&self.while_copying).as_ref().map(|(_, published)| published.clone());
-        known.unwrap_or_else(|| self.work().published.clone())
+        self.work().published.clone()
     }
 
     /// The segments that were not given back.
     pub(crate) fn segments(&self, store: Parts<'_>) -> Vec<SegmentInfo> {
-        let known = lock(&self.while_copying).as_ref().map(|(segments, _)| segments.clone());
-        known.unwrap_or_else(|| self.work().segments(store))
+        self.work().segments(store)
     }
 
     /// Ends the thread.
@@ -478,22 +533,6 @@ impl Housekeeping {
         }
         Ok(!free.is_empty())
     }
-
-    fn await_durable(&self, store: Parts<'_>, lsn: u64) -> Result<(), StoreError> {
-        let mut waited = Duration::ZERO;
-        store.engine.journal.offer();
-        while store.engine.journal.durable_lsn().0 < lsn {
-            if store.engine.drive() {
-                continue;
-            }
-            if waited > DURABLE_WAIT_MAX || store.engine.journal.has_failed() {
-                return Err(StoreError::Journal("the journal does not become durable".to_owned()));
-            }
-            self.alarm.sleep(WORKED);
-            waited += WORKED;
-        }
-        Ok(())
-    }
 }
 
 impl Work {
@@ -579,6 +618,10 @@ pub(crate) struct Parts<'a> {
     pub(crate) hasher: &'a crate::hash::KeyHasher,
 }
 
+fn not_taken(error: impl std::fmt::Display) -> StoreError {
+    StoreError::Journal(format!("checkpoint: {error}"))
+}
+
 /// What a sealed segment takes until a checkpoint covers it: of one that a large group cut short, most of its file.
 fn taken_bytes(info: &SegmentInfo) -> u64 {
     info.end_bytes.max(info.size_bytes / 4 * 3)
@@ -605,5 +648,7 @@ const CAPTURE_TIME_MAX: Duration = Duration::from_millis(2);
 const SMALL_CAPTURE_REST: Duration = Duration::from_secs(1);
 /// After a checkpoint that failed.
 const REST_FAILED: Duration = Duration::from_secs(1);
+/// Between two pieces of a backup, at most.
+const COPY_REST_MAX: Duration = Duration::from_millis(100);
 /// How long a demanded checkpoint waits for the journal.
 const DURABLE_WAIT_MAX: Duration = Duration::from_secs(60);

@@ -3,6 +3,9 @@
 //! A fetch names addresses; the pool's threads share them, so the reads of one pipeline run side by side. The last one to
 //! finish calls the fetch's completion.
 //!
+//! Fetches take turns, one address each: a GET waits for one read of each of the others, not for the 500 that SCAN asked for before it.
+//! Fetches of many addresses have at most half of the threads, so that the device is not theirs alone.
+//!
 //! Invariants
 //!   1. A loop never blocks here: submitting takes one short lock.
 //!   2. The queue is bounded by the connections: each has at most one fetch under way, and its length is counted.
@@ -55,20 +58,72 @@ pub(crate) struct Readers {
 
 struct Shared {
     source: Arc<dyn Source>,
+    /// Reads under way for fetches of many addresses, at most.
+    many_max: usize,
     queue: Mutex<Queue>,
     ready: Condvar,
     counters: Counters,
 }
 
+/// Fetches with addresses that nobody reads yet.
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<(Arc<Fetch>, Sought)>,
+    /// Of few addresses, and of many.
+    few: VecDeque<Waiting>,
+    many: VecDeque<Waiting>,
+    /// Reads under way for fetches of many.
+    many_in_flight: usize,
+    /// Turns that were given.
+    turns: u64,
+    /// Addresses.
+    len: usize,
     closed: bool,
+}
+
+/// A fetch that waits for its next turn.
+struct Waiting {
+    fetch: Arc<Fetch>,
+    left: std::vec::IntoIter<Sought>,
+    turn: u64,
 }
 
 struct Fetch {
     left: AtomicUsize,
+    is_many: bool,
     state: Mutex<Option<(Prepared, Done)>>,
+}
+
+impl Queue {
+    fn add(&mut self, fetch: Arc<Fetch>, records: Vec<Sought>) {
+        self.len += records.len();
+        self.wait(Waiting { fetch, left: records.into_iter(), turn: 0 });
+    }
+
+    fn wait(&mut self, waiting: Waiting) {
+        self.turns += 1;
+        let line = if waiting.fetch.is_many { &mut self.many } else { &mut self.few };
+        line.push_back(Waiting { turn: self.turns, ..waiting });
+    }
+
+    /// The next address to be read, where fetches of many may have `many_max` reads under way.
+    fn next(&mut self, many_max: usize) -> Option<(Arc<Fetch>, Sought)> {
+        let turn_of = |line: &VecDeque<Waiting>| line.front().map(|waiting| waiting.turn);
+        let many = turn_of(&self.many).filter(|_| self.many_in_flight < many_max);
+        let is_many = match (turn_of(&self.few), many) {
+            (None, None) => return None,
+            (few, many) => few.is_none() || many.is_some_and(|many| few.is_some_and(|few| many < few)),
+        };
+        let line = if is_many { &mut self.many } else { &mut self.few };
+        let mut waiting = line.pop_front()?;
+        let sought = waiting.left.next()?;
+        let fetch = Arc::clone(&waiting.fetch);
+        self.len -= 1;
+        self.many_in_flight += usize::from(is_many);
+        if waiting.left.len() > 0 {
+            self.wait(waiting);
+        }
+        Some((fetch, sought))
+    }
 }
 
 /// What the pool has done so far.
@@ -92,6 +147,7 @@ impl Readers {
     pub(crate) fn start(source: Arc<dyn Source>, count: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             source,
+            many_max: (count / 2).max(1),
             queue: Mutex::default(),
             ready: Condvar::new(),
             counters: Counters::default(),
@@ -113,6 +169,7 @@ impl Readers {
         }
         let fetch = Arc::new(Fetch {
             left: AtomicUsize::new(records.len()),
+            is_many: records.len() > FEW_MAX,
             state: Mutex::new(Some((prepared, done))),
         });
         if lock(&self.threads).is_empty() {
@@ -120,10 +177,11 @@ impl Readers {
             return;
         }
         let mut queue = lock(&self.shared.queue);
-        queue.jobs.extend(records.iter().map(|&sought| (Arc::clone(&fetch), sought)));
-        self.shared.counters.queue_length_max.fetch_max(queue.jobs.len(), Ordering::Relaxed);
+        let is_one = records.len() == 1;
+        queue.add(fetch, records);
+        self.shared.counters.queue_length_max.fetch_max(queue.len, Ordering::Relaxed);
         drop(queue);
-        if records.len() == 1 { self.shared.ready.notify_one() } else { self.shared.ready.notify_all() }
+        if is_one { self.shared.ready.notify_one() } else { self.shared.ready.notify_all() }
     }
 
     /// What lies at `address` is damage, as another than the pool has found.
@@ -165,14 +223,25 @@ impl Shared {
         loop {
             let mut queue = lock(&self.queue);
             let (fetch, sought) = loop {
-                match queue.jobs.pop_front() {
-                    Some(job) => break job,
-                    None if queue.closed => return,
+                match queue.next(self.many_max) {
+                    Some(read) => break read,
+                    None if queue.closed && queue.len == 0 => return,
                     None => queue = self.ready.wait(queue).unwrap_or_else(PoisonError::into_inner),
                 }
             };
             drop(queue);
             self.serve(&fetch, sought);
+            if fetch.is_many {
+                let mut queue = lock(&self.queue);
+                queue.many_in_flight -= 1;
+                let (waits, closed) = (!queue.many.is_empty(), queue.closed);
+                drop(queue);
+                if closed {
+                    self.ready.notify_all();
+                } else if waits {
+                    self.ready.notify_one();
+                }
+            }
         }
     }
 
@@ -208,6 +277,9 @@ impl Shared {
         }
     }
 }
+
+/// A fetch of more addresses is one of many.
+const FEW_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -292,6 +364,64 @@ mod tests {
         let prepared = fetch(&readers, Prepared::default(), &[7, 9_999]);
         assert!(prepared.record(at(7)).expect("answered").is_ok());
         assert!(prepared.record(at(9_999)).expect("answered").is_err());
+    }
+
+    /// Notes what it reads, once it may.
+    #[derive(Default)]
+    struct Noted {
+        may_read: Mutex<bool>,
+        changed: Condvar,
+        order: Mutex<Vec<u64>>,
+        /// Reads of addresses below 500 that are under way, and the most that were.
+        under_way: Mutex<(usize, usize)>,
+    }
+
+    impl Source for Noted {
+        fn read_record(&self, sought: &Sought) -> Read {
+            let address = sought.address.pack();
+            let count = |more: bool| {
+                let mut under_way = lock(&self.under_way);
+                under_way.0 = if more { under_way.0 + 1 } else { under_way.0 - 1 };
+                under_way.1 = under_way.1.max(under_way.0);
+            };
+            if address < 500 {
+                count(true);
+            }
+            drop(self.changed.wait_while(lock(&self.may_read), |may| !*may));
+            lock(&self.order).push(address);
+            if address < 500 {
+                count(false);
+            }
+            Addresses::default().read_record(sought)
+        }
+
+        fn quarantine(&self, _: LogAddress) {}
+    }
+
+    /// SCAN over cold keys put 500 reads before each GET: GET took four times as long.
+    #[test]
+    fn fetch_of_one_does_not_wait_for_one_of_many() {
+        for threads in [1, 4] {
+            let source = Arc::new(Noted::default());
+            let readers = Readers::start(Arc::clone(&source) as Arc<dyn Source>, threads).expect("threads");
+            let (sender, receiver) = mpsc::channel();
+            for addresses in [0..500, 900..901] {
+                let mut prepared = Prepared::default();
+                let sought = |address| Sought::base(at(address), Keyspace(1), KeyHash(0));
+                addresses.for_each(|address| prepared.want_record(sought(address)));
+                let sender = sender.clone();
+                readers.submit(prepared, Box::new(move |_| sender.send(()).expect("the test waits")));
+            }
+            *lock(&source.may_read) = true;
+            source.changed.notify_all();
+            (0..2).for_each(|_| receiver.recv().expect("every fetch is completed"));
+            let order = lock(&source.order);
+            let place = order.iter().position(|address| *address == 900).expect("it was read");
+            assert!(place <= 2 * threads, "{place} reads before it, {threads} threads");
+            assert_eq!(order.len(), 501);
+            let most = lock(&source.under_way).1;
+            assert!(most <= (threads / 2).max(1), "{most} of {threads} threads");
+        }
     }
 
     #[test]

@@ -96,8 +96,8 @@ impl Store {
 
     /// Copies the running store consistently to the new or empty folder `out`, which a server can open; blocks.
     ///
-    /// Everything acknowledged before the call is in the copy. Housekeeping rests meanwhile, commands do not. One at a time: a
-    /// second one would wait for as long as the first takes, and then copy the same again.
+    /// Everything acknowledged before the call is in the copy. Housekeeping and commands go on meanwhile. One at a time: a
+    /// second one would pin the same segments for as long, and copy the same again.
     ///
     /// # Errors
     /// [`StoreError::Backup`]: another backup is under way, `out` is not empty, or the disk refuses.

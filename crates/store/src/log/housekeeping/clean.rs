@@ -311,6 +311,65 @@ mod tests {
         panic!("{attempts} attempts, {waits} waits");
     }
 
+    /// A backup kept housekeeping's lock while it copied: nothing was cleaned, the throttle was let go, and a group of 2,000 keys waited for all
+    /// of the copy (14 s).
+    #[test]
+    fn log_is_cleaned_and_large_groups_are_stored_while_a_backup_is_copied() {
+        let disk = SimDisk::new(1);
+        let bench = Bench::on(&disk);
+        let names: Vec<[u8; 4]> = (0..100_u32).map(u32::to_be_bytes).collect();
+        let fill = |value: &[u8]| {
+            for name in &names {
+                while bench.set_key(name, value).is_err() {
+                    bench.clock.advance(Duration::from_millis(20));
+                    bench.turn();
+                }
+                bench.settle();
+            }
+        };
+        (0..5).for_each(|_| fill(&[7; 1_000]));
+        let (housekeeping, parts) = bench.store.housekeeping().expect("engine log");
+        let (mut pieces, report) = (0, || bench.store.log_report().expect("engine log"));
+        let before = report();
+        let mut pace = |_| {
+            pieces += 1;
+            assert!(parts.engine.applying.try_lock().is_ok(), "a large group would wait");
+            if pieces == 1 {
+                (0..20).for_each(|_| fill(&[8; 1_000]));
+                bench.store.checkpoint().expect("published");
+                for _ in 0..200 {
+                    bench.clock.advance(Duration::from_millis(50));
+                    bench.turn();
+                }
+            }
+        };
+        housekeeping.paced_backup(parts, "/out".as_ref(), &mut pace).expect("copied");
+        assert!(pieces > 1, "the checkpoint, and what is not linked");
+        assert!(report().checkpoints > before.checkpoints + 1, "{:?}", report());
+        let copy = Store::open(Options {
+            background: false,
+            readers: 0,
+            vfs: Arc::new(disk.clone()),
+            dir: "/out".into(),
+            journal: journal::Options { segment_size_bytes: 64 << 10, ..journal::Options::small() },
+            ..Options::default()
+        })
+        .expect("the copy opens");
+        assert_eq!(copy.key_counts()[0].0, names.len() as u64);
+        let keys: Vec<_> = names.iter().map(|key| KeyRef { db: 0, key }).collect();
+        let mut prepared = Prepared::default();
+        copy.missing(&keys, &mut prepared);
+        let (fetched, values) = std::sync::mpsc::channel();
+        copy.fetch(prepared, Box::new(move |prepared| fetched.send(prepared).expect("somebody waits")));
+        let prepared = values.recv().expect("reads end");
+        let access = copy.access(Scope::Keys(&keys), &prepared, 0).expect("a read");
+        for name in &names {
+            let found = access.get(0, name).expect("it was read").expect("it was there");
+            assert!(found.value == [7; 1_000], "as it was when the backup began");
+        }
+        assert_eq!(copy.log_report().expect("engine log").cold_failures, 0);
+    }
+
     /// Cleaning read every segment whole, for the few records that lived there: 0.4 us for each SET of a benchmark.
     #[test]
     fn few_survivors_are_copied_without_reading_their_segment() {
