@@ -114,7 +114,7 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
         for sought in prepared.take_wanted() {
             prepared.supply(sought.address, self.read(&sought));
         }
-        prepared.fold();
+        prepared.fold(&mut |_, _| ());
         done(prepared);
     }
 
@@ -122,8 +122,8 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     fn has_addresses(&self) -> bool;
 
     /// Wishes that `object`, whose record has changes on it, becomes one record again; returns whether it will, so that it should stay
-    /// in memory until then.
-    fn wish_fold(&self, _keyspace: Keyspace, _object: ObjectRef<'_>) -> bool {
+    /// in memory until then. Values of `bytes_max` together wait for that at most.
+    fn wish_fold(&self, _keyspace: Keyspace, _object: ObjectRef<'_>, _bytes_max: u64) -> bool {
         false
     }
 

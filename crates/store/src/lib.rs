@@ -306,7 +306,7 @@ impl Store {
         for sought in prepared.take_wanted() {
             prepared.supply(sought.address, self.engine.read(&sought));
         }
-        prepared.fold();
+        prepared.fold(&mut |_, _| ());
     }
 
     /// Begins the execute step of a command: takes credits, then locks.

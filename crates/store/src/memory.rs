@@ -323,7 +323,7 @@ impl Memory {
                 return;
             }
             let hurries = !self.used_within(index, engine, HURRY_SHARE, for_bytes);
-            if hand.advance(index, engine, released, hurries) {
+            if hand.advance(index, engine, released, (hurries, self.folding_bytes_max(hurries))) {
                 (hand.barren_stripes, hand.began_at) = (0, released);
             } else if hand.barren_stripes > BARREN_STRIPES_MAX {
                 hand.barren_stripes = 0;
@@ -331,6 +331,16 @@ impl Memory {
                 self.barren_until.store(released.0 + meanwhile, Ordering::SeqCst);
                 return;
             }
+        }
+    }
+
+    /// Bytes of values that may stay in memory until they are folded: fewer where room is needed at once, but some. A load needs room all the
+    /// time, and what it leaves unfolded each later read pays for.
+    fn folding_bytes_max(&self, hurries: bool) -> u64 {
+        let share = if hurries { HURRIED_FOLDING_SHARE } else { FOLDING_SHARE };
+        match self.limit_bytes.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            limit_bytes => limit_bytes / share,
         }
     }
 
@@ -512,7 +522,13 @@ impl Memory {
 
 impl Hand {
     /// Visits one page; returns whether something was dropped.
-    fn advance(&mut self, index: &Index, engine: &dyn Engine, released: Seq, hurries: bool) -> bool {
+    fn advance(
+        &mut self,
+        index: &Index,
+        engine: &dyn Engine,
+        released: Seq,
+        (hurries, folding_bytes_max): (bool, u64),
+    ) -> bool {
         let mut stripe = index.lock(self.stripe);
         let Some((keyspace, space)) = stripe.space_at_mut(self.space) else {
             drop(stripe);
@@ -525,9 +541,8 @@ impl Hand {
         };
         let (next, freed) = space.visit_words(self.bits, &mut |word, deltas| {
             let folds = |object: ObjectRef<'_>| {
-                !hurries
-                    && deltas.has_changes(object.address(), FOLD_CHANGES_MIN)
-                    && engine.wish_fold(keyspace, object)
+                deltas.has_changes(object.address(), FOLD_CHANGES_MIN)
+                    && engine.wish_fold(keyspace, object, folding_bytes_max)
             };
             pass(word, released, &mut self.round, hurries, folds);
         });
@@ -582,6 +597,10 @@ const STAGED_SHARE: u64 = 4;
 
 /// With less than this share free, the hand hurries: what grows is refused soon.
 const HURRY_SHARE: u64 = 32;
+
+/// Of the limit this share is for values that wait to be folded; and if the hand hurries.
+const FOLDING_SHARE: u64 = 8;
+const HURRIED_FOLDING_SHARE: u64 = 32;
 
 /// Stripes in which the hand finds nothing before it gives up: by then every value that can go has come to level 0, and was
 /// passed again.

@@ -236,10 +236,15 @@ fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option
 #[derive(Debug, Default)]
 pub struct Wanted {
     records: Vec<Sought>,
-    folds: Vec<Fold>,
     leaves: Vec<WantedLeaf>,
-    seed: Option<u64>,
-    obstacle: Option<Obstacle>,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few accesses miss.
+#[derive(Debug, Default)]
+struct Rare {
+    folds: Vec<Fold>,
+    attempts: Attempts,
 }
 
 /// A leaf of a paged collection that an access could not read.
@@ -256,7 +261,7 @@ impl Wanted {
     /// How many records and leaves.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.records.len() + self.folds.len() + self.leaves.len()
+        self.records.len() + self.rare.as_ref().map_or(0, |rare| rare.folds.len()) + self.leaves.len()
     }
 
     /// Adds these records.
@@ -271,32 +276,35 @@ impl Wanted {
 
     /// Adds what is to be folded.
     pub(crate) fn add_fold(&mut self, fold: Fold) {
-        self.folds.push(fold);
+        self.rare.get_or_insert_default().folds.push(fold);
     }
 
     /// What random numbers are drawn from: `seed` the first time, and the same from then on.
     pub(crate) fn seed_or(&mut self, seed: impl FnOnce() -> u64) -> u64 {
-        *self.seed.get_or_insert_with(seed)
+        *self.rare.get_or_insert_default().attempts.seed.get_or_insert_with(seed)
     }
 
     /// Notes what ended the attempt.
     pub(crate) fn meet(&mut self, obstacle: Obstacle) {
-        self.obstacle = Some(obstacle);
+        self.rare.get_or_insert_default().attempts.obstacle = Some(obstacle);
     }
 }
 
 impl Prepared {
     /// Adds what an access missed.
     pub fn want(&mut self, wanted: Wanted) {
-        if wanted.seed.is_some() || wanted.obstacle.is_some() {
-            let attempts = self.attempts.get_or_insert_default();
-            attempts.seed = attempts.seed.or(wanted.seed);
-            if let Some(obstacle) = wanted.obstacle {
-                attempts.obstacle = Some(obstacle.after(attempts.obstacle.take()));
+        if let Some(rare) = wanted.rare {
+            let Rare { folds, attempts: Attempts { seed, obstacle } } = *rare;
+            folds.into_iter().for_each(|fold| self.want_fold(fold));
+            if seed.is_some() || obstacle.is_some() {
+                let attempts = self.attempts.get_or_insert_default();
+                attempts.seed = attempts.seed.or(seed);
+                if let Some(obstacle) = obstacle {
+                    attempts.obstacle = Some(obstacle.after(attempts.obstacle.take()));
+                }
             }
         }
         wanted.records.into_iter().for_each(|record| self.want_record(record));
-        wanted.folds.into_iter().for_each(|fold| self.want_fold(fold));
         for leaf in wanted.leaves {
             let (reading, stripe) = (self.reading.get_or_insert_default(), leaf.hash.stripe());
             if leaf.is_beside && !reading.stripes.contains(&stripe) {
@@ -374,13 +382,14 @@ impl Prepared {
         self.reading.get_or_insert_default().folds.push(fold);
     }
 
-    /// Folds what it was asked to, as far as it is here: to be called when everything that was wanted was read, and no key is
-    /// locked.
-    pub(crate) fn fold(&mut self) {
+    /// Folds what it was asked to, as far as it is here, and tells `told` what became of each: to be called when everything that was wanted
+    /// was read, and no key is locked.
+    pub(crate) fn fold(&mut self, told: &mut dyn FnMut(&Fold, &Fetched)) {
         let Some(reading) = &mut self.reading else { return };
         for fold in std::mem::take(&mut reading.folds) {
             // otherwise the command looks again, and asks for what is there then
             let Some(folded) = fold.fold(&self.records) else { continue };
+            folded.iter().for_each(|folded| told(&fold, folded));
             let folded = folded.map(|it| Fetched { value: reading.shared(it.value), ..it });
             self.records.insert(fold.base.address, folded);
             fold.deltas.iter().for_each(|delta| drop(self.records.remove(&delta.address)));

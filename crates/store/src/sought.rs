@@ -37,6 +37,16 @@ impl Sought {
         Self { address: delta.address, delta_seq: delta.seq, ..self }
     }
 
+    /// The keyspace of its key.
+    pub(crate) fn keyspace(&self) -> Keyspace {
+        self.keyspace
+    }
+
+    /// Whether it is no whole value.
+    pub(crate) fn is_delta(&self) -> bool {
+        self.delta_seq != Seq::NONE
+    }
+
     /// Whether the record that was read may be this one.
     pub(crate) fn is(&self, header: &journal::RecordHeader, key: &[u8], hasher: &KeyHasher) -> bool {
         let fits = match self.delta_seq {

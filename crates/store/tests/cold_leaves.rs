@@ -14,6 +14,10 @@ const KEY: &[u8] = b"key";
 const ROUNDS_MAX: usize = 25;
 
 fn open(disk: &SimDisk) -> Arc<Store> {
+    open_with(disk, 256)
+}
+
+fn open_with(disk: &SimDisk, leaf_bytes: u64) -> Arc<Store> {
     let options = Options {
         engine: EngineKind::Log,
         background: false,
@@ -21,7 +25,7 @@ fn open(disk: &SimDisk) -> Arc<Store> {
         clock: Arc::new(SimClock::new(UnixMs(1_000_000))),
         vfs: Arc::new(disk.clone()),
         dir: PathBuf::from("/data"),
-        leaf_bytes: 256,
+        leaf_bytes,
         ..Options::default()
     };
     let store = Store::open(options).expect("the folder opens");
@@ -263,9 +267,9 @@ fn change_that_needs_more_than_may_be_read_is_refused_before_it_reads() {
             store.fetch(prepared, Box::new(move |prepared| to.send(prepared).expect("somebody waits")));
             prepared = from.recv().expect("reads end");
         }
-        let attempt = store.access(Scope::Keys(&keys), &prepared, 0).and_then(|mut access| {
+        let attempt = store.access(Scope::Keys(&keys), &prepared, 0).map(|mut access| {
             let removed = access.remove_range(0, KEY, ValueKind::SortedSet, 100..6_000).map(drop);
-            Ok((removed, access.into_wanted()))
+            (removed, access.into_wanted())
         });
         match attempt.expect("it needs no room") {
             (Err(Stop::Cold), wanted) => prepared.want(wanted),
@@ -279,4 +283,39 @@ fn change_that_needs_more_than_may_be_read_is_refused_before_it_reads() {
         }
     }
     panic!("it never ends");
+}
+
+/// A value that had left memory with its changes was read and folded for each command, and the result was dropped: up to 65 reads each time.
+#[test]
+fn value_that_was_read_with_its_changes_is_one_record_from_then_on() {
+    let kind = ValueKind::Hash;
+    let (store, all) = (open_with(&SimDisk::new(3), 2_048), members(0..2_000));
+    let values = [[b'1'; 80], [b'2'; 80]];
+    change(&store, kind, &all, Some(&values[0]));
+    for part in 0..5 {
+        let some: Vec<_> = all.iter().skip(part).step_by(5).cloned().collect();
+        change(&store, kind, &some, Some(&values[1]));
+    }
+    // nothing stays in memory, also of what is read
+    store.set_memory_limit(1);
+    store.tend(0);
+    let reads = || store.log_report().expect("it has a log").cold_reads;
+    let read = || {
+        let before = reads();
+        for element in all.iter().step_by(200) {
+            rounds(&store, |access| {
+                let one = std::iter::once(&element[..]);
+                let found = access.values(0, KEY, kind, one)?.expect("a hash").expect("it is there");
+                assert_eq!(found, [Some(&values[1][..])]);
+                Ok(())
+            });
+        }
+        reads() - before
+    };
+    let first = read();
+    assert!(first > 40, "ten times the root, a leaf and its changes: {first} reads");
+    while store.housekeep().expect("the disk works") | store.drive() {}
+    let second = read();
+    assert!(second <= 30, "ten times the root, and a leaf with one change at most: {second} reads");
+    store.check_state();
 }

@@ -409,6 +409,7 @@ fn journal(server: &View<'_>, text: &mut String) {
             ("log_checkpoint_bytes", report.checkpoint_bytes),
             ("log_damaged_segments", report.damaged_segments),
             ("log_cold_reads", report.cold_reads),
+            ("log_cold_second_reads", report.cold_second_reads),
             ("log_cold_retries", report.cold_retries),
             ("log_cold_failures", report.cold_failures),
             ("log_writers_bytes_per_second_max", report.throttle_bytes_per_second),

@@ -545,7 +545,7 @@ impl Access<'_> {
     fn check_cold(&self, paged: &Paged, leaves: u64) -> Result<(), Stop> {
         let leaf_bytes = paged.root.bytes / u64::from(paged.root.leaves.max(1));
         let most = self.store.memory.read_bytes_max();
-        if leaves * leaf_bytes <= most.min(self.prepared.bytes_left()) {
+        if leaves <= READ_ANYWAY || leaves * leaf_bytes <= most.min(self.prepared.bytes_left()) {
             return Ok(());
         }
         Err(StoreError::ReadTooLarge { limit_bytes: most.min(self.prepared.values_bytes_max()) }.into())
@@ -1061,5 +1061,8 @@ fn value_in<'a>(packed: Packed<'a>, hash: KeyHash, element: &[u8]) -> Option<&'a
 const NODE_COPY_EFFORT: usize = 4;
 /// Leaves that one change puts together beside those that it changes.
 const MERGED_MAX: u32 = 64;
+/// So many values are always read and kept.
+const READ_ANYWAY: u64 = 2;
+
 /// Leaves that are drawn for each that is to have elements.
 const SAMPLES_MAX: usize = 64;

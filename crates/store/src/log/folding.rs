@@ -6,8 +6,9 @@
 //! the hand meets it again: no changes, and it goes
 //! ```
 //!
-//! Nothing is read for it. Where housekeeping is behind, or memory is very short, values go with their changes. While nobody writes,
-//! and at a stop for a while, all values in memory are looked at: their turn comes with the next start.
+//! Nothing is read for it. Where housekeeping is behind values go with their changes; such a value becomes one record when a command has read
+//! it with its changes, so that only its first read is several. While nobody writes, and at a stop for a while, all values in memory are
+//! looked at: their turn comes with the next start.
 //!
 //! Out of scope: when the hand passes (`memory`), copies (`copies`), folding what is read (`fold`, `prepared`).
 
@@ -15,12 +16,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clock::Nanos;
-use journal::{JournalError, Keyspace, Seq};
+use journal::{JournalError, Keyspace, LogAddress, Seq};
 
 use super::capture::Survivor;
 use super::copies::{Appended, Context, Copies, Image, Progress, SLICE_BYTES};
-use super::wishes::{FOLD_CHANGES_MIN, Wish};
+use super::wishes::{FOLD_CHANGES_MIN, ReadValue, Wish};
+use crate::hash::KeyHash;
 use crate::object::ObjectRef;
+use crate::prepared::Fetched;
+use crate::record::{self, Draft};
 
 /// Folds one value after the other.
 #[derive(Debug, Default)]
@@ -85,7 +89,7 @@ impl Folding {
         for _ in 0..pace.pages {
             let Some(at) = sweep.next.filter(|_| !wishes.are_many()) else { break };
             sweep.next = visit(context, at, &mut |keyspace, object| {
-                wishes.add(keyspace, object);
+                wishes.add(keyspace, object, u64::MAX);
             });
         }
         sweep.next.is_some()
@@ -151,14 +155,36 @@ impl Folding {
 }
 
 impl Wish {
-    /// Appends the value as it is in memory; `None` if it is not there any more.
+    /// Appends the value as it is in memory, or as it was read; `None` if it is not there any more, or changed since.
     fn fold(&self, context: Context<'_>) -> Result<Option<Appended>, JournalError> {
-        let Self { keyspace, base, key } = self;
+        let Self { keyspace, base, key, read } = self;
         let hash = context.hasher.hash_in(*keyspace, key);
+        if let Some(read) = read {
+            return read.fold((*keyspace, hash, *base), context);
+        }
         let Some(hot) = context.index.hot(*keyspace, hash, *base) else { return Ok(None) };
         let image = Image { kind: hot.kind, payload: &hot.payload, seq: hot.seq, expiry_ms: hot.expiry_ms };
         let source = Survivor { keyspace: *keyspace, hash, address: *base };
         Copies::append((source, hot.base_bytes), &hot.owned, &image, context).map(Some)
+    }
+}
+
+impl ReadValue {
+    /// Appends the value, if its key still consists of what was read.
+    fn fold(
+        &self,
+        (keyspace, hash, base): (Keyspace, KeyHash, LogAddress),
+        context: Context<'_>,
+    ) -> Result<Option<Appended>, JournalError> {
+        let owned = context.index.owns(keyspace, hash, base);
+        let owned = owned.filter(|owned| owned.base == base && owned.deltas == self.deltas);
+        let Some(owned) = owned else { return Ok(None) };
+        let Fetched { kind, ref key, ref value, seq, expiry_ms, .. } = self.value;
+        let kind = kind | if owned.shared { record::SHARED } else { 0 };
+        let payload = Draft::whole(kind, keyspace, key, value, expiry_ms).parts().concat();
+        let image = Image { kind, payload: &payload, seq, expiry_ms };
+        let source = Survivor { keyspace, hash, address: base };
+        Copies::append((source, self.value.record_bytes()), &owned, &image, context).map(Some)
     }
 }
 

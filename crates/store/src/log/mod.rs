@@ -12,7 +12,7 @@
 //! | [`copies`] | copies that cleaning and folding make, until the index turns to them |
 //! | [`fold`] | an image with its deltas merged in |
 //! | [`footer`] | footers of sealed segments |
-//! | [`reader`] | the pool that fetches cold records |
+//! | [`reader`], `expected` | the pool that fetches cold records; how long they are |
 //! | [`backup`] | a consistent copy of a running store |
 //!
 //! Invariants: `tests/model.rs` lists and proves them; docs/adr/0003-cleaning-and-checkpoints.md says why.
@@ -25,6 +25,7 @@ pub(crate) mod checkpoint_file;
 pub(crate) mod cleaner;
 mod copies;
 mod delta_list;
+mod expected;
 pub(crate) mod fold;
 pub(crate) mod folding;
 pub(crate) mod footer;
@@ -49,7 +50,7 @@ use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::hash::KeyHasher;
 use crate::object::ObjectRef;
-use crate::prepared::{Fetched, Prepared};
+use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record::{self, Draft, Payload};
 use crate::sought::{OF_ANOTHER, Sought};
 use liveness::Liveness;
@@ -73,7 +74,7 @@ pub(crate) struct LogEngine {
     applying: Mutex<()>,
     room: Mutex<Option<Room>>,
     /// Values that housekeeping is to fold.
-    pub(crate) wishes: wishes::Wishes,
+    pub(crate) wishes: Arc<wishes::Wishes>,
     /// Of housekeeping.
     alarm: Arc<housekeeping::rest::Alarm>,
 }
@@ -134,6 +135,11 @@ impl LogEngine {
     /// What the pool of readers has done.
     pub(crate) fn reader_counters(&self) -> &reader::Counters {
         self.readers.counters()
+    }
+
+    /// Reads of the device for the rest of a record that was longer than expected.
+    pub(crate) fn second_reads(&self) -> u64 {
+        self.source.expected.second_reads()
     }
 
     /// Commits and prepares by hand; whether there was anything to do. Nothing where the journal has threads.
@@ -259,8 +265,8 @@ impl Engine for LogEngine {
         true
     }
 
-    fn wish_fold(&self, keyspace: Keyspace, object: ObjectRef<'_>) -> bool {
-        self.wishes.add(keyspace, object)
+    fn wish_fold(&self, keyspace: Keyspace, object: ObjectRef<'_>, bytes_max: u64) -> bool {
+        self.wishes.add(keyspace, object, bytes_max)
     }
 
     fn on_live(&self, address: LogAddress, bytes: u64) {
@@ -309,13 +315,20 @@ struct JournalSource {
     journal: Arc<Journal>,
     hasher: KeyHasher,
     quarantine: Arc<Quarantine>,
+    expected: expected::Expected,
+    wishes: Arc<wishes::Wishes>,
 }
 
 impl Source for JournalSource {
     fn read_record(&self, sought: &Sought) -> Read {
         let mut payload = Vec::new();
         let at = sought.address;
-        match self.journal.read(at, EXPECTED_PAYLOAD_BYTES, &mut payload) {
+        let guess = self.expected.payload_bytes(sought);
+        let read = self.journal.read(at, guess, &mut payload);
+        if read.is_ok() {
+            self.expected.learn(sought, guess, payload.len());
+        }
+        match read {
             Ok(header) => match fetched(&header, &payload) {
                 Some(fetched) if sought.is(&header, &fetched.key, &self.hasher) => Read::Record(fetched),
                 Some(_) => Read::Elsewhere(damaged(at, OF_ANOTHER)),
@@ -326,6 +339,10 @@ impl Source for JournalSource {
             }
             Err(error) => Read::Failed(damaged(at, &error.to_string())),
         }
+    }
+
+    fn on_folded(&self, fold: &Fold, folded: &Fetched) {
+        self.wishes.add_read(fold, folded);
     }
 
     fn quarantine(&self, address: LogAddress) {
@@ -384,7 +401,7 @@ fn damaged(address: LogAddress, reason: &str) -> StoreError {
     }
 }
 
-/// What most cold records are shorter than: one read is enough then.
+/// How long cleaning expects a record to be, of which it reads few by their addresses.
 const EXPECTED_PAYLOAD_BYTES: usize = 1_024;
 /// Headers and mappings beside the keys and values of a transaction.
 const TRANSACTION_MARGIN_BYTES: u64 = 1 << 20;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use journal::{Journal, JournalError};
 
+use super::expected::Expected;
 use super::housekeeping::Housekeeping;
 use super::housekeeping::rest::Alarm;
 use super::liveness::Liveness;
@@ -61,10 +62,13 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         (journal, Some(Mutex::new(Some(driver))))
     };
     let quarantine = Arc::new(Quarantine::default());
+    let wishes = Arc::new(Wishes::default());
     let source = Arc::new(JournalSource {
         journal: Arc::clone(&journal),
         hasher: hasher.clone(),
         quarantine: Arc::clone(&quarantine),
+        expected: Expected::default(),
+        wishes: Arc::clone(&wishes),
     });
     let readers = Readers::start(Arc::clone(&source) as Arc<dyn Source>, options.readers)
         .map_err(|error| StoreError::Open(format!("no threads for cold reads: {error}")))?;
@@ -79,7 +83,7 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         driver,
         quarantine,
         throttle: WriteThrottle::default(),
-        wishes: Wishes::default(),
+        wishes,
         applying: Mutex::default(),
         room: Mutex::default(),
         alarm: Arc::clone(&alarm),

@@ -24,7 +24,7 @@ use journal::LogAddress;
 
 use crate::error::StoreError;
 use crate::locks::lock;
-use crate::prepared::{Fetched, Prepared};
+use crate::prepared::{Fetched, Fold, Prepared};
 use crate::sought::Sought;
 
 /// What [`Readers`] call when a fetch is complete.
@@ -45,6 +45,11 @@ pub(crate) enum Read {
 pub(crate) trait Source: Send + Sync + 'static {
     /// Reads the record that is sought.
     fn read_record(&self, sought: &Sought) -> Read;
+
+    /// A value was read with its changes and folded; whoever keeps them may make it one record.
+    fn on_folded(&self, fold: &Fold, folded: &Fetched) {
+        let _ = (fold, folded);
+    }
 
     /// The record at `address` is damaged: its segment must not be cleaned away.
     fn quarantine(&self, address: LogAddress);
@@ -164,7 +169,7 @@ impl Readers {
     pub(crate) fn submit(&self, mut prepared: Prepared, done: Done) {
         let records = prepared.take_wanted();
         if records.is_empty() {
-            prepared.fold();
+            self.shared.fold(&mut prepared);
             return done(prepared);
         }
         let fetch = Arc::new(Fetch {
@@ -254,9 +259,13 @@ impl Shared {
         if fetch.left.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some((mut prepared, done)) = lock(&fetch.state).take()
         {
-            prepared.fold();
+            self.fold(&mut prepared);
             done(prepared);
         }
+    }
+
+    fn fold(&self, prepared: &mut Prepared) {
+        prepared.fold(&mut |fold, folded| self.source.on_folded(fold, folded));
     }
 
     fn supply(&self, prepared: &mut Prepared, address: LogAddress, read: Read) {

@@ -17,6 +17,8 @@ use crate::options::{Durability, Options};
 pub struct LogReport {
     /// Cold records read.
     pub cold_reads: u64,
+    /// Reads of the device for the rest of a record that was longer than expected.
+    pub cold_second_reads: u64,
     /// Cold reads that met a moved record and were looked up again.
     pub cold_retries: u64,
     /// Cold reads answered with an error.
@@ -146,6 +148,7 @@ impl Store {
         let counts = housekeeping.counts();
         Some(LogReport {
             cold_reads: readers.reads.load(Ordering::Relaxed),
+            cold_second_reads: engine.second_reads(),
             cold_retries: readers.retries.load(Ordering::Relaxed),
             cold_failures: readers.failures.load(Ordering::Relaxed),
             cold_queue_max: readers.queue_length_max.load(Ordering::Relaxed) as u64,

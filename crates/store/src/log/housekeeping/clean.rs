@@ -349,7 +349,7 @@ mod tests {
         let copy = Store::open(Options {
             background: false,
             readers: 0,
-            vfs: Arc::new(disk.clone()),
+            vfs: Arc::new(disk),
             dir: "/out".into(),
             journal: journal::Options { segment_size_bytes: 64 << 10, ..journal::Options::small() },
             ..Options::default()
