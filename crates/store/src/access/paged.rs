@@ -799,7 +799,7 @@ impl Access<'_> {
         let limit_bytes = self.store.options.transaction_bytes_max;
         if size_bytes > limit_bytes && self.settles.is_none() {
             // the commit says so; making thousands of leaves would not change it
-            self.refused.get_or_insert(StoreError::TransactionTooLarge { size_bytes, limit_bytes });
+            self.stopped.get_or_insert(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
             return true;
         }
         if self.asks(value.len() as u64).is_none() {
