@@ -100,3 +100,43 @@ fn functions_outlive_kill_9_and_are_in_backups() {
     let server = Server::start(&copy, &[]);
     assert_eq!(server.call(&["fcall", "put", "1", "k", "w"]), ok());
 }
+
+/// Each cold key began the script anew, and the hundredth gave up: queues failed as soon as their jobs had left memory.
+#[test]
+fn script_over_many_cold_keys_that_it_does_not_name_reads_them_and_goes_on() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &[]);
+    let fill = "for n = 1, 1000 do redis.call('hset', 'j:' .. n, 'f', string.rep('x', 100), 'n', n) end";
+    server.call(&["eval", fill, "0"]);
+    let fill = "for n = 1, 200 do redis.call('rpush', 'list', 'j:' .. n) end";
+    server.call(&["eval", fill, "0"]);
+    let server = killed(server, dir.path());
+    let exists = "local n = 0 for i = 1, 1000 do n = n + redis.call('exists', 'j:' .. i) end return n";
+    assert_eq!(server.call(&["eval_ro", exists, "0"]), Value::Integer(1_000));
+    let server = killed(server, dir.path());
+    let changes = "local sum = 0 for i = 1, 1000 do sum = sum + redis.call('hincrby', 'j:' .. i, 'n', 1) \
+                   redis.call('del', 'gone:' .. i) end return sum";
+    assert_eq!(server.call(&["eval", changes, "0"]), Value::Integer(501_500));
+    let server = killed(server, dir.path());
+    let every = "local n = 0 for _, key in ipairs(redis.call('keys', 'j:*')) do n = n + redis.call('hget', key, 'n') end return n";
+    assert_eq!(server.call(&["eval", every, "0"]), Value::Integer(501_500), "with all keys locked");
+    let server = killed(server, dir.path());
+    let queue = "local n = 0 while true do local job = redis.call('lpop', KEYS[1]) if not job then return n end \
+                 n = n + 1 redis.call('hset', job, 'state', 'done') end";
+    assert_eq!(server.call(&["eval", queue, "1", "list"]), Value::Integer(200));
+    let server = killed(server, dir.path());
+    let set = "for i = 1, 500 do redis.call('set', 'j:' .. i, i) end return redis.call('get', 'j:500')";
+    assert_eq!(server.call(&["eval", set, "0"]), bulk("500"));
+    let server = killed(server, dir.path());
+    assert_eq!(server.call(&["get", "j:77"]), bulk("77"));
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("it listens");
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, &["multi"]);
+    let sum = "local n = 0 for i = 501, 1000 do n = n + redis.call('hget', 'j:' .. i, 'n') end return n";
+    resp::encode_command(&mut request, &["eval", sum, "0"]);
+    resp::encode_command(&mut request, &["exec"]);
+    stream.write_all(&request).expect("sent");
+    receive(&mut stream).expect("a reply");
+    receive(&mut stream).expect("a reply");
+    assert_eq!(receive(&mut stream).expect("a reply"), Value::Array(vec![Value::Integer(375_750)]));
+}

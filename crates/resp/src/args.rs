@@ -50,7 +50,13 @@ impl Args {
         args
     }
 
+    /// Bytes that arguments which own theirs have at most.
+    pub const OWN_BYTES_MAX: usize = FRAME_BYTES_MAX;
+
     /// Adds an argument, of arguments that own their bytes: give their `view` an empty input.
+    ///
+    /// # Panics
+    /// Beyond [`Args::OWN_BYTES_MAX`] together.
     pub fn push(&mut self, arg: &[u8]) {
         self.is_own = true;
         self.push_own(arg);
@@ -109,6 +115,12 @@ impl Args {
 
     fn push_own(&mut self, arg: &[u8]) {
         let start = self.own.len();
+        // positions have 32 bits: beyond that they would name other bytes
+        assert!(
+            arg.len() <= Self::OWN_BYTES_MAX - start,
+            "own arguments of more than {} B",
+            Self::OWN_BYTES_MAX
+        );
         self.own.extend_from_slice(arg);
         self.end_own(start);
     }

@@ -65,6 +65,9 @@ impl Rest {
     }
 }
 
+/// What an element takes beside its bytes.
+const BULK_BYTES: u64 = 6;
+
 /// Where a reply is.
 #[derive(Debug)]
 pub(crate) enum Progress {
@@ -116,6 +119,11 @@ impl ChunkedReply {
             prepared: Prepared::default(),
             fetches: 0,
         })
+    }
+
+    /// About how many bytes the reply has.
+    pub(crate) fn bytes_about(&self) -> u64 {
+        self.left.saturating_mul(self.snapshot.element_bytes() + BULK_BYTES)
     }
 
     /// The same, which waits for `ticket`.

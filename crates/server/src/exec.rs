@@ -300,6 +300,7 @@ fn exec_queue(
                 want(server, (&stop, wanted), (&transaction, course), &mut prepared);
                 let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
                 drop(keys);
+                retained.fetches += 1;
                 if result.is_err() {
                     put_back(session, transaction, (watched, watched_bytes), retained);
                 }

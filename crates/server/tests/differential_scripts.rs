@@ -22,6 +22,13 @@ const LISTED: &[(&str, &str)] = &[
     ("return struct.pack('i')", "a value that is missing is no nil"),
     ("return type(os.clock())", "7.2 has it, 7.0 not"),
     ("return redis.call('echo', 1e17)", "7.2 writes integers whole"),
+    ("local t = nil return t.x", "errors of the language have the words of Luau"),
+    ("local t = {} t.x.y = 1", "errors of the language have the words of Luau"),
+    ("return 1 + {}", "errors of the language have the words of Luau"),
+    ("return {} .. 'x'", "errors of the language have the words of Luau"),
+    ("return ('x'):bad()", "errors of the language have the words of Luau"),
+    ("local f, e = loadstring('not lua') return e", "errors of the language have the words of Luau"),
+    ("return type(string.dump(function() end))", "Luau has no bytecode for scripts"),
 ];
 
 fn ask(link: &mut Link, words: &[&[u8]]) -> Value {
@@ -108,7 +115,14 @@ fn requests_of_scripts_and_functions_are_answered_as_by_redis_7_0() {
 /// Requests that are answered otherwise.
 const OTHERWISE: &[&str] =
     // there is no `call` in both, and we have no text of our own for that
-    &["FUNCTION LOAD #!lua name=a\nredis.call('get', 'x')"];
+    &[
+        "FUNCTION LOAD #!lua name=a\nredis.call('get', 'x')",
+        // errors of the language have the words of Luau
+        "EVAL not lua 0",
+        "EVAL return ' 0",
+        "SCRIPT LOAD not lua",
+        "FUNCTION LOAD #!lua name=a\nnot lua",
+    ];
 
 /// A library of them.
 const LIBRARY: &str = "#!lua name=lib\nredis.register_function('f', function(keys, args) return {keys, args} end)\n\

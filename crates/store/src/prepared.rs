@@ -243,6 +243,8 @@ pub struct Wanted {
 /// What few accesses miss.
 #[derive(Debug, Default)]
 struct Rare {
+    /// What the access has read itself.
+    read: Option<Box<Prepared>>,
     folds: Vec<Fold>,
     attempts: Attempts,
 }
@@ -262,6 +264,13 @@ impl Wanted {
     #[must_use]
     pub fn count(&self) -> usize {
         self.records.len() + self.rare.as_ref().map_or(0, |rare| rare.folds.len()) + self.leaves.len()
+    }
+
+    /// Adds what was read already.
+    pub(crate) fn add_read(&mut self, read: Option<Box<Prepared>>) {
+        if read.is_some() {
+            self.rare.get_or_insert_default().read = read;
+        }
     }
 
     /// Adds these records.
@@ -294,7 +303,10 @@ impl Prepared {
     /// Adds what an access missed.
     pub fn want(&mut self, wanted: Wanted) {
         if let Some(rare) = wanted.rare {
-            let Rare { folds, attempts: Attempts { seed, obstacle } } = *rare;
+            let Rare { read, folds, attempts: Attempts { seed, obstacle } } = *rare;
+            if let Some(read) = read {
+                self.absorb(*read);
+            }
             folds.into_iter().for_each(|fold| self.want_fold(fold));
             if seed.is_some() || obstacle.is_some() {
                 let attempts = self.attempts.get_or_insert_default();
@@ -312,6 +324,21 @@ impl Prepared {
             }
             reading.leaves.push(leaf);
         }
+    }
+
+    /// Takes over what another has read.
+    fn absorb(&mut self, mut other: Self) {
+        self.records.append(&mut other.records);
+        let Some(mut read) = other.reading.take() else { return };
+        let reading = self.reading.get_or_insert_default();
+        if reading.small_bytes == 0 {
+            reading.ledger = read.ledger.clone();
+        }
+        reading.kept_large += read.kept_large;
+        reading.kept_bytes += read.kept_bytes;
+        reading.small_bytes += std::mem::take(&mut read.small_bytes);
+        reading.fetched_leaves.append(&mut read.fetched_leaves);
+        reading.leaves.append(&mut read.leaves);
     }
 
     /// Calls `look` with what was read, but not with the list of leaves, which each access makes hot: many accesses would each go through all

@@ -166,6 +166,13 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 256,
     },
     Target {
+        name: "server-script-functions",
+        run: server::script_function,
+        seeds: server::script_function_seeds,
+        words: server::SCRIPT_WORDS,
+        input_bytes_max: 90,
+    },
+    Target {
         name: "server-script",
         run: server::script,
         seeds: server::script_seeds,

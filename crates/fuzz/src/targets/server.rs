@@ -1,6 +1,8 @@
 //! The payloads of DUMP and of FUNCTION DUMP, and glob patterns: bytes that a client may have kept, or made.
 
-use server::fuzzing::{dump_payload, libraries, pattern, script_decoders, sketch, topologies, with_checksum};
+use server::fuzzing::{
+    dump_payload, libraries, pattern, script_decoders, script_functions, sketch, topologies, with_checksum,
+};
 
 /// Bytes that mean something in a payload.
 pub(super) const WORDS: &[&[u8]] =
@@ -127,6 +129,17 @@ pub(super) const SCRIPT_WORDS: &[&[u8]] = &[
 /// What scripts decode is taken or refused, within the time and the memory of a script.
 pub(super) fn script(input: &[u8]) {
     script_decoders(input);
+}
+
+/// What scripts can call takes any arguments, within the time and the memory of a script.
+pub(super) fn script_function(input: &[u8]) {
+    script_functions(input);
+}
+
+pub(super) fn script_function_seeds() -> Vec<Vec<u8>> {
+    (0..8_u8)
+        .map(|seed| (0..60).map(|at: u8| at.wrapping_mul(37).wrapping_add(seed * 31)).collect())
+        .collect()
 }
 
 pub(super) fn script_seeds() -> Vec<Vec<u8>> {

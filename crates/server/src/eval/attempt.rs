@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use clock::Nanos;
 use store::KeyRef;
 
 use super::calls::Calls;
@@ -28,6 +29,8 @@ pub(crate) struct Attempt<'a> {
     pub(super) running: Option<&'a Arc<Running>>,
     /// And the keys that are claimed.
     pub(super) claimed: &'a [KeyRef<'a>],
+    /// Until when it may run.
+    until: Nanos,
 }
 
 impl<'a> Attempt<'a> {
@@ -38,12 +41,14 @@ impl<'a> Attempt<'a> {
         course: Course,
         retained: &'a Retained,
     ) -> Self {
-        Self { server, invocation, course, retained, running: None, claimed: &[] }
+        let until = server.clock.now() + time_max(server, None, retained);
+        Self { server, invocation, course, retained, running: None, claimed: &[], until }
     }
 
     /// The same beside the loop, over `claimed` keys.
     pub(crate) fn beside(self, running: &'a Arc<Running>, claimed: &'a [KeyRef<'a>]) -> Self {
-        Self { running: Some(running), claimed, ..self }
+        let until = self.server.clock.now() + time_max(self.server, Some(running), self.retained);
+        Self { running: Some(running), claimed, until, ..self }
     }
 
     /// Makes it, as command `number` of a body; appends the reply to `out`.
@@ -100,13 +105,21 @@ impl<'a> Attempt<'a> {
     }
 
     fn pace(&self) -> Pace {
-        let Self { server, running, retained, .. } = *self;
-        let until = server.clock.now() + time_max(server, running, retained);
-        let steps_max = if running.is_some() { u32::MAX } else { LOOP_STEPS_MAX };
-        Pace { clock: Arc::clone(&server.clock), until, steps_max, running: running.cloned() }
+        let Self { server, running, until, .. } = *self;
+        let looks_max = if running.is_some() { u32::MAX } else { LOOP_LOOKS_MAX };
+        Pace { clock: Arc::clone(&server.clock), until, looks_max, running: running.cloned() }
     }
 
-    fn stopped(&self, over: Over) -> Vec<u8> {
+    /// Whether a run beside the loop is over: it is asked where a command reads from disk.
+    pub(super) fn is_over(&self) -> Option<Over> {
+        let running = self.running?;
+        if running.is_killed() {
+            return Some(Over::Killed);
+        }
+        (self.server.clock.now() >= self.until).then_some(Over::Time)
+    }
+
+    pub(super) fn stopped(&self, over: Over) -> Vec<u8> {
         if over == Over::Killed {
             let by = if self.invocation.is_function() { "FUNCTION" } else { "SCRIPT" };
             return format!("ERR Script killed by user with {by} KILL.").into_bytes();
@@ -119,5 +132,5 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Steps of Lua on a loop, where the clock stands still.
-const LOOP_STEPS_MAX: u32 = 64;
+/// How often a run on a loop is looked at, where the clock stands still.
+const LOOP_LOOKS_MAX: u32 = 4_096;

@@ -2,10 +2,11 @@
 //!
 //! A message is counted when it is published and sent when the script's effects are committed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
-use store::KeyRef;
+use store::{KeyRef, Stop};
 
 use super::attempt::Attempt;
 use crate::call::{Attached, Attachments, DataFn, Failure};
@@ -18,8 +19,9 @@ use crate::outcome::{Answer, Pause};
 use crate::payload;
 use crate::pubsub::SLICE_STEPS;
 use crate::ready::Ready;
-use crate::run::{Step, Within, collect_keys};
+use crate::run::{Answered, Step, Within, collect_keys};
 use crate::script::{Ended, Host};
+use crate::server::Server;
 use crate::subscriptions::Publishing;
 use crate::table::{self, row::Handler};
 use crate::topologies::guard;
@@ -31,8 +33,13 @@ pub(super) struct Calls<'a, 'r, 's> {
     number: usize,
     /// The database: SELECT holds until the script ends.
     db: u16,
-    /// The keys that may be touched, where they are claimed.
-    claimed: Option<HashSet<(u16, &'a [u8])>>,
+    /// The keys that may be touched, by database, where they are claimed.
+    claimed: Option<HashMap<u16, HashSet<Box<[u8]>>>>,
+    /// Reads from disk while all keys are locked.
+    reads: u32,
+    effect_bytes_max: u64,
+    /// Of messages that wait for the end.
+    published_bytes: u64,
     copies: Copies,
     answer: Answer,
     pause: Option<Pause>,
@@ -42,10 +49,28 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
     pub(super) fn new(attempt: &'a Attempt<'a>, within: &'a mut Within<'r, 's>, number: usize) -> Self {
         let claimed = within.access.is_claimed().then(|| {
             within.access.forget_order();
-            attempt.claimed.iter().map(|key| (key.db, key.key)).collect()
+            let mut claimed: HashMap<u16, HashSet<Box<[u8]>>> = HashMap::new();
+            for key in attempt.claimed {
+                claimed.entry(key.db).or_default().insert(key.key.into());
+            }
+            claimed
         });
+        within.access.count_effects();
+        let effect_bytes_max = effect_bytes_max(attempt.server);
         let (db, copies, answer) = (attempt.course.db, Copies::closed(), Answer::default());
-        Self { attempt, within, number, db, claimed, copies, answer, pause: None }
+        Self {
+            attempt,
+            within,
+            number,
+            db,
+            claimed,
+            reads: 0,
+            effect_bytes_max,
+            published_bytes: 0,
+            copies,
+            answer,
+            pause: None,
+        }
     }
 
     /// What the commands came to.
@@ -78,7 +103,8 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         if command.flags.has(Flags::NOSCRIPT) {
             return Err("ERR This Redis command is not allowed from script".into());
         }
-        if self.attempt.invocation.no_writes && command.flags.has(Flags::WRITE) {
+        let may_change = command.flags.has(Flags::WRITE) || LIKE_WRITES.contains(&command.name);
+        if self.attempt.invocation.no_writes && may_change {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());
         }
         if let Some(rights) = &self.attempt.retained.rights {
@@ -95,43 +121,121 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
     fn data(
         &mut self,
         (entry, handler): (&'static Entry, DataFn),
-        (args, resp3): (ArgsView<'_>, bool),
+        (args, resp3, room): (ArgsView<'_>, bool, usize),
         out: &mut Vec<u8>,
     ) -> Result<(), Ended> {
+        if self.attempt.running.is_none() && self.attempt.server.long.is_long(self.db, entry, args) {
+            return Err(self.pause(Pause::Long));
+        }
         let mut keys = Vec::new();
         collect_keys(entry, self.db, args, &mut keys);
         self.reach(&keys)?;
-        let step = Step { handler, args, db: self.db, resp3, ready: Ready::default(), in_parts: false };
-        let stepped = self.within.step_with(self.copies.of(self.number), (self.number, step), out);
+        let mut step = Step { handler, args, db: self.db, resp3, ready: Ready::default(), in_parts: true };
+        let start = out.len();
+        let answered = loop {
+            out.truncate(start);
+            let stepped = self.within.step_with(self.copies.of(self.number), (self.number, step), out);
+            match stepped {
+                // so large that it would be sent in parts: of those it is known how large they are
+                Ok(Answered { chunked: Some(chunked), .. }) if chunked.bytes_about() > room as u64 => {
+                    return Err(self.refuse_reply(room));
+                }
+                Ok(Answered { chunked: Some(_), .. }) => step.in_parts = false,
+                Ok(answered) => break answered,
+                Err((_, Failure::Stop(Stop::Cold))) if self.reads_here() => self.read(&keys)?,
+                // those of others that the values name
+                Err((_, Failure::Keys(more))) if self.claimed.is_some() => {
+                    let more: Vec<KeyRef<'_>> =
+                        more.iter().map(|(db, key)| KeyRef { db: *db, key }).collect();
+                    self.reach(&more)?;
+                }
+                Err((number, failure)) => {
+                    if matches!(failure, Failure::Stop(Stop::Cold)) && self.is_to_read_beside() {
+                        return Err(self.pause(Pause::Long));
+                    }
+                    return Err(self.pause(Pause::of(number, failure)));
+                }
+            }
+        };
         if self.claimed.is_some() {
             // others get at the stripes while the script computes
             self.within.access.turn_to(&[]);
         }
-        match stepped {
-            Ok(answered) => {
-                let (hits, misses) = self.answer.lookups;
-                self.answer.lookups = (hits + answered.lookups.0, misses + answered.lookups.1);
-                self.answer.calls.push((entry.id, answered.failed));
-                take_in(answered.attached, out);
-                Ok(())
-            }
-            Err((number, failure)) => Err(self.pause(Pause::of(number, failure))),
+        self.within.access.forget_read();
+        let (hits, misses) = self.answer.lookups;
+        self.answer.lookups = (hits + answered.lookups.0, misses + answered.lookups.1);
+        self.answer.calls.push((entry.id, answered.failed));
+        if out.len() + answered.attached.bytes() > room.max(REPLY_BYTES_MIN) {
+            return Err(self.refuse_reply(room));
         }
+        take_in(answered.attached, out);
+        self.check_effects()
+    }
+
+    /// Refuses a reply that memory has no room for.
+    fn refuse_reply(&mut self, room: usize) -> Ended {
+        let most = self.attempt.server.tuned.script_memory_bytes_max.load(Ordering::Relaxed);
+        let text = format!(
+            "ERR the reply to a command of the script needs more memory than script.memory_limit ({most} B) leaves \
+             ({room} B); nothing of the script has happened"
+        );
+        self.pause(Pause::Refused(text.into_bytes()))
+    }
+
+    /// Stops the script if it has made more effects than fit into one group.
+    fn check_effects(&mut self) -> Result<(), Ended> {
+        let (bytes, most) = (self.within.access.effect_bytes(), self.effect_bytes_max);
+        if bytes <= most {
+            return Ok(());
+        }
+        let text = format!(
+            "ERR the script changes more ({bytes} B) than transaction.max and half of memory.limit allow ({most} B); \
+             nothing of it has happened: let several scripts do it"
+        );
+        Err(self.pause(Pause::Refused(text.into_bytes())))
+    }
+
+    /// Whether a record is read where it is missed: on a thread that may wait. While all keys are locked that is done for a moment only;
+    /// what was read is there for the next attempt.
+    fn reads_here(&self) -> bool {
+        self.attempt.running.is_some() && (self.claimed.is_some() || self.reads < READS_LOCKED_MAX)
+    }
+
+    /// Whether the script has begun anew on its loop for records so often that it should go where they are read.
+    fn is_to_read_beside(&self) -> bool {
+        self.attempt.running.is_none() && self.attempt.retained.fetches >= LOOP_FETCHES_MAX
+    }
+
+    /// Reads what the command has missed, and turns to its keys again.
+    fn read(&mut self, keys: &[KeyRef<'_>]) -> Result<(), Ended> {
+        if let Some(over) = self.attempt.is_over() {
+            return Err(self.pause(Pause::Refused(self.attempt.stopped(over))));
+        }
+        self.reads += 1;
+        self.attempt.server.stats.fetches.fetch_add(1, Ordering::Relaxed);
+        self.within.access.read_missed(keys);
+        if self.claimed.is_some() {
+            self.within.access.turn_to(keys);
+        }
+        Ok(())
     }
 
     /// Has all of `keys` locked, or ends the attempt.
     fn reach(&mut self, keys: &[KeyRef<'_>]) -> Result<(), Ended> {
-        let missing: Vec<(u16, Box<[u8]>)> = match &self.claimed {
-            Some(claimed) => {
-                let is_missing = |key: &&KeyRef<'_>| !claimed.contains(&(key.db, key.key));
-                keys.iter().filter(is_missing).map(|key| (key.db, key.key.into())).collect()
+        let access = &mut *self.within.access;
+        let mut missing: Vec<(u16, Box<[u8]>)> = Vec::new();
+        for key in keys {
+            let is_there = match &mut self.claimed {
+                None => access.include(*key),
+                Some(claimed) => {
+                    let of_db = claimed.entry(key.db).or_default();
+                    of_db.contains(key.key) || (access.claim_more(*key) && of_db.insert(key.key.into()))
+                }
+            };
+            if !is_there {
+                missing.push((key.db, key.key.into()));
             }
-            None => {
-                let access = &mut *self.within.access;
-                let missing = keys.iter().filter(|key| !access.include(**key));
-                missing.map(|key| (key.db, key.key.into())).collect()
-            }
-        };
+        }
         if !missing.is_empty() {
             return Err(self.pause(Pause::Keys(missing)));
         }
@@ -145,13 +249,13 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
     fn everything(
         &mut self,
         (entry, handler): (&'static Entry, DataFn),
-        (args, resp3): (ArgsView<'_>, bool),
+        (args, resp3, room): (ArgsView<'_>, bool, usize),
         out: &mut Vec<u8>,
     ) -> Result<(), Ended> {
         if !self.attempt.retained.everything {
             return Err(self.pause(Pause::Everything));
         }
-        self.data((entry, handler), (args, resp3), out)
+        self.data((entry, handler), (args, resp3, room), out)
     }
 
     fn control(
@@ -208,6 +312,15 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         }
         let audience = publishing.walk.audience + server.pubsub.listeners(channel);
         if audience > 0 {
+            self.published_bytes += (channel.len() + payload.len() + MESSAGE_BYTES) as u64;
+            if self.published_bytes > self.effect_bytes_max {
+                let text = format!(
+                    "ERR the script publishes more than transaction.max and half of memory.limit allow ({} B); nothing of \
+                     it has happened",
+                    self.effect_bytes_max
+                );
+                return Err(self.pause(Pause::Refused(text.into_bytes())));
+            }
             self.answer.outbox.push(publishing.take(true));
         }
         Writer::new(out, resp3).integer(audience as i64);
@@ -216,7 +329,12 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
 }
 
 impl Host for Calls<'_, '_, '_> {
-    fn call(&mut self, args: ArgsView<'_>, resp3: bool, out: &mut Vec<u8>) -> Result<(), Ended> {
+    fn call(
+        &mut self,
+        args: ArgsView<'_>,
+        (resp3, room): (bool, usize),
+        out: &mut Vec<u8>,
+    ) -> Result<(), Ended> {
         let entry = match self.admit(args) {
             Ok(entry) => entry,
             Err(failure) => {
@@ -227,10 +345,10 @@ impl Host for Calls<'_, '_, '_> {
         self.attempt.server.monitors.note(self.db, entry, args, &mut self.answer.monitored);
         match table::handler(entry) {
             Handler::Data(run) | Handler::Across(run, _) | Handler::Reaching(run) => {
-                self.data((entry, run), (args, resp3), out)
+                self.data((entry, run), (args, resp3, room), out)
             }
             Handler::Everything(run) | Handler::Walk(run) => {
-                self.everything((entry, run), (args, resp3), out)
+                self.everything((entry, run), (args, resp3, room), out)
             }
             Handler::Control(_)
             | Handler::Script(_)
@@ -254,5 +372,24 @@ fn take_in(attached: Attachments, reply: &mut Vec<u8>) {
     }
 }
 
+/// The bytes of effects that a script may have: what one group of the journal has room for, and half of the memory.
+fn effect_bytes_max(server: &Server) -> u64 {
+    let group = server.tuned.transaction_bytes_max.load(Ordering::Relaxed);
+    match server.store.memory_limit() {
+        0 => group,
+        limit => group.min(limit / 2),
+    }
+}
+
+/// What a message takes beside its text.
+const MESSAGE_BYTES: usize = 128;
+/// A script on a loop that has begun anew so often for records goes on beside it.
+const LOOP_FETCHES_MAX: u32 = 4;
+/// Reads from disk of an attempt that has all keys locked: some milliseconds.
+const READS_LOCKED_MAX: u32 = 64;
+/// A reply that is taken whatever memory is left.
+const REPLY_BYTES_MIN: usize = 64 << 10;
+/// Commands that read-only scripts may not run either: others learn of them.
+const LIKE_WRITES: [&str; 3] = ["publish", "spublish", "pfcount"];
 /// A command of more keys turns to each of them by itself.
 const TURN_KEYS_MAX: usize = 16;

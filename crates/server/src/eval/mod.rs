@@ -165,6 +165,11 @@ pub(crate) fn run(
     request: &Request<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
+    let mut retained = session.take_retained();
+    begin(server, &mut retained);
+    if matches!(invoked.by, By::Source) && request.args.get(1).len() > SOURCE_BYTES_HERE {
+        return Err(Unready::Beside(beside(session, (entry, invoked), request, retained)));
+    }
     let invocation = match Invocation::new(server, invoked, request.args) {
         Ok(invocation) => invocation,
         Err(failure) => {
@@ -172,8 +177,6 @@ pub(crate) fn run(
             return Ok(Ran::plain(Ticket::NOTHING, true));
         }
     };
-    let mut retained = session.take_retained();
-    begin(server, &mut retained);
     if invocation.is_slow() || server.long.is_long(session.db, entry, request.args) {
         return Err(Unready::Beside(beside(session, (entry, invoked), request, retained)));
     }
@@ -213,6 +216,7 @@ pub(crate) fn run(
                 prepared.want(wanted);
                 let result = halted::wait(server, stop, session, (prepared, Copies::closed()), &keys, out);
                 drop(keys);
+                retained.fetches += 1;
                 if result.is_err() {
                     session.pending.get_or_insert_default().retained = retained;
                 }
@@ -355,6 +359,8 @@ impl crate::run::Body for Attempt<'_> {
 
 /// A script runs on its loop for so long.
 const LOOP_TIME_MAX: Duration = Duration::from_millis(1);
+/// A larger source is compiled beside the loop.
+const SOURCE_BYTES_HERE: usize = 64 << 10;
 /// One that has all keys locked may run for this part of `script.time_limit`.
 const EVERYTHING_SHARE: u32 = 10;
 /// The first key, or argument.

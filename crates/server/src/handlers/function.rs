@@ -2,6 +2,7 @@
 //!
 //! A change is kept by the store before anybody sees it, and its reply waits for the disk as that of any write does.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use store::{Stop, StoreError};
 
 use super::args::is;
 use super::scripts::with_interpreter;
-use crate::call::{Failure, Outcome};
+use crate::call::Failure;
 use crate::control::Control;
 use crate::errors;
 use crate::glob::Pattern;
-use crate::script::Pace;
 use crate::script::library::{Libraries, Library, Registered};
+use crate::script::{Outcome, Pace};
 use crate::server::Server;
 
 /// Reads the libraries that the store keeps.
@@ -31,7 +32,10 @@ pub(crate) fn recover(server: &Server) -> Result<(), StoreError> {
 }
 
 /// Changes the libraries by `change`; then they are as they were if that, or the store, refuses.
-fn change(control: &mut Control<'_>, change: impl FnOnce(&mut Libraries) -> Outcome) -> Outcome {
+fn change(
+    control: &mut Control<'_>,
+    change: impl FnOnce(&mut Libraries) -> crate::call::Outcome,
+) -> crate::call::Outcome {
     let server = control.server;
     let _alone = server.scripts.changing.lock().unwrap_or_else(PoisonError::into_inner);
     let mut libraries = Libraries::clone(&server.scripts.libraries());
@@ -51,12 +55,27 @@ fn change(control: &mut Control<'_>, change: impl FnOnce(&mut Libraries) -> Outc
 fn loaded(server: &Server, code: &[u8]) -> Result<Library, Failure> {
     let library = Arc::new(Library::new(code).map_err(Failure::Bytes)?);
     let until = server.clock.now() + LOAD_TIME_MAX;
-    let pace = Pace { clock: Arc::clone(&server.clock), until, steps_max: LOAD_STEPS_MAX, running: None };
+    let pace = Pace { clock: Arc::clone(&server.clock), until, looks_max: LOAD_LOOKS_MAX, running: None };
     let functions = with_interpreter(server, |interpreter| interpreter.load_library(&library, pace))?;
-    Ok(library.with(functions.map_err(Failure::Bytes)?))
+    let functions = functions.map_err(|outcome| match outcome {
+        Outcome::Error(text) => Failure::Bytes(text),
+        Outcome::Memory => {
+            let most = server.tuned.script_memory_bytes_max.load(Ordering::Relaxed);
+            format!("ERR FUNCTION LOAD needs more memory than script.memory_limit ({most} B)").into()
+        }
+        Outcome::Over(_) | Outcome::Reply => format!(
+            "ERR FUNCTION LOAD timeout: the code of a library may run for {LOAD_TIME_MAX:?} when it is loaded"
+        )
+        .into(),
+    })?;
+    Ok(library.with(functions))
 }
 
-pub(crate) fn load(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn load(
+    control: &mut Control<'_>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> crate::call::Outcome {
     let replaces = match args.len() {
         3 => false,
         4 if is(args.get(2), "replace") => true,
@@ -70,7 +89,11 @@ pub(crate) fn load(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     Ok(())
 }
 
-pub(crate) fn delete(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn delete(
+    control: &mut Control<'_>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> crate::call::Outcome {
     change(control, |libraries| {
         if libraries.remove(args.get(2)) { Ok(()) } else { Err("ERR Library not found".into()) }
     })?;
@@ -78,7 +101,11 @@ pub(crate) fn delete(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     Ok(())
 }
 
-pub(crate) fn flush(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn flush(
+    control: &mut Control<'_>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> crate::call::Outcome {
     match args.try_get(2) {
         _ if args.len() > 3 => return Err(errors::sub_syntax("FUNCTION", args.get(1))),
         Some(mode) if !(is(mode, "sync") || is(mode, "async")) => {
@@ -96,12 +123,20 @@ pub(crate) fn flush(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     Ok(())
 }
 
-pub(crate) fn dump(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn dump(
+    control: &mut Control<'_>,
+    _args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> crate::call::Outcome {
     out.bulk(&control.server.scripts.libraries().encode());
     Ok(())
 }
 
-pub(crate) fn restore(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn restore(
+    control: &mut Control<'_>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> crate::call::Outcome {
     let (flushes, replaces) = match args.try_get(3) {
         _ if args.len() > 4 => return Err(errors::sub_syntax("FUNCTION", args.get(1))),
         None => (false, false),
@@ -129,7 +164,11 @@ pub(crate) fn restore(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
     Ok(())
 }
 
-pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn list(
+    control: &mut Control<'_>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> crate::call::Outcome {
     let (mut index, mut with_code, mut pattern) = (2, false, None);
     while let Some(arg) = args.try_get(index) {
         index += match arg {
@@ -185,7 +224,11 @@ fn describe(library: &Library, with_code: bool, out: &mut Writer<'_>) {
     }
 }
 
-pub(crate) fn kill(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn kill(
+    control: &mut Control<'_>,
+    _args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> crate::call::Outcome {
     let hold = control.hold();
     if !control.server.scripts.kill(true, &hold) {
         return Err("NOTBUSY No scripts in execution right now.".into());
@@ -194,7 +237,11 @@ pub(crate) fn kill(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wri
     Ok(())
 }
 
-pub(crate) fn stats(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn stats(
+    control: &mut Control<'_>,
+    _args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> crate::call::Outcome {
     out.map(2);
     out.bulk(b"running_script");
     match control.server.scripts.running(true) {
@@ -222,7 +269,11 @@ pub(crate) fn stats(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     Ok(())
 }
 
-pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn help(
+    _control: &mut Control<'_>,
+    _args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> crate::call::Outcome {
     let lines = [
         "DELETE <library-name>",
         "    Delete the given library.",
@@ -248,8 +299,8 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
 /// What the store keeps the libraries as.
 const RECORD: &[u8] = b"libraries";
 /// The code of a library is run to see what it registers; for so long at most.
-const LOAD_TIME_MAX: Duration = Duration::from_millis(50);
+const LOAD_TIME_MAX: Duration = Duration::from_millis(20);
 /// The same where the clock stands still.
-const LOAD_STEPS_MAX: u32 = 1_000;
+const LOAD_LOOKS_MAX: u32 = 40_000;
 /// A change asks for room in the journal again after this.
 const ROOM_RETRY: Duration = Duration::from_millis(5);

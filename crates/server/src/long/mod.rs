@@ -244,7 +244,7 @@ impl LongCommands {
         }
         state.threads += 1;
         let me = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("long-command".to_owned());
+        let thread = std::thread::Builder::new().name("long-command".to_owned()).stack_size(STACK_BYTES);
         if let Err(error) = thread.spawn(move || me.run_errands()) {
             state.threads -= 1;
             if state.threads == 0 {
@@ -294,5 +294,7 @@ impl LongCommands {
 const LONG_FROM: usize = 1_024;
 /// The most elements that a command touches on a loop, some milliseconds long: one that would touch more is long.
 pub(crate) const EFFORT_MAX: u64 = 4_096;
+/// The stack of such a thread: functions of scripts go a thousand levels deep into tables.
+const STACK_BYTES: usize = 8 << 20;
 /// Threads that run long commands: a second one, so that a short one of them need not wait for the longest.
 const THREADS_MAX: usize = 2;

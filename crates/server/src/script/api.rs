@@ -1,15 +1,16 @@
-//! `redis.*`, but for `call` and `pcall`.
+//! `redis.*`: commands, replies of errors and states, the log, and the functions that a library registers.
 
 use std::rc::Rc;
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use sha1::{Digest as _, Sha1};
 
-use super::Shared;
+use super::args::Given;
 use super::cache::hex;
 use super::library::{FunctionFlags, Registered, is_name};
-use super::numbers;
+use super::meter::Meter;
 use super::thrown;
+use super::{Shared, invoke};
 use crate::lookup::Table as Commands;
 
 /// The version of Redis that scripts are told.
@@ -40,20 +41,27 @@ pub(super) fn module(lua: &Lua, shared: &Rc<Shared>, table: &'static Commands) -
         "status_reply",
         lua.create_function(|lua, values: MultiValue| status_reply(lua, &values))?,
     )?;
-    module.raw_set("sha1hex", lua.create_function(|lua, values: MultiValue| sha1hex(lua, &values))?)?;
+    let of_run = Rc::clone(shared);
+    let digest = move |lua: &Lua, values: MultiValue| sha1hex(lua, &of_run.meter, &values);
+    module.raw_set("sha1hex", lua.create_function(digest)?)?;
     module.raw_set("log", lua.create_function(|lua, values: MultiValue| log(lua, &values))?)?;
     module.raw_set("set_repl", lua.create_function(|lua, values: MultiValue| set_repl(lua, &values))?)?;
     module.raw_set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
     module.raw_set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
     module.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    for (name, raises) in [("call", true), ("pcall", false)] {
+        let of_run = Rc::clone(shared);
+        let call = move |lua: &Lua, values: MultiValue| invoke(lua, &of_run, &values, raises);
+        module.raw_set(name, lua.create_function(call)?)?;
+    }
     let shared = Rc::clone(shared);
-    let setresp = move |_: &Lua, values: MultiValue| {
+    let setresp = move |lua: &Lua, values: MultiValue| {
         if values.len() != 1 {
             return Err(thrown::reply("ERR redis.setresp() requires one argument."));
         }
-        match values.front().and_then(numbers::number) {
-            Some(2.0) => shared.resp3.set(false),
-            Some(3.0) => shared.resp3.set(true),
+        match Given::new(lua, "setresp", &values).integer(1) {
+            Ok(2) => shared.resp3.set(false),
+            Ok(3) => shared.resp3.set(true),
             _ => return Err(thrown::reply("ERR RESP version must be 2 or 3.")),
         }
         Ok(())
@@ -101,31 +109,42 @@ fn status_reply(lua: &Lua, values: &MultiValue) -> mlua::Result<Table> {
     Ok(table)
 }
 
-fn sha1hex(lua: &Lua, values: &MultiValue) -> mlua::Result<String> {
+fn sha1hex(lua: &Lua, meter: &Meter, values: &MultiValue) -> mlua::Result<String> {
     if values.len() != 1 {
         return Err(thrown::reply("ERR wrong number of arguments"));
     }
-    let text = match values.front() {
-        Some(value @ (Value::String(_) | Value::Integer(_) | Value::Number(_))) => {
-            lua.coerce_string(value.clone())?.map(|text| text.as_bytes().to_vec()).unwrap_or_default()
+    let mut digest = Sha1::new();
+    if let Some(value @ (Value::String(_) | Value::Integer(_) | Value::Number(_))) = values.front()
+        && let Some(text) = lua.coerce_string(value.clone())?
+    {
+        for part in text.as_bytes().chunks(DIGEST_BYTES) {
+            meter.tick(part.len() / 64)?;
+            digest.update(part);
         }
-        _ => Vec::new(),
-    };
-    Ok(hex(&Sha1::digest(&text)))
+    }
+    Ok(hex(&digest.finalize()))
 }
 
 fn log(lua: &Lua, values: &MultiValue) -> mlua::Result<()> {
     if values.len() < 2 {
         return Err(thrown::reply("ERR redis.log() requires two arguments or more."));
     }
-    let Some(level) = values.front().and_then(numbers::number) else {
+    let Ok(level) = Given::new(lua, "log", values).integer(1) else {
         return Err(thrown::reply("ERR First argument must be a number (log level)."));
     };
-    let words = values.iter().skip(1).filter_map(|value| lua.coerce_string(value.clone()).ok().flatten());
-    let words: Vec<String> = words.map(|word| word.to_string_lossy()).collect();
-    let text = words.join(" ");
+    let mut text = String::new();
+    for value in values.iter().skip(1).take(LOG_LETTERS_MAX) {
+        let Some(word) = lua.coerce_string(value.clone())? else { continue };
+        let word = word.as_bytes();
+        let word = String::from_utf8_lossy(&word[..word.len().min(4 * LOG_LETTERS_MAX)]);
+        text.push_str(if text.is_empty() { "" } else { " " });
+        text.extend(word.chars().take(LOG_LETTERS_MAX));
+        if text.len() > 4 * LOG_LETTERS_MAX {
+            break;
+        }
+    }
     let text = text.chars().take(LOG_LETTERS_MAX).collect::<String>();
-    match numbers::truncated(level) {
+    match level {
         0 => tracing::debug!(script = text),
         1 | 2 => tracing::info!(script = text),
         3 => tracing::warn!(script = text),
@@ -135,11 +154,11 @@ fn log(lua: &Lua, values: &MultiValue) -> mlua::Result<()> {
 }
 
 /// `redis.set_repl`: checked, and without effect, for what is logged are a script's effects.
-fn set_repl(_: &Lua, values: &MultiValue) -> mlua::Result<()> {
+fn set_repl(lua: &Lua, values: &MultiValue) -> mlua::Result<()> {
     if values.len() != 1 {
         return Err(thrown::reply("ERR redis.set_repl() requires two arguments."));
     }
-    let flags = values.front().and_then(numbers::number).map_or(-1, numbers::truncated);
+    let flags = Given::new(lua, "set_repl", values).integer(1).unwrap_or(-1);
     if (0..=3).contains(&flags) {
         return Ok(());
     }
@@ -224,7 +243,7 @@ fn named_function(named: &Table) -> mlua::Result<(Registered, Function)> {
                 return Err(refused("callback argument given to redis.register_function must be a function"));
             }
             (b"flags", Value::Table(list)) => {
-                for flag in list.sequence_values::<Value>() {
+                for flag in list.sequence_values::<Value>().take(FLAGS_MAX) {
                     let known = match flag? {
                         Value::String(flag) => flags.set(&flag.as_bytes()),
                         _ => false,
@@ -247,7 +266,11 @@ fn named_function(named: &Table) -> mlua::Result<(Registered, Function)> {
     Ok((Registered { name: name.into(), flags, description }, callback))
 }
 
+/// Bytes after which the time is looked at.
+const DIGEST_BYTES: usize = 16 << 10;
 /// Letters of a line in the log.
 const LOG_LETTERS_MAX: usize = 1_024;
+/// Flags of a function that are read.
+const FLAGS_MAX: usize = 64;
 /// Functions of a library.
 const FUNCTIONS_MAX: usize = 1_024;

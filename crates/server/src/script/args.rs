@@ -89,3 +89,6 @@ impl<'a> Given<'a> {
         self.wrong(number, format_args!("{expected} expected, got {found}"))
     }
 }
+
+/// Values that a function of ours returns at most, as many as the stack of Lua has room for in Redis.
+pub(super) const VALUES_MAX: usize = 8_000;

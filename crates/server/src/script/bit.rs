@@ -1,26 +1,31 @@
 //! `bit`: operations on the low 32 bits of numbers.
 
+use std::rc::Rc;
+
 use mlua::{Lua, MultiValue, Table, Value};
 
 use super::args::Given;
+use super::meter::Meter;
 
 /// The module.
-pub(super) fn module(lua: &Lua) -> mlua::Result<Table> {
+pub(super) fn module(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let module = lua.create_table()?;
-    add(lua, &module, "tobit", |given| given.bits(1))?;
-    add(lua, &module, "bnot", |given| Ok(!given.bits(1)?))?;
-    add(lua, &module, "bswap", |given| Ok(given.bits(1)?.swap_bytes()))?;
-    add(lua, &module, "band", |given| fold(given, |a, b| a & b))?;
-    add(lua, &module, "bor", |given| fold(given, |a, b| a | b))?;
-    add(lua, &module, "bxor", |given| fold(given, |a, b| a ^ b))?;
-    add(lua, &module, "lshift", |given| Ok(given.bits(1)?.wrapping_shl(given.bits(2)? & 31)))?;
-    add(lua, &module, "rshift", |given| Ok(given.bits(1)?.wrapping_shr(given.bits(2)? & 31)))?;
-    add(lua, &module, "arshift", |given| {
+    add((lua, meter), &module, "tobit", |given| given.bits(1))?;
+    add((lua, meter), &module, "bnot", |given| Ok(!given.bits(1)?))?;
+    add((lua, meter), &module, "bswap", |given| Ok(given.bits(1)?.swap_bytes()))?;
+    add((lua, meter), &module, "band", |given| fold(given, |a, b| a & b))?;
+    add((lua, meter), &module, "bor", |given| fold(given, |a, b| a | b))?;
+    add((lua, meter), &module, "bxor", |given| fold(given, |a, b| a ^ b))?;
+    add((lua, meter), &module, "lshift", |given| Ok(given.bits(1)?.wrapping_shl(given.bits(2)? & 31)))?;
+    add((lua, meter), &module, "rshift", |given| Ok(given.bits(1)?.wrapping_shr(given.bits(2)? & 31)))?;
+    add((lua, meter), &module, "arshift", |given| {
         Ok(given.bits(1)?.cast_signed().wrapping_shr(given.bits(2)? & 31).cast_unsigned())
     })?;
-    add(lua, &module, "rol", |given| Ok(given.bits(1)?.rotate_left(given.bits(2)? & 31)))?;
-    add(lua, &module, "ror", |given| Ok(given.bits(1)?.rotate_right(given.bits(2)? & 31)))?;
-    let hex = |lua: &Lua, values: MultiValue| {
+    add((lua, meter), &module, "rol", |given| Ok(given.bits(1)?.rotate_left(given.bits(2)? & 31)))?;
+    add((lua, meter), &module, "ror", |given| Ok(given.bits(1)?.rotate_right(given.bits(2)? & 31)))?;
+    let of_run = Rc::clone(meter);
+    let hex = move |lua: &Lua, values: MultiValue| {
+        of_run.tick(1)?;
         let given = Given::new(lua, "tohex", &values);
         let bits = given.bits(1)?;
         let digits = if given.has(2) { given.bits(2)?.cast_signed() } else { 8 };
@@ -31,12 +36,14 @@ pub(super) fn module(lua: &Lua) -> mlua::Result<Table> {
 }
 
 fn add(
-    lua: &Lua,
+    (lua, meter): (&Lua, &Rc<Meter>),
     module: &Table,
     name: &'static str,
     operation: impl Fn(&Given<'_>) -> mlua::Result<u32> + 'static,
 ) -> mlua::Result<()> {
+    let meter = Rc::clone(meter);
     let function = move |lua: &Lua, values: MultiValue| {
+        meter.tick(1 + values.len() / 4)?;
         let bits = operation(&Given::new(lua, name, &values))?;
         Ok(Value::Number(bits.cast_signed().into()))
     };

@@ -13,6 +13,7 @@
 use mlua::{Lua, Table, Value};
 use resp::{Writer, parse_i64};
 
+use super::meter::Meter;
 use super::numbers;
 
 /// The value of the complete reply that `reply` begins with, and what is behind it.
@@ -22,7 +23,13 @@ use super::numbers;
 ///
 /// # Panics
 /// If `reply` is none: our own handlers write it.
-pub(super) fn to_lua<'a>(lua: &Lua, reply: &'a [u8], resp3: bool) -> mlua::Result<(Value, &'a [u8])> {
+pub(super) fn to_lua<'a>(
+    lua: &Lua,
+    meter: &Meter,
+    reply: &'a [u8],
+    resp3: bool,
+) -> mlua::Result<(Value, &'a [u8])> {
+    meter.tick(1)?;
     let end = memchr::memchr(b'\r', reply).expect("a reply has a line");
     let (kind, line, rest) = (reply[0], &reply[1..end], &reply[end + 2..]);
     let length = || usize::try_from(parse_i64(line).unwrap_or(-1)).ok();
@@ -57,45 +64,60 @@ pub(super) fn to_lua<'a>(lua: &Lua, reply: &'a [u8], resp3: bool) -> mlua::Resul
         },
         b'*' | b'>' => match length() {
             None => (null(), rest),
-            Some(count) => array(lua, rest, count, resp3)?,
+            Some(count) => array((lua, meter), rest, count, resp3)?,
         },
         b'%' => {
-            let (table, rest) = map(lua, rest, length().unwrap_or(0), resp3)?;
+            let (table, rest) = map((lua, meter), rest, length().unwrap_or(0), resp3)?;
             (named("map", Value::Table(table))?, rest)
         }
         b'~' => {
-            let (table, rest) = set(lua, rest, length().unwrap_or(0), resp3)?;
+            let (table, rest) = set((lua, meter), rest, length().unwrap_or(0), resp3)?;
             (named("set", Value::Table(table))?, rest)
         }
         other => unreachable!("no handler writes a reply that begins with {other}"),
     })
 }
 
-fn array<'a>(lua: &Lua, mut rest: &'a [u8], count: usize, resp3: bool) -> mlua::Result<(Value, &'a [u8])> {
+fn array<'a>(
+    (lua, meter): (&Lua, &Meter),
+    mut rest: &'a [u8],
+    count: usize,
+    resp3: bool,
+) -> mlua::Result<(Value, &'a [u8])> {
     let table = lua.create_table_with_capacity(count, 0)?;
     for index in 1..=count {
-        let (value, behind) = to_lua(lua, rest, resp3)?;
+        let (value, behind) = to_lua(lua, meter, rest, resp3)?;
         table.raw_set(index, value)?;
         rest = behind;
     }
     Ok((Value::Table(table), rest))
 }
 
-fn map<'a>(lua: &Lua, mut rest: &'a [u8], count: usize, resp3: bool) -> mlua::Result<(Table, &'a [u8])> {
+fn map<'a>(
+    (lua, meter): (&Lua, &Meter),
+    mut rest: &'a [u8],
+    count: usize,
+    resp3: bool,
+) -> mlua::Result<(Table, &'a [u8])> {
     let table = lua.create_table_with_capacity(0, count)?;
     for _ in 0..count {
-        let (key, behind) = to_lua(lua, rest, resp3)?;
-        let (value, behind) = to_lua(lua, behind, resp3)?;
+        let (key, behind) = to_lua(lua, meter, rest, resp3)?;
+        let (value, behind) = to_lua(lua, meter, behind, resp3)?;
         table.raw_set(key, value)?;
         rest = behind;
     }
     Ok((table, rest))
 }
 
-fn set<'a>(lua: &Lua, mut rest: &'a [u8], count: usize, resp3: bool) -> mlua::Result<(Table, &'a [u8])> {
+fn set<'a>(
+    (lua, meter): (&Lua, &Meter),
+    mut rest: &'a [u8],
+    count: usize,
+    resp3: bool,
+) -> mlua::Result<(Table, &'a [u8])> {
     let table = lua.create_table_with_capacity(0, count)?;
     for _ in 0..count {
-        let (key, behind) = to_lua(lua, rest, resp3)?;
+        let (key, behind) = to_lua(lua, meter, rest, resp3)?;
         table.raw_set(key, true)?;
         rest = behind;
     }
@@ -103,13 +125,14 @@ fn set<'a>(lua: &Lua, mut rest: &'a [u8], count: usize, resp3: bool) -> mlua::Re
 }
 
 /// How the value that a script returns becomes its reply.
-pub(super) struct Returned {
+pub(super) struct Returned<'m> {
     /// The script speaks version 3: `true` is true.
     pub(super) script_resp3: bool,
     /// The client does.
     pub(super) client_resp3: bool,
     /// The largest reply.
     pub(super) bytes_max: usize,
+    pub(super) meter: &'m Meter,
 }
 
 /// Why a value is no reply.
@@ -125,7 +148,7 @@ impl From<mlua::Error> for NoReply {
     }
 }
 
-impl Returned {
+impl Returned<'_> {
     /// Appends `value` as a reply to `out`.
     ///
     /// # Errors
@@ -138,9 +161,11 @@ impl Returned {
         if depth > DEPTH_MAX {
             return Err(NoReply::TooDeep);
         }
-        if out.len() - start > self.bytes_max {
+        let bytes = if let Value::String(text) = value { text.as_bytes().len() } else { 0 };
+        if out.len() - start + bytes > self.bytes_max {
             return Err(NoReply::TooLarge);
         }
+        self.meter.tick(1 + bytes / 1_024)?;
         let mut writer = Writer::new(out, self.client_resp3);
         match value {
             Value::String(text) => writer.bulk(&text.as_bytes()),
@@ -251,10 +276,10 @@ mod tests {
     use super::*;
 
     fn there_and_back(reply: &str, resp3: bool) -> String {
-        let lua = Lua::new();
-        let (value, rest) = to_lua(&lua, reply.as_bytes(), resp3).expect("memory");
+        let (lua, meter) = (Lua::new(), &Meter::new(1 << 20));
+        let (value, rest) = to_lua(&lua, meter, reply.as_bytes(), resp3).expect("memory");
         assert!(rest.is_empty(), "{reply}");
-        let returned = Returned { script_resp3: resp3, client_resp3: resp3, bytes_max: 1_000 };
+        let returned = Returned { script_resp3: resp3, client_resp3: resp3, bytes_max: 1_000, meter };
         let mut out = Vec::new();
         assert!(returned.write(&value, &mut out).is_ok());
         String::from_utf8(out).expect("text")
@@ -292,7 +317,12 @@ mod tests {
         let lua = Lua::new();
         let table = lua.create_table().expect("memory");
         table.raw_set(1, table.clone()).expect("memory");
-        let returned = Returned { script_resp3: false, client_resp3: false, bytes_max: 1_000 };
+        let returned = Returned {
+            script_resp3: false,
+            client_resp3: false,
+            bytes_max: 1_000,
+            meter: &Meter::new(1 << 20),
+        };
         assert!(matches!(returned.write(&Value::Table(table), &mut Vec::new()), Err(NoReply::TooDeep)));
     }
 
@@ -302,7 +332,12 @@ mod tests {
         for name in ["ok", "err", "big_number"] {
             let table = lua.create_table().expect("memory");
             table.raw_set(name, "a\r\n+OK\r\nb").expect("memory");
-            let returned = Returned { script_resp3: true, client_resp3: true, bytes_max: 1_000 };
+            let returned = Returned {
+                script_resp3: true,
+                client_resp3: true,
+                bytes_max: 1_000,
+                meter: &Meter::new(1 << 20),
+            };
             let mut out = Vec::new();
             assert!(returned.write(&Value::Table(table), &mut out).is_ok());
             assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1, "{name}");

@@ -60,9 +60,9 @@ impl Library {
         &self.code[self.body_at..]
     }
 
-    /// The function called `name`.
+    /// The function called `name`, in any case.
     pub(crate) fn function(&self, name: &[u8]) -> Option<&Registered> {
-        self.functions.iter().find(|function| *function.name == *name)
+        self.functions.iter().find(|function| function.name.eq_ignore_ascii_case(name))
     }
 }
 
@@ -70,6 +70,7 @@ impl Library {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Libraries {
     by_name: BTreeMap<Box<[u8]>, Arc<Library>>,
+    /// By the names of their functions, in lower case.
     by_function: HashMap<Box<[u8]>, Arc<Library>>,
 }
 
@@ -79,9 +80,9 @@ impl Libraries {
         self.by_name.values()
     }
 
-    /// The library that has the function `name`.
+    /// The library that has the function `name`, in any case.
     pub(crate) fn with_function(&self, name: &[u8]) -> Option<&Arc<Library>> {
-        self.by_function.get(name)
+        self.by_function.get(&*name.to_ascii_lowercase())
     }
 
     /// How many libraries and functions there are.
@@ -103,7 +104,7 @@ impl Libraries {
             return Err([b"ERR Library '", &library.name[..], b"' already exists"].concat());
         }
         let taken = |function: &&Registered| {
-            self.by_function.get(&function.name).is_some_and(|other| other.name != library.name)
+            self.with_function(&function.name).is_some_and(|other| other.name != library.name)
         };
         if let Some(function) = library.functions.iter().find(taken) {
             return Err([b"ERR Function ", &function.name[..], b" already exists"].concat());
@@ -114,7 +115,7 @@ impl Libraries {
         self.remove(&library.name.clone());
         let library = Arc::new(library);
         for function in &library.functions {
-            self.by_function.insert(function.name.clone(), Arc::clone(&library));
+            self.by_function.insert(function.name.to_ascii_lowercase().into(), Arc::clone(&library));
         }
         self.by_name.insert(library.name.clone(), library);
         Ok(())
@@ -123,7 +124,9 @@ impl Libraries {
     /// Removes the library called `name`; returns whether there was one.
     pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
         let Some(library) = self.by_name.remove(name) else { return false };
-        library.functions.iter().for_each(|function| _ = self.by_function.remove(&function.name));
+        for function in &library.functions {
+            self.by_function.remove(&*function.name.to_ascii_lowercase());
+        }
         true
     }
 
@@ -190,7 +193,7 @@ mod tests {
         let record = libraries().encode();
         let read = Libraries::decode(&record).expect("a record");
         assert_eq!(read.counts(), (2, 3));
-        let library = read.with_function(b"g").expect("there");
+        let library = read.with_function(b"G").expect("there, in any case");
         assert_eq!((&*library.name, library.body()), (&b"a"[..], &b"\nx"[..]));
         assert_eq!(library.function(b"g"), libraries().with_function(b"g").expect("there").function(b"g"));
     }

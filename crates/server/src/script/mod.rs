@@ -1,4 +1,4 @@
-//! Lua for scripts and functions: an interpreter for each loop, and what scripts of Redis expect to find in it.
+//! Luau for scripts and functions: an interpreter for each loop, and what scripts of Redis expect to find in it.
 //!
 //! ```text
 //!  source -> sha1 -> Scripts (all loops)      chunk compiled once for each interpreter
@@ -9,6 +9,9 @@
 //! | module | what |
 //! |---|---|
 //! | `sandbox`, `sandbox.lua` | an interpreter as scripts see it: nothing that outlives a run can be changed |
+//! | `meter`, `interrupt` | memory and time: what a run may use, counted by one object |
+//! | `host`, `lent` | what scripts reach of the server, for the time of a run |
+//! | `pace` | how long a run may take, and why it is over before its end |
 //! | `api` | `redis.*`, but for calls |
 //! | `convert` | replies as values, values as replies |
 //! | `cjson`, `cmsgpack`, `pack` (`struct`), `bit` | the libraries that Redis has |
@@ -19,9 +22,10 @@
 //! Invariants
 //!   1. Equal request, equal replies of its commands: equal run. Chance begins with what the request is given, and no clock is seen but
 //!      `os.clock` and what the host answers to TIME.
-//!   2. An attempt that is over raises [`thrown::Thrown::Halt`], which no script can catch.
-//!   3. No bytecode is loaded: Lua does not check it.
+//!   2. An attempt that is over gets no further than the next loop or call, whatever a script catches (`meter`).
+//!   3. No bytecode is loaded: Luau does not check it.
 //!
+//! Decision: docs/adr/0050-luau.md.
 //! Out of scope: what `redis.call` does (`eval`), where the effects go (`run`).
 
 mod api;
@@ -31,68 +35,39 @@ pub(crate) mod cache;
 mod cjson;
 mod cmsgpack;
 mod convert;
+mod host;
+mod interrupt;
+mod lent;
 pub(crate) mod library;
+mod meter;
 mod numbers;
+mod pace;
 mod pack;
-mod pattern;
 pub(crate) mod retained;
 mod sandbox;
 pub(crate) mod shebang;
-mod strings;
 #[cfg(test)]
 mod tests;
 mod thrown;
 
 pub(crate) use api::VERSION;
+pub(crate) use host::{Ended, Host};
+pub(crate) use pace::{Over, Pace};
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use clock::{Clock, Nanos};
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use resp::{Args, ArgsView};
 
 use crate::lookup::Table as Commands;
-use cache::{Digest, Running, Script};
+use cache::{Digest, Script};
 use convert::{NoReply, Returned};
+use lent::Lent;
 use library::{Library, Registered};
-use thrown::Thrown;
-
-/// What a script reaches of the server.
-pub(crate) trait Host {
-    /// Runs a command and appends its whole reply to `out`, in version 3 of the protocol if `resp3`; errors, too.
-    ///
-    /// # Errors
-    /// [`Ended`] when the attempt is over; the host keeps why.
-    fn call(&mut self, args: ArgsView<'_>, resp3: bool, out: &mut Vec<u8>) -> Result<(), Ended>;
-}
-
-/// The attempt is over.
-#[derive(Debug)]
-pub(crate) struct Ended;
-
-/// How long a run may take.
-#[derive(Clone, Debug)]
-pub(crate) struct Pace {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) until: Nanos,
-    /// Steps of [`HOOK_INSTRUCTIONS`] that it may take; bounds a run where the clock stands still.
-    pub(crate) steps_max: u32,
-    /// Where it is told to stop.
-    pub(crate) running: Option<Arc<Running>>,
-}
-
-/// Why a run is over that did not come to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
-    /// The host said so.
-    Host,
-    /// It took longer than its pace allows.
-    Time,
-    Killed,
-}
+use meter::{Charge, Meter, OUT_OF_MEMORY};
 
 /// What a run came to.
 #[derive(Debug)]
@@ -136,31 +111,32 @@ pub(crate) struct Client {
 /// What the functions of an interpreter share.
 #[derive(Debug)]
 struct Shared {
+    meter: Rc<Meter>,
     resp3: Cell<bool>,
     random: Cell<u64>,
-    steps: Cell<u32>,
-    over: Cell<Option<Over>>,
-    pace: RefCell<Option<Pace>>,
+    /// What commands are for.
+    host: Lent,
+    /// The globals of what runs, for code that it loads.
+    environment: RefCell<Option<Table>>,
     /// Functions that the library which is being loaded has registered.
     loading: RefCell<Option<Vec<(Registered, Function)>>>,
     json: cjson::SharedConfig,
     /// A command on its way, and its reply.
     scratch: RefCell<(Args, Vec<u8>)>,
-    /// What Lua code may use.
-    memory_bytes_max: usize,
 }
 
 /// An interpreter. It belongs to one thread and one server.
 pub(crate) struct Interpreter {
     lua: Lua,
-    /// What is behind `_G` and behind `redis`.
-    globals: Table,
-    redis: Table,
+    environment: Function,
     call: Function,
     call_with: Function,
     shared: Rc<Shared>,
     chunks: HashMap<Digest, (Arc<Script>, Function)>,
     chunk_bytes: usize,
+    /// Sources of which so many bytes are kept compiled.
+    chunk_bytes_max: usize,
+    /// Functions by the number of their library, and by their name in lower case.
     libraries: HashMap<u64, HashMap<Box<[u8]>, Function>>,
     /// Memory ran out: it is to be dropped.
     is_spent: bool,
@@ -173,33 +149,14 @@ impl Shared {
     fn begin(&self, pace: Pace, seed: u64) {
         self.resp3.set(false);
         self.random.set(seed & RANDOM_MASK);
-        self.steps.set(0);
-        self.over.set(None);
         *self.json.borrow_mut() = cjson::Config::default();
-        *self.pace.borrow_mut() = Some(pace);
+        self.meter.begin(pace);
     }
 
-    /// Ends the attempt.
-    fn end(&self, over: Over) -> mlua::Error {
-        self.over.set(Some(self.over.get().unwrap_or(over)));
-        Thrown::Halt.into()
-    }
-
-    /// Looks whether a run may go on.
-    fn tick(&self) -> mlua::Result<()> {
-        if let Some(over) = self.over.get() {
-            return Err(self.end(over));
-        }
-        let pace = self.pace.borrow();
-        let Some(pace) = &*pace else { return Ok(()) };
-        self.steps.set(self.steps.get() + 1);
-        if pace.running.as_ref().is_some_and(|running| running.is_killed()) {
-            return Err(self.end(Over::Killed));
-        }
-        if self.steps.get() > pace.steps_max || pace.clock.now() >= pace.until {
-            return Err(self.end(Over::Time));
-        }
-        Ok(())
+    /// Why the run is over, if it is.
+    fn end(&self) -> Option<Over> {
+        *self.environment.borrow_mut() = None;
+        self.meter.end()
     }
 }
 
@@ -210,28 +167,28 @@ impl Interpreter {
     /// What Lua refuses: memory.
     pub(crate) fn new(memory_bytes_max: usize, table: &'static Commands) -> mlua::Result<Self> {
         let shared = Rc::new(Shared {
+            meter: Rc::new(Meter::new(memory_bytes_max)),
             resp3: Cell::new(false),
             random: Cell::new(RANDOM_SEED),
-            steps: Cell::new(0),
-            over: Cell::new(None),
-            pace: RefCell::new(None),
+            host: Lent::default(),
+            environment: RefCell::new(None),
             loading: RefCell::new(None),
             json: cjson::SharedConfig::default(),
             scratch: RefCell::default(),
-            memory_bytes_max,
         });
-        let sandbox::Made { lua, globals, redis, call, call_with } = sandbox::make(&shared, table)?;
+        let sandbox::Made { lua, environment, call, call_with } = sandbox::make(&shared, table)?;
         let (chunks, libraries) = (HashMap::new(), HashMap::new());
         let (is_spent, generation, chunk_bytes) = (false, 0, 0);
+        let chunk_bytes_max = CHUNK_BYTES_MAX.min(memory_bytes_max / 32);
         Ok(Self {
             lua,
-            globals,
-            redis,
+            environment,
             call,
             call_with,
             shared,
             chunks,
             chunk_bytes,
+            chunk_bytes_max,
             libraries,
             is_spent,
             generation,
@@ -269,10 +226,10 @@ impl Interpreter {
             return Ok(());
         }
         let function = self
-            .load(script.body(), "@user_script")
+            .load(script.body(), "@user_script", None)
             .map_err(|text| [b"ERR Error compiling script (new function): ", &text[..]].concat())?;
         let bytes = script.source.len();
-        if self.chunks.len() >= CHUNKS_MAX || self.chunk_bytes + bytes > CHUNK_BYTES_MAX {
+        if self.chunks.len() >= CHUNKS_MAX || self.chunk_bytes + bytes > self.chunk_bytes_max {
             self.chunks.clear();
             self.chunk_bytes = 0;
         }
@@ -281,63 +238,81 @@ impl Interpreter {
         Ok(())
     }
 
-    fn load(&self, source: &[u8], name: &str) -> Result<Function, Vec<u8>> {
-        if source.first() == Some(&BYTECODE) {
-            return Err(b"bytecode is not allowed".to_vec());
-        }
-        let chunk = self.lua.load(source).set_name(name).set_mode(mlua::chunk::ChunkMode::Text);
-        self.limited(|| chunk.into_function()).map_err(|error| thrown::message(&error))
+    fn load(&self, source: &[u8], name: &str, environment: Option<Table>) -> Result<Function, Vec<u8>> {
+        let (lua, shared) = (&self.lua, &*self.shared);
+        let work = || sandbox::load_text(lua, shared, (source, name), environment);
+        shared.meter.limited(lua, work).map_err(|error| match thrown::is_memory(&error) {
+            true => b"to compile it takes more memory than script.memory_limit".to_vec(),
+            false => thrown::message(&error),
+        })
     }
 
     /// Loads a library and says which functions it registers.
     ///
     /// # Errors
-    /// The text of the error reply.
+    /// What a run of it would come to: the text of an error, or that it was over.
     pub(crate) fn load_library(
         &mut self,
         library: &Arc<Library>,
         pace: Pace,
-    ) -> Result<Vec<Registered>, Vec<u8>> {
-        let function = self
-            .load(library.body(), "@user_function")
-            .map_err(|text| [b"ERR Error compiling function: ", &text[..]].concat())?;
+    ) -> Result<Vec<Registered>, Outcome> {
         self.shared.begin(pace, RANDOM_SEED);
+        let loaded = self.new_environment(None);
+        let loaded = loaded.map_err(|error| thrown::message(&error)).and_then(|environment| {
+            *self.shared.environment.borrow_mut() = Some(environment.clone());
+            self.load(library.body(), "@user_function", Some(environment))
+        });
+        let function = match loaded {
+            Ok(function) => function,
+            Err(text) => {
+                if let Some(over) = self.shared.end() {
+                    return Err(Outcome::Over(over));
+                }
+                return Err(Outcome::Error([b"ERR Error compiling function: ", &text[..]].concat()));
+            }
+        };
         *self.shared.loading.borrow_mut() = Some(Vec::new());
-        let result = self.run_load(&function);
+        let result = self.shared.meter.limited(&self.lua, || self.call.call(function));
         let registered = self.shared.loading.borrow_mut().take().unwrap_or_default();
-        *self.shared.pace.borrow_mut() = None;
-        if self.shared.over.take().is_some() {
-            return Err(b"ERR FUNCTION LOAD timeout".to_vec());
+        if let Some(over) = self.shared.end() {
+            return Err(Outcome::Over(over));
         }
-        match result {
-            Ok((true, _)) => {}
-            Ok((false, error)) => {
-                let raised = self.raised(&error);
-                return Err([b"ERR Error registering functions: ", &raised.text[..]].concat());
+        let result: mlua::Result<(bool, Value)> = result;
+        let raised = match result {
+            Ok((true, _)) => None,
+            Ok((false, error)) => Some(self.raised(&error)),
+            Err(error) => Some(Raised::of(&error)),
+        };
+        if let Some(raised) = raised {
+            self.is_spent |= raised.is_memory;
+            if raised.is_memory {
+                return Err(Outcome::Memory);
             }
-            Err(error) => {
-                return Err([b"ERR Error registering functions: ", &thrown::message(&error)[..]].concat());
-            }
+            let text = [b"ERR Error registering functions: ", &raised.text[..]].concat();
+            return Err(Outcome::Error(text));
         }
         if registered.is_empty() {
-            return Err(b"ERR No functions registered".to_vec());
+            return Err(Outcome::Error(b"ERR No functions registered".to_vec()));
         }
-        let callbacks = registered.iter().map(|(it, function)| (it.name.clone(), function.clone())).collect();
+        let by_name = |(it, function): &(Registered, Function)| {
+            (it.name.to_ascii_lowercase().into_boxed_slice(), function.clone())
+        };
+        let callbacks = registered.iter().map(by_name).collect();
         self.libraries.insert(library.id, callbacks);
         Ok(registered.into_iter().map(|(registered, _)| registered).collect())
     }
 
-    fn run_load(&self, function: &Function) -> mlua::Result<(bool, Value)> {
-        for name in ["call", "pcall"] {
-            self.redis.raw_set(name, Value::Nil)?;
+    /// A table of globals: of a script with its keys and arguments, or of a library.
+    fn new_environment(&self, given: Option<(Table, Table)>) -> mlua::Result<Table> {
+        let environment: Table = self.environment.call(given.is_none())?;
+        if let Some((keys, args)) = given {
+            environment.raw_set("KEYS", keys)?;
+            environment.raw_set("ARGV", args)?;
         }
-        for name in ["KEYS", "ARGV"] {
-            self.globals.raw_set(name, Value::Nil)?;
-        }
-        self.redis.raw_set("register_function", api::register(&self.lua, &self.shared)?)?;
-        let result = self.limited(|| self.call.call(function));
-        self.redis.raw_set("register_function", Value::Nil)?;
-        result
+        environment.raw_set("_G", &environment)?;
+        environment.set_safeenv(true);
+        environment.set_readonly(true);
+        Ok(environment)
     }
 
     /// Runs `code` and appends its reply to `out`.
@@ -356,11 +331,11 @@ impl Interpreter {
             },
             Code::Function(library, name) => {
                 if !self.libraries.contains_key(&library.id)
-                    && let Err(text) = self.load_library(library, pace.clone())
+                    && let Err(outcome) = self.load_library(library, pace.clone())
                 {
-                    return Outcome::Error(text);
+                    return outcome;
                 }
-                match self.libraries[&library.id].get(name) {
+                match self.libraries[&library.id].get(&*name.to_ascii_lowercase()) {
                     Some(function) => function.clone(),
                     None => return Outcome::Error(b"ERR Function not found".to_vec()),
                 }
@@ -369,7 +344,6 @@ impl Interpreter {
         self.shared.begin(pace, inputs.seed);
         let start = out.len();
         let result = self.run_function(&function, matches!(code, Code::Function(..)), inputs, host);
-        *self.shared.pace.borrow_mut() = None;
         let outcome = self.judge(result, code, client, out);
         if !matches!(outcome, Outcome::Reply) {
             out.truncate(start);
@@ -390,32 +364,17 @@ impl Interpreter {
         let keys = self.list(args.iter().skip(keys_at).take(keys), keys)?;
         let behind = keys_at + inputs.keys;
         let rest = self.list(args.iter().skip(behind), args.len().saturating_sub(behind))?;
-        let (host, shared) = (RefCell::new(host), &self.shared);
-        self.lua.scope(|scope| {
-            let call =
-                scope.create_function(|lua, values: MultiValue| invoke(lua, shared, &host, &values, true))?;
-            let pcall = scope
-                .create_function(|lua, values: MultiValue| invoke(lua, shared, &host, &values, false))?;
-            self.redis.raw_set("call", call)?;
-            self.redis.raw_set("pcall", pcall)?;
-            if is_library {
-                self.globals.raw_set("KEYS", Value::Nil)?;
-                self.globals.raw_set("ARGV", Value::Nil)?;
-                return self.limited(|| self.call_with.call((function, keys, rest)));
-            }
-            self.globals.raw_set("KEYS", keys)?;
-            self.globals.raw_set("ARGV", rest)?;
-            self.limited(|| self.call.call(function))
-        })
-    }
-
-    /// Calls `work` while the limit of memory is in force. Where it is, each call of Lua's is protected, which costs as much as a
-    /// small script: so what we do ourselves, in bounds that we know, is done without.
-    fn limited<T>(&self, work: impl FnOnce() -> mlua::Result<T>) -> mlua::Result<T> {
-        self.lua.set_memory_limit(self.shared.memory_bytes_max)?;
-        let result = work();
-        self.lua.set_memory_limit(0)?;
-        result
+        let meter = &self.shared.meter;
+        if is_library {
+            let run = || self.call_with.call((function, keys, rest));
+            return self.shared.host.lend(host, || meter.limited(&self.lua, run));
+        }
+        let environment = self.new_environment(Some((keys, rest)))?;
+        *self.shared.environment.borrow_mut() = Some(environment.clone());
+        // its own copy: nothing that this run does to it is there for the next one
+        let function = function.deep_clone()?;
+        function.set_environment(environment)?;
+        self.shared.host.lend(host, || meter.limited(&self.lua, || self.call.call(function)))
     }
 
     fn list<'a>(&self, items: impl Iterator<Item = &'a [u8]>, count: usize) -> mlua::Result<Table> {
@@ -434,30 +393,33 @@ impl Interpreter {
         client: Client,
         out: &mut Vec<u8>,
     ) -> Outcome {
-        if let Some(over) = self.shared.over.take() {
-            return Outcome::Over(over);
-        }
-        match result {
+        let written = match &result {
             Ok((true, value)) => {
                 let (client_resp3, bytes_max) = (client.resp3, client.reply_bytes_max);
-                let returned = Returned { script_resp3: self.shared.resp3.get(), client_resp3, bytes_max };
-                match returned.write(&value, out) {
-                    Ok(()) => Outcome::Reply,
-                    Err(NoReply::TooDeep) => Outcome::Error(b"ERR reached lua stack limit".to_vec()),
-                    Err(NoReply::TooLarge) => {
-                        let text = format!(
-                            "ERR the reply would be larger than connections.output_max ({bytes_max} B)"
-                        );
-                        Outcome::Error(text.into_bytes())
-                    }
-                    Err(NoReply::Lua(error)) => failed(&error),
-                }
+                let meter = &self.shared.meter;
+                let returned =
+                    Returned { script_resp3: self.shared.resp3.get(), client_resp3, bytes_max, meter };
+                Some(returned.write(value, out))
             }
-            Ok((false, error)) => {
+            _ => None,
+        };
+        if let Some(over) = self.shared.end() {
+            return Outcome::Over(over);
+        }
+        match (result, written) {
+            (_, Some(Ok(()))) => Outcome::Reply,
+            (_, Some(Err(NoReply::TooDeep))) => Outcome::Error(b"ERR reached lua stack limit".to_vec()),
+            (_, Some(Err(NoReply::TooLarge))) => {
+                let most = client.reply_bytes_max;
+                let text = format!("ERR the reply would be larger than connections.output_max ({most} B)");
+                Outcome::Error(text.into_bytes())
+            }
+            (_, Some(Err(NoReply::Lua(error)))) => failed(&error),
+            (Ok((_, error)), None) => {
                 let raised = self.raised(&error);
                 if raised.is_memory { Outcome::Memory } else { Outcome::Error(raised.placed(&code.name())) }
             }
-            Err(error) => failed(&error),
+            (Err(error), None) => failed(&error),
         }
     }
 
@@ -481,16 +443,14 @@ impl Interpreter {
                 }
             }
             Value::String(text) => {
-                raised.is_memory = *text.as_bytes() == *OUT_OF_MEMORY;
+                raised.is_memory = *text.as_bytes() == *OUT_OF_MEMORY.as_bytes();
                 raised.text = [b"ERR ", &text.as_bytes()[..]].concat();
             }
-            Value::Error(error) => {
-                raised.is_memory = thrown::is_memory(error);
-                raised.text = [b"ERR ", &thrown::message(error)[..]].concat();
-            }
+            Value::Error(error) => raised = Raised::of(error),
             _ => raised.text = b"ERR execution failure".to_vec(),
         }
-        raised.is_memory |= raised.text.strip_prefix(b"ERR ").is_some_and(|text| text == OUT_OF_MEMORY);
+        raised.is_memory |=
+            raised.text.strip_prefix(b"ERR ").is_some_and(|text| text == OUT_OF_MEMORY.as_bytes());
         raised
     }
 
@@ -513,6 +473,12 @@ struct Raised {
 }
 
 impl Raised {
+    /// One that Lua or a function of ours has raised.
+    fn of(error: &mlua::Error) -> Self {
+        let text = [b"ERR ", &thrown::message(error)[..]].concat();
+        Self { text, is_memory: thrown::is_memory(error), ..Self::default() }
+    }
+
     /// The text with where the error was raised, as Redis adds it.
     fn placed(self, name: &[u8]) -> Vec<u8> {
         if self.source.is_empty() || self.line.is_empty() {
@@ -540,42 +506,46 @@ fn failed(error: &mlua::Error) -> Outcome {
 }
 
 /// `redis.call` (`raises`) and `redis.pcall`.
-fn invoke(
-    lua: &Lua,
-    shared: &Shared,
-    host: &RefCell<&mut dyn Host>,
-    values: &MultiValue,
-    raises: bool,
-) -> mlua::Result<Value> {
-    if let Some(over) = shared.over.get() {
-        return Err(shared.end(over));
-    }
+fn invoke(lua: &Lua, shared: &Shared, values: &MultiValue, raises: bool) -> mlua::Result<Value> {
+    let meter = &*shared.meter;
+    meter.tick(CALL_TICKS)?;
     let (mut args, mut reply) = shared.scratch.take();
     args.clear();
     reply.clear();
-    let result = match collect(values, &mut args) {
-        Err(text) => answered_error(lua, text.as_bytes(), raises),
-        Ok(()) => {
+    let result = match collect(lua, meter, values, &mut args) {
+        Err(Uncollected::Text(text)) => answered_error(lua, text.as_bytes(), raises),
+        Err(Uncollected::Lua(error)) => Err(error),
+        Ok(_charge) => {
             let resp3 = shared.resp3.get();
-            match host.borrow_mut().call(args.view(&[]), resp3, &mut reply) {
-                Err(Ended) => Err(shared.end(Over::Host)),
-                Ok(()) if reply.first() == Some(&b'-') => {
+            let called = shared.host.with(|host| {
+                let room = meter.room(lua);
+                host.call(args.view(&[]), (resp3, room), &mut reply)
+            });
+            match called {
+                None => answered_error(lua, NO_HOST.as_bytes(), raises),
+                Some(Err(Ended)) => Err(meter.stop(Over::Host)),
+                Some(Ok(())) if reply.first() == Some(&b'-') => {
                     answered_error(lua, convert::trimmed(&reply[1..]), raises)
                 }
-                Ok(()) if reply.len() <= SMALL_REPLY_BYTES_MAX => {
-                    lua.set_memory_limit(0)?;
-                    let value = convert::to_lua(lua, &reply, resp3);
-                    lua.set_memory_limit(shared.memory_bytes_max)?;
-                    value.map(|(value, _)| value)
-                }
-                Ok(()) => convert::to_lua(lua, &reply, resp3).map(|(value, _)| value),
+                Some(Ok(())) if reply.len() <= SMALL_REPLY_BYTES_MAX => meter
+                    .unlimited(lua, || convert::to_lua(lua, meter, &reply, resp3))
+                    .map(|(value, _)| value),
+                Some(Ok(())) => large_reply(lua, meter, &reply, resp3),
             }
         }
     };
-    if reply.capacity() <= SCRATCH_BYTES_MAX {
+    if reply.capacity() <= SCRATCH_BYTES_MAX && args.capacity_bytes() <= SCRATCH_BYTES_MAX {
         *shared.scratch.borrow_mut() = (args, reply);
     }
+    // a command may have taken long
+    meter.look()?;
     result
+}
+
+/// A large reply as a value; it is counted while both are there.
+fn large_reply(lua: &Lua, meter: &Meter, reply: &[u8], resp3: bool) -> mlua::Result<Value> {
+    let _charge = meter.charge(lua, reply.len())?;
+    convert::to_lua(lua, meter, reply, resp3).map(|(value, _)| value)
 }
 
 fn answered_error(lua: &Lua, text: &[u8], raises: bool) -> mlua::Result<Value> {
@@ -585,35 +555,68 @@ fn answered_error(lua: &Lua, text: &[u8], raises: bool) -> mlua::Result<Value> {
     Ok(Value::Table(api::error_table(lua, text)?))
 }
 
-/// Arguments of a command: strings and numbers.
-fn collect(values: &MultiValue, args: &mut Args) -> Result<(), &'static str> {
+/// Why there is no command.
+enum Uncollected {
+    Text(&'static str),
+    Lua(mlua::Error),
+}
+
+/// Arguments of a command: strings and numbers, charged before they are copied.
+fn collect<'m>(
+    lua: &'m Lua,
+    meter: &'m Meter,
+    values: &MultiValue,
+    args: &mut Args,
+) -> Result<Option<Charge<'m>>, Uncollected> {
     if values.is_empty() {
-        return Err("ERR Please specify at least one argument for this redis lib call");
+        return Err(Uncollected::Text("ERR Please specify at least one argument for this redis lib call"));
+    }
+    let mut bytes = 0_usize;
+    for value in values {
+        bytes += match value {
+            Value::String(text) => text.as_bytes().len(),
+            Value::Integer(_) | Value::Number(_) => NUMBER_BYTES_MAX,
+            _ => {
+                return Err(Uncollected::Text(
+                    "ERR Lua redis lib command arguments must be strings or integers",
+                ));
+            }
+        };
+    }
+    meter.tick(values.len() + bytes / 1_024).map_err(Uncollected::Lua)?;
+    let charge = match bytes > SMALL_REPLY_BYTES_MAX {
+        true => Some(meter.charge(lua, bytes).map_err(Uncollected::Lua)?),
+        false => None,
+    };
+    if bytes > Args::OWN_BYTES_MAX {
+        return Err(Uncollected::Text("ERR the arguments of the command are larger than a request may be"));
     }
     for value in values {
         match value {
             Value::String(text) => args.push(&text.as_bytes()),
             Value::Integer(number) => args.push(itoa::Buffer::new().format(*number).as_bytes()),
-            Value::Number(number) => match numbers::integer(*number) {
-                Some(integer) => args.push(itoa::Buffer::new().format(integer).as_bytes()),
-                None => args.push(numbers::general(*number, 17).as_bytes()),
-            },
-            _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
+            other => {
+                let number = numbers::number(other).unwrap_or_default();
+                match numbers::integer(number) {
+                    Some(integer) => args.push(itoa::Buffer::new().format(integer).as_bytes()),
+                    None => args.push(numbers::general(number, 17).as_bytes()),
+                }
+            }
         }
     }
-    Ok(())
+    Ok(charge)
 }
 
-/// Instructions of Lua after which a run is looked at: some 100 µs.
-const HOOK_INSTRUCTIONS: u32 = 10_000;
+/// Steps of work that the call of a command takes at least.
+const CALL_TICKS: usize = 4;
+/// What a command is answered with where none can be run.
+const NO_HOST: &str = "ERR redis.call/pcall can only be called inside a script invocation";
+/// Bytes of a number as text.
+const NUMBER_BYTES_MAX: usize = 32;
 /// What chance begins with where a library is loaded.
 const RANDOM_SEED: u64 = 0x330e;
 /// The state of chance has 48 bits.
 const RANDOM_MASK: u64 = (1 << 48) - 1;
-/// What a compiled chunk begins with.
-const BYTECODE: u8 = 0x1b;
-/// What Lua says then.
-const OUT_OF_MEMORY: &[u8] = b"not enough memory";
 /// Scripts that an interpreter keeps compiled, and the bytes of their sources.
 const CHUNKS_MAX: usize = 1_024;
 const CHUNK_BYTES_MAX: usize = 4 << 20;

@@ -7,30 +7,27 @@
 //! | `f` `d` | floating point |
 //! | `s` `cn` `x` | a string with a zero behind it, one of `n` bytes (`c0`: as long as the number before it), a zero |
 
+use std::rc::Rc;
+
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::args::Given;
+use super::args::{Given, VALUES_MAX};
+use super::meter::{Buffer, Meter};
 use super::numbers;
 use super::thrown;
 
 /// The module.
-pub(super) fn module(lua: &Lua) -> mlua::Result<Table> {
+pub(super) fn module(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let module = lua.create_table()?;
-    module.raw_set(
-        "pack",
-        lua.create_function(|lua, values: MultiValue| {
-            let packed = pack(&Given::new(lua, "pack", &values))?;
-            lua.create_string(packed)
-        })?,
-    )?;
-    module.raw_set(
-        "unpack",
-        lua.create_function(|lua, values: MultiValue| unpack(&Given::new(lua, "unpack", &values)))?,
-    )?;
-    module.raw_set(
-        "size",
-        lua.create_function(|lua, values: MultiValue| size(&Given::new(lua, "size", &values)))?,
-    )?;
+    let of_run = Rc::clone(meter);
+    let pack = move |lua: &Lua, values: MultiValue| pack(&of_run, &Given::new(lua, "pack", &values));
+    module.raw_set("pack", lua.create_function(pack)?)?;
+    let of_run = Rc::clone(meter);
+    let unpack = move |lua: &Lua, values: MultiValue| unpack(&of_run, &Given::new(lua, "unpack", &values));
+    module.raw_set("unpack", lua.create_function(unpack)?)?;
+    let of_run = Rc::clone(meter);
+    let size = move |lua: &Lua, values: MultiValue| size(&of_run, &Given::new(lua, "size", &values));
+    module.raw_set("size", lua.create_function(size)?)?;
     Ok(module)
 }
 
@@ -118,30 +115,33 @@ impl<'a, 'l> Format<'a, 'l> {
     }
 }
 
-fn pack(given: &Given<'_>) -> mlua::Result<Vec<u8>> {
+fn pack(meter: &Meter, given: &Given<'_>) -> mlua::Result<mlua::LuaString> {
     let text = given.string(1)?;
     let text = text.as_bytes();
-    let (mut format, mut packed, mut next) = (Format::new(given, &text), Vec::new(), 2);
+    let (mut format, mut packed, mut next) = (Format::new(given, &text), Buffer::new(meter, given.lua), 2);
     // what the format counts, which an overlong string is not part of
     let mut len = 0;
     while let Some(mut part) = format.next()? {
+        meter.tick(1)?;
         let padding = format.padding(len, &part);
-        packed.resize(packed.len() + padding, 0);
+        for _ in 0..padding {
+            packed.push(0)?;
+        }
         len += padding;
         match part.option {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
-                push_integer(given.number(next)?, part.size, format.is_big, &mut packed);
+                push_integer(given.number(next)?, part.size, format.is_big, &mut packed)?;
                 next += 1;
             }
-            b'x' => packed.push(0),
+            b'x' => packed.push(0)?,
             b'f' => {
                 let bytes = (given.number(next)? as f32).to_bits();
-                packed.extend(if format.is_big { bytes.to_be_bytes() } else { bytes.to_le_bytes() });
+                packed.extend(&if format.is_big { bytes.to_be_bytes() } else { bytes.to_le_bytes() })?;
                 next += 1;
             }
             b'd' => {
                 let bytes = given.number(next)?.to_bits();
-                packed.extend(if format.is_big { bytes.to_be_bytes() } else { bytes.to_le_bytes() });
+                packed.extend(&if format.is_big { bytes.to_be_bytes() } else { bytes.to_le_bytes() })?;
                 next += 1;
             }
             b'c' | b's' => {
@@ -154,9 +154,9 @@ fn pack(given: &Given<'_>) -> mlua::Result<Vec<u8>> {
                 if value.len() < part.size {
                     return Err(given.wrong(next, "string too short"));
                 }
-                packed.extend_from_slice(&value[..part.size]);
+                packed.extend(&value[..part.size])?;
                 if part.option == b's' {
-                    packed.push(0);
+                    packed.push(0)?;
                     part.size += 1;
                 }
             }
@@ -164,19 +164,22 @@ fn pack(given: &Given<'_>) -> mlua::Result<Vec<u8>> {
         }
         len += part.size;
     }
-    Ok(packed)
+    given.lua.create_string(packed.as_slice())
 }
 
-fn push_integer(number: f64, size: usize, is_big: bool, packed: &mut Vec<u8>) {
+fn push_integer(number: f64, size: usize, is_big: bool, packed: &mut Buffer<'_>) -> mlua::Result<()> {
     let value = if number < 0.0 { numbers::truncated(number).cast_unsigned() } else { number as u64 };
     let start = packed.len();
-    packed.extend(value.to_le_bytes().into_iter().chain(std::iter::repeat(0)).take(size));
-    if is_big {
-        packed[start..].reverse();
+    for byte in value.to_le_bytes().into_iter().chain(std::iter::repeat(0)).take(size) {
+        packed.push(byte)?;
     }
+    if is_big {
+        packed.reverse_from(start);
+    }
+    Ok(())
 }
 
-fn unpack(given: &Given<'_>) -> mlua::Result<MultiValue> {
+fn unpack(meter: &Meter, given: &Given<'_>) -> mlua::Result<MultiValue> {
     let (text, data) = (given.string(1)?, given.string(2)?);
     let (text, data) = (text.as_bytes(), data.as_bytes());
     let first = if given.has(3) { given.integer(3)? } else { 1 };
@@ -186,6 +189,10 @@ fn unpack(given: &Given<'_>) -> mlua::Result<MultiValue> {
     let (mut format, mut values) = (Format::new(given, &text), Vec::new());
     let short = || given.wrong(2, "data string too short");
     while let Some(mut part) = format.next()? {
+        meter.tick(1)?;
+        if values.len() >= VALUES_MAX {
+            return Err(thrown::text(given.lua, "too many results to unpack"));
+        }
         at += format.padding(at, &part);
         let bytes = at.checked_add(part.size).and_then(|end| data.get(at..end)).ok_or_else(short)?;
         match part.option {
@@ -215,6 +222,7 @@ fn unpack(given: &Given<'_>) -> mlua::Result<MultiValue> {
                 values.push(Value::String(given.lua.create_string(bytes)?));
             }
             b's' => {
+                meter.tick(data.len().saturating_sub(at) / (16 << 10))?;
                 let Some(len) = memchr::memchr(0, &data[at..]) else {
                     return Err(thrown::text(given.lua, "unfinished string in data"));
                 };
@@ -244,11 +252,12 @@ fn read_integer(bytes: &[u8], is_big: bool, is_signed: bool) -> f64 {
     if bytes.is_empty() { 0.0 } else { (value.cast_signed() << unused >> unused) as f64 }
 }
 
-fn size(given: &Given<'_>) -> mlua::Result<usize> {
+fn size(meter: &Meter, given: &Given<'_>) -> mlua::Result<usize> {
     let text = given.string(1)?;
     let text = text.as_bytes();
     let (mut format, mut len) = (Format::new(given, &text), 0);
     while let Some(part) = format.next()? {
+        meter.tick(1)?;
         len += format.padding(len, &part);
         match part.option {
             b's' => return Err(given.wrong(1, "option 's' has no fixed size")),

@@ -20,6 +20,8 @@ pub(crate) struct Retained {
     pub(crate) everything: bool,
     /// How often it began anew for keys.
     rounds: u32,
+    /// How often the store has stopped it on its loop, mostly for records from disk.
+    pub(crate) fetches: u32,
     /// How long it has run, beside its loop.
     pub(crate) spent: Duration,
     /// What its commands may do, if not all.

@@ -1,7 +1,7 @@
 //! Errors that cross Lua: how a function of ours raises one, and what a script sees of it when it catches it.
 //!
 //! Lua carries any value as an error. Ours are a [`Thrown`], which `mlua` wraps: to a script it is what `pcall` makes of it
-//! (`sandbox.lua`), so an attempt that is over cannot be caught.
+//! (`sandbox.lua`).
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(crate) enum Thrown {
     Reply(Vec<u8>),
     /// A text that begins with the place in the script.
     Text(Vec<u8>),
-    /// The attempt is over. Nothing catches it.
+    /// The attempt is over (`meter`).
     Halt,
 }
 

@@ -381,3 +381,106 @@ fn script_that_is_made_to_do_harm_does_none() {
         );
     }
 }
+
+/// 2,000 values of a megabyte were held until the end, where they were refused.
+#[test]
+fn effects_beyond_one_group_are_refused_when_they_are_made() {
+    let mut harness = Harness::with(|settings| settings.transaction_max = crate::settings::Size(4 << 20));
+    let mut wire = harness.connect();
+    let many =
+        "local made = 0 for n = 1, 2000 do redis.call('set', 'k' .. n, string.rep('x', 1e6)) made = n end";
+    let few = "for n = 1, 3 do redis.call('set', 'k' .. n, string.rep('x', 1e6)) end return redis.call('exists', 'k3')";
+    let again = "for n = 1, 100 do redis.call('set', 'k', string.rep('x', 1e6)) end return 1";
+    let reply = ask(&harness, &mut wire, &["eval", many, "0"]);
+    assert!(reply.starts_with("-ERR the script changes more"), "{reply}");
+    assert_eq!(harness.line(&mut wire, "exists k1"), ":0\r\n");
+    check(&harness, &mut wire, &[(&["eval", few, "0"], ":1\r\n"), (&["eval", again, "0"], ":1\r\n")]);
+    let grows = "for n = 1, 100 do redis.call('setrange', 'g' .. n, 1000000, 'x') end";
+    let reply = ask(&harness, &mut wire, &["eval", grows, "0"]);
+    assert!(reply.starts_with("-ERR the script changes more"), "{reply}");
+    let mut listener = harness.connect();
+    harness.line(&mut listener, "subscribe c");
+    let tells = "for n = 1, 100 do redis.call('publish', 'c', string.rep('x', 1e6)) end";
+    let reply = ask(&harness, &mut wire, &["eval", tells, "0"]);
+    assert!(reply.starts_with("-ERR the script publishes more"), "{reply}");
+    assert_eq!(harness.deliver(&mut listener), b"");
+}
+
+#[test]
+fn reply_that_memory_has_no_room_for_ends_the_script() {
+    let mut harness = Harness::with(|settings| settings.script_memory_limit = crate::settings::Size(2 << 20));
+    let mut wire = harness.connect();
+    harness.raw::<&[u8]>(&mut wire, &[b"set", b"large", &vec![b'x'; 3 << 20]]);
+    for n in 0..300 {
+        harness.raw::<&[u8]>(&mut wire, &[b"hset", b"h", format!("f{n}").as_bytes(), &[b'x'; 10_000]]);
+    }
+    for source in ["return redis.call('get', 'large')", "return #redis.call('hgetall', 'h')"] {
+        let reply = ask(&harness, &mut wire, &["eval", source, "0"]);
+        assert!(
+            reply.starts_with("-ERR the reply to a command of the script needs more memory"),
+            "{source}: {reply}"
+        );
+    }
+    assert_eq!(
+        ask(&harness, &mut wire, &["eval", "return redis.call('strlen', 'large')", "0"]),
+        ":3145728\r\n"
+    );
+}
+
+#[test]
+fn read_only_scripts_tell_nobody_anything() {
+    let mut harness = Harness::new();
+    let (mut wire, mut listener) = (harness.connect(), harness.connect());
+    harness.line(&mut listener, "subscribe c");
+    for command in ["'publish', 'c', 'm'", "'pfcount', 'k'"] {
+        let source = format!("return redis.call({command})");
+        let reply = ask(&harness, &mut wire, &["eval_ro", &source, "0"]);
+        assert!(reply.starts_with("-ERR Write commands are not allowed from read-only scripts."), "{reply}");
+    }
+    assert_eq!(harness.deliver(&mut listener), b"");
+}
+
+#[test]
+fn numbers_as_text_and_names_in_any_case_are_taken_as_by_redis() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let library = "#!lua name=\"x\"\nredis.register_function('test', function() return 1 end)";
+    let other = "#!lua NAME='y'\nredis.register_function('Test', function() return 1 end)";
+    check(
+        &harness,
+        &mut wire,
+        &[
+            (&["eval", "redis.setresp('3') return redis.call('get', 'none') == nil", "0"], ":1\r\n"),
+            (&["eval", "redis.log('2', 'x') redis.set_repl('3') return 1", "0"], ":1\r\n"),
+            (&["function", "load", library], "$1\r\nx\r\n"),
+            (&["fcall", "TEST", "0"], ":1\r\n"),
+            (&["fcall", "test", "0"], ":1\r\n"),
+            (&["function", "load", other], "-ERR Function Test already exists\r\n"),
+            (&["function", "delete", "x"], "+OK\r\n"),
+            (&["fcall", "TEST", "0"], "-ERR Function not found\r\n"),
+        ],
+    );
+}
+
+/// Its code ran for as long as it took: the limit counted instructions of Lua.
+#[test]
+fn code_of_a_library_that_does_not_end_is_ended() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for body in [
+        "while true do end",
+        "while true do pcall(function() while true do end end) end",
+        "local t = {1} for n = 1, 40 do t = {t, t, t, t} end while true do pcall(cjson.encode, t) end",
+        "for n = 1, 1e9 do string.find(string.rep('a', 1e5), string.rep('a-', 60) .. 'b') end",
+    ] {
+        let library = format!("#!lua name=x\n{body}");
+        let reply = ask(&harness, &mut wire, &["function", "load", &library]);
+        assert!(reply.starts_with("-ERR FUNCTION LOAD timeout"), "{body}: {reply}");
+    }
+    let reply = ask(
+        &harness,
+        &mut wire,
+        &["function", "load", "#!lua name=x\nlocal s = 'x' while true do s = s .. s end"],
+    );
+    assert!(reply.starts_with("-ERR FUNCTION LOAD needs more memory"), "{reply}");
+}

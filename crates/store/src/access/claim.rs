@@ -180,12 +180,12 @@ impl Access<'_> {
             return;
         }
         match keys {
-            [key] if self.prepared.stripes().is_empty() => {
+            [key] if self.prepared().stripes().is_empty() => {
                 self.turn_to_stripe(self.store.hasher.hash(key.key).stripe());
             }
             keys => {
                 self.guards = Guards::none();
-                self.guards = Guards::lock(self.store, Scope::Keys(keys), self.prepared);
+                self.guards = Guards::lock(self.store, Scope::Keys(keys), self.prepared());
             }
         }
         self.warm(keys);
@@ -193,8 +193,52 @@ impl Access<'_> {
 
     /// Makes hot what was read of `keys`, whose stripes are locked.
     pub(super) fn warm(&mut self, keys: &[KeyRef<'_>]) {
-        if self.prepared.has_records() && !self.copied.is_on {
-            self.guards.warm_all(self.store, Scope::Keys(keys), self.prepared);
+        if self.prepared().has_records() && !self.copied.is_on {
+            let prepared = self.late.as_deref().unwrap_or(self.prepared);
+            self.guards.warm_all(self.store, Scope::Keys(keys), prepared);
+        }
+    }
+
+    /// Claims `key`, too, if nobody else has: returns whether it may be turned to from now on. It never waits, for whoever has a claim must
+    /// not.
+    pub fn claim_more(&mut self, key: KeyRef<'_>) -> bool {
+        self.guards = Guards::none();
+        let Some(claimed) = &mut self.claim else { return false };
+        let Some(keyspace) = self.store.keyspace_of(key.db) else { return true };
+        let hash = self.store.hasher.hash(key.key);
+        let number = hash.stripe();
+        let is_claimed = self.store.index.lock(number).claim_more(&claimed.claim, keyspace, hash.slot());
+        if is_claimed && !claimed.stripes.contains(&number) {
+            claimed.stripes.push(number);
+        }
+        is_claimed
+    }
+
+    /// Reads here what lookups of `keys` have missed, for whoever may wait: where the keys are claimed no stripe is locked meanwhile. What was read
+    /// takes the place of what was prepared, until [`Access::forget_read`].
+    pub fn read_missed(&mut self, keys: &[KeyRef<'_>]) {
+        if self.claim.is_some() {
+            self.guards = Guards::none();
+        }
+        let wanted = self.wanted.take();
+        let late = self.late.get_or_insert_with(|| {
+            let mut late = Box::<Prepared>::default();
+            late.count_in(self.store.memory.ledger(), self.store.memory.read_bytes_max());
+            late
+        });
+        self.store.read_wanted(wanted, late);
+        if self.claim.is_none() {
+            return self.guards.warm_leaves(self.store, late);
+        }
+        let mut guards = Guards::lock(self.store, Scope::Keys(keys), late);
+        guards.warm_all(self.store, Scope::Keys(keys), late);
+        guards.warm_leaves(self.store, late);
+    }
+
+    /// Forgets what was read here: the command has run that needed it. What is to stay in memory is in the index.
+    pub fn forget_read(&mut self) {
+        if self.claim.is_some() {
+            self.late = None;
         }
     }
 
@@ -308,7 +352,7 @@ impl Access<'_> {
         loop {
             self.turn_to_stripe(staged.hash.stripe());
             let stripe = self.guards.stripe(staged.hash.stripe()).expect("just locked");
-            let prepared = late.as_ref().unwrap_or(self.prepared);
+            let prepared = late.as_ref().or(self.late.as_deref()).unwrap_or(self.prepared);
             let found = stripe.seek(staged.keyspace, staged.hash, key, prepared);
             let unknown = match found {
                 Seek::At { spot, word, current, .. } => {

@@ -148,7 +148,7 @@ impl Access<'_> {
     }
 
     /// What each change meets; all that is cold is missed together.
-    fn plans(&mut self) -> Result<Vec<Plan>, Stop> {
+    fn plans(&mut self, attempts: u32) -> Result<Vec<Plan>, Stop> {
         let (mut plans, mut is_cold) = (Vec::with_capacity(self.overlay.len()), false);
         for at in 0..self.overlay.len() {
             self.turn_to_change(at);
@@ -157,11 +157,19 @@ impl Access<'_> {
                 plan => plans.push(plan?),
             }
         }
-        if is_cold { Err(Stop::Cold) } else { Ok(plans) }
+        if !is_cold {
+            return Ok(plans);
+        }
+        // with claimed keys it is read here: to begin anew would take longer
+        if self.claim.is_none() || attempts == PLANS_MAX {
+            return Err(Stop::Cold);
+        }
+        self.read_missed(&[]);
+        self.plans(attempts + 1)
     }
 
     fn commit_many(&mut self) -> Result<Seq, Stop> {
-        let plans = self.plans()?;
+        let plans = self.plans(0)?;
         // The append of many records takes long enough for others to mind.
         if self.claim.is_some() {
             self.guards = Guards::none();
@@ -267,7 +275,7 @@ impl Access<'_> {
         let key = staged.object().view().key();
         let removal = matches!(staged.change, Change::Remove(_));
         let beside = self.overlay.len() > 1 && self.overlay.shares_bits(at);
-        match stripe.seek(staged.keyspace, staged.hash, key, self.prepared) {
+        match stripe.seek(staged.keyspace, staged.hash, key, self.prepared()) {
             Seek::Absent { shared } => Ok(Plan { shared: shared || beside, old: None, skip: removal }),
             Seek::At { spot, word, shared, current, .. } => {
                 let mut old = Old::of(spot, word.address(), current);
@@ -314,7 +322,7 @@ impl Access<'_> {
         }
         let key = staged.object().view().key();
         let stripe = self.guards.stripe(staged.hash.stripe()).expect("resolved before");
-        match (&mut plan.old, stripe.seek(staged.keyspace, staged.hash, key, self.prepared)) {
+        match (&mut plan.old, stripe.seek(staged.keyspace, staged.hash, key, self.prepared())) {
             (Some(old), Seek::At { spot, .. } | Seek::Damaged { own: Some(spot), .. }) => old.spot = spot,
             // a leaf that goes unread
             (Some(old), Seek::Unknown(_)) => {
@@ -354,7 +362,8 @@ impl Access<'_> {
         let expired = matches!(staged.cause, Cause::Expired | Cause::Purged(_));
         store.count(staged.cause);
         let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
-        store.snapshots.on_change(&staged, stripe, self.prepared, || store.memory.read_bytes_max());
+        let prepared = self.late.as_deref().unwrap_or(self.prepared);
+        store.snapshots.on_change(&staged, stripe, prepared, || store.memory.read_bytes_max());
         let object = staged.object().view();
         if stripe.watches.touch(staged.db, object.key(), appended.seq, expired) {
             store.changed.note(staged.db, object.key());
@@ -509,7 +518,7 @@ impl Access<'_> {
     pub(super) fn record_passed(&self, staged: &Staged) {
         let Ok(stripe) = self.guards.stripe(staged.hash.stripe()) else { return };
         let key = staged.object().view().key();
-        let Seek::At { current, .. } = stripe.seek(staged.keyspace, staged.hash, key, self.prepared) else {
+        let Seek::At { current, .. } = stripe.seek(staged.keyspace, staged.hash, key, self.prepared()) else {
             return;
         };
         // of fields the last one that has passed may be any up to now
@@ -722,5 +731,7 @@ fn class_of(reclaim: bool) -> Class {
     if reclaim { Class::Reclaim } else { Class::Write }
 }
 
+/// How often what changes meet is read while they are planned: it may move meanwhile.
+const PLANS_MAX: u32 = 8;
 /// How often a long command asks for room before it lets its keys go: for a second or two.
 const WAITS_MAX: u32 = 500;

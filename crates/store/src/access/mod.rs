@@ -92,6 +92,8 @@ use state::State;
 pub struct Access<'s> {
     store: &'s Store,
     prepared: &'s Prepared,
+    /// What was read since, in the place of what was prepared.
+    late: Option<Box<Prepared>>,
     guards: Guards<'s>,
     /// The keys, where they are claimed. Behind the guards: those go first.
     claim: Option<Claimed<'s>>,
@@ -191,6 +193,7 @@ impl<'s> Access<'s> {
         let access = Self {
             store,
             prepared,
+            late: None,
             guards,
             claim,
             keys: scope.keys(),
@@ -541,7 +544,9 @@ impl<'s> Access<'s> {
             let hash = self.hash(key);
             let stripe = self.at_stripe(hash.stripe()).ok()?;
             let space = stripe.space(keyspace)?;
-            let Seek::At { spot, .. } = space.seek((keyspace, hash), key, self.prepared) else { return None };
+            let Seek::At { spot, .. } = space.seek((keyspace, hash), key, self.prepared()) else {
+                return None;
+            };
             let (tracking, stamp) = space.table.stamp(spot)?;
             Some(tracking.usage(stamp.get(), now_ms))
         });
@@ -645,7 +650,25 @@ impl<'s> Access<'s> {
     /// Gives up and tells which records were missed; to be added to the prepared ones after any [`Stop`] but a final one.
     #[must_use]
     pub fn into_wanted(self) -> Wanted {
-        self.wanted.into_inner()
+        let mut wanted = self.wanted.into_inner();
+        wanted.add_read(self.late);
+        wanted
+    }
+
+    /// What was read for it.
+    fn prepared(&self) -> &Prepared {
+        self.late.as_deref().unwrap_or(self.prepared)
+    }
+
+    /// Counts the bytes of effects from now on.
+    pub fn count_effects(&mut self) {
+        self.overlay.count();
+    }
+
+    /// Bytes of the effects so far, if they are counted.
+    #[must_use]
+    pub fn effect_bytes(&self) -> u64 {
+        self.overlay.counted_bytes()
     }
 
     /// The hash of `key`, computed once where it is the only one.
@@ -746,7 +769,7 @@ impl<'s> Access<'s> {
                 word.refer();
                 (spot, word, Current::Hot(object), true)
             }
-            None => match space.seek((keyspace, hash), key, self.prepared) {
+            None => match space.seek((keyspace, hash), key, self.prepared()) {
                 Seek::Absent { .. } => return Ok(None),
                 Seek::At { spot, word, current, whole, .. } => (spot, word, current, whole),
                 Seek::Unknown(records) => return Err(self.miss_all(space, records)),
@@ -796,7 +819,7 @@ impl<'s> Access<'s> {
 
     /// Refuses what needs a value that was left out of the read.
     fn check_value(&self, state: &State<'_>) -> Result<(), Stop> {
-        let limit_bytes = self.prepared.values_bytes_max();
+        let limit_bytes = self.prepared().values_bytes_max();
         if state.has_value { Ok(()) } else { Err(StoreError::ReadTooLarge { limit_bytes }.into()) }
     }
 
@@ -808,7 +831,7 @@ impl<'s> Access<'s> {
     /// Whether a damaged record is `key`'s.
     fn owns_damage(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Result<bool, Stop> {
         let stripe = self.at_stripe(hash.stripe())?;
-        let found = stripe.seek(keyspace, hash, key, self.prepared);
+        let found = stripe.seek(keyspace, hash, key, self.prepared());
         Ok(matches!(found, Seek::Damaged { own: Some(_), .. }))
     }
 
@@ -831,7 +854,7 @@ impl<'s> Access<'s> {
     fn is_expired(&self, stripe: &Stripe, watch: &Watch) -> Result<bool, Stop> {
         let Some(keyspace) = self.store.index.keyspace(watch.db) else { return Ok(false) };
         let hash = self.store.hasher.hash(&watch.key);
-        let Seek::At { word, current, whole, .. } = stripe.seek(keyspace, hash, &watch.key, self.prepared)
+        let Seek::At { word, current, whole, .. } = stripe.seek(keyspace, hash, &watch.key, self.prepared())
         else {
             return Ok(false);
         };

@@ -113,6 +113,15 @@ impl Staged {
         is_purge && is_large() && !is_leaves(self.keyspace)
     }
 
+    /// What it holds of memory.
+    fn held_bytes(&self) -> u64 {
+        let operations = match &self.change {
+            Change::Delta { delta: Small::Elements { operations, .. }, .. } => operations.len() as u64,
+            _ => 0,
+        };
+        self.object().view().memory_bytes() + operations + size_of::<Self>() as u64
+    }
+
     /// About how long its record is, at most.
     pub(super) fn bytes_max(&self) -> u64 {
         let view = self.object().view();
@@ -160,6 +169,8 @@ struct More {
     /// Some change has one before it.
     shares_slots: bool,
     mapping: Option<Mapping>,
+    /// Bytes of all changes, for whom they are counted.
+    counted_bytes: Option<u64>,
     /// Keys whose collections change in their leaves alone.
     touched: Vec<Staged>,
     /// What `rest` takes in memory, large values left out.
@@ -169,8 +180,31 @@ struct More {
 }
 
 impl Overlay {
+    /// Counts the bytes of changes from now on.
+    pub(super) fn count(&mut self) {
+        let bytes = self.iter().map(Staged::held_bytes).sum();
+        self.more().counted_bytes = Some(bytes);
+    }
+
+    /// Bytes of all changes, where they are counted.
+    pub(super) fn counted_bytes(&self) -> u64 {
+        self.more.as_ref().and_then(|more| more.counted_bytes).unwrap_or(0)
+    }
+
+    /// Counts `staged`, in the place of what is there for the same key.
+    #[cold]
+    fn count_staged(&mut self, staged: &Staged) {
+        let key = staged.object().view().key();
+        let replaced = self.find(staged.keyspace, staged.hash, key).map_or(0, Staged::held_bytes);
+        let counted = self.counted_bytes() + staged.held_bytes();
+        self.more().counted_bytes = Some(counted.saturating_sub(replaced));
+    }
+
     /// Adds a change, or replaces what was staged for the same key.
     pub(super) fn stage(&mut self, staged: Staged) {
+        if self.more.as_ref().is_some_and(|more| more.counted_bytes.is_some()) {
+            self.count_staged(&staged);
+        }
         if self.more.as_ref().is_some_and(|more| !more.by_slot.is_empty()) {
             return self.stage_listed(staged);
         }

@@ -146,7 +146,7 @@ impl Access<'_> {
     /// So many leaves that have elements; fewer if hardly any has.
     fn sample_leaves(&self, paged: &Paged, wanted: usize, dice: u64) -> Result<Vec<Packed<'_>>, Stop> {
         // Run again after a fetch, it goes where it went before: elsewhere it would meet cold leaves again, and again.
-        let fetched = self.prepared.leaves_of(paged.root.object).filter(|leaf| *leaf < paged.root.leaves);
+        let fetched = self.prepared().leaves_of(paged.root.object).filter(|leaf| *leaf < paged.root.leaves);
         // each leaf has a share of the hashes; a leaf may be empty
         let next = |hash: &KeyHash| Some(self.store.hasher.hash(&hash.0.to_le_bytes()));
         let hashes = std::iter::successors(Some(KeyHash(u128::from(dice) << 16)), next);
@@ -1000,7 +1000,7 @@ impl Access<'_> {
         let stripe = self.guards.stripe(staged.hash.stripe())?;
         let key = staged.object().view().key();
         // what is not known yet stops the commit when it is planned
-        match stripe.seek(staged.keyspace, staged.hash, key, self.prepared) {
+        match stripe.seek(staged.keyspace, staged.hash, key, self.prepared()) {
             Seek::At { current, .. } => Ok(root_of(current)),
             _ => Ok(None),
         }

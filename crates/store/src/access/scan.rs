@@ -85,7 +85,7 @@ impl Access<'_> {
     /// As [`Access::scan`].
     pub fn random_key(&self, db: u16) -> Result<Option<Vec<u8>>, Stop> {
         // Run again after a fetch, it goes where it went before: elsewhere it would meet cold keys again, and again.
-        let fetched = self.prepared.first_key().map(|key| self.store.hasher.hash(key).position());
+        let fetched = self.prepared().first_key().map(|key| self.store.hasher.hash(key).position());
         let start = fetched.unwrap_or_else(|| self.store.random() >> (64 - POSITION_BITS));
         for from in [start, 0] {
             let mut cursor = from;
@@ -121,7 +121,7 @@ impl Access<'_> {
             }
             previous = Some(bits);
             page.slots += 1;
-            match space.current(spot, self.prepared) {
+            match space.current(spot, self.prepared()) {
                 // one whose changes were not read: some of its fields may be left
                 Ok(Some(current)) if Self::has_unread_fields(space, (spot, current)) => {
                     let hash = KeyHash::from_parts(number, bits, tag);

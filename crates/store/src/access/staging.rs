@@ -317,7 +317,7 @@ impl<'s> Access<'s> {
         let Some(keyspace) = self.store.index.keyspace(touched.db()) else { return Ok(Vec::new()) };
         let has_expiries = |space: &&Space| space.expiry.len() > 0 && !touched.watch.expired;
         let Some(space) = stripe.space(keyspace).filter(has_expiries) else { return Ok(Vec::new()) };
-        match space.seek((keyspace, touched.hash), touched.key(), self.prepared) {
+        match space.seek((keyspace, touched.hash), touched.key(), self.prepared()) {
             Seek::Unknown(records) => Ok(records),
             _ => Ok(Vec::new()),
         }
@@ -330,7 +330,7 @@ impl<'s> Access<'s> {
         for BranchKey { db, hash, key, intent } in keys {
             let (Some(_), Some(keyspace)) = (intent, self.keyspace(*db)) else { continue };
             self.turn_to_stripe(hash.stripe());
-            match self.guards.stripe(hash.stripe())?.seek(keyspace, *hash, key, self.prepared) {
+            match self.guards.stripe(hash.stripe())?.seek(keyspace, *hash, key, self.prepared()) {
                 Seek::Unknown(records) => cold.extend(records),
                 Seek::Damaged { own: None, error } => return Err(Stop::Damaged(error)),
                 Seek::Damaged { own: Some(_), .. } | Seek::Absent { .. } | Seek::At { .. } => {}

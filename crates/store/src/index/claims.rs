@@ -9,6 +9,7 @@
 //!
 //! Keys of equal hash bits count as one: the other key waits as well, for nothing.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,6 +35,8 @@ pub(crate) type Slots<Id> = Vec<(Id, Arc<[u64]>)>;
 pub(crate) struct Share {
     claim: Arc<Claim>,
     slots: Slots<Keyspace>,
+    /// Slots that were claimed later, one by one.
+    more: HashSet<(Keyspace, u64)>,
 }
 
 impl Claim {
@@ -56,6 +59,7 @@ impl Claim {
 impl Share {
     fn has(&self, keyspace: Keyspace, slot: u64) -> bool {
         self.slots.iter().any(|(id, slots)| *id == keyspace && slots.binary_search(&slot).is_ok())
+            || (!self.more.is_empty() && self.more.contains(&(keyspace, slot)))
     }
 
     fn meets(&self, (keyspace, slots): &(Keyspace, Arc<[u64]>)) -> bool {
@@ -71,9 +75,30 @@ impl Stripe {
         if rivals.into_iter().any(|share| slots.iter().any(|part| share.meets(part))) {
             return false;
         }
-        let share = Share { claim: Arc::clone(claim), slots };
+        let share = Share { claim: Arc::clone(claim), slots, more: HashSet::new() };
         self.locks.get_or_insert_default().claims.push(share);
         true
+    }
+
+    /// Gives one more slot to `claim`; returns false, and changes nothing, if another claim stands against it.
+    pub(crate) fn claim_more(&mut self, claim: &Arc<Claim>, keyspace: Keyspace, slot: u64) -> bool {
+        let shares = &mut self.locks.get_or_insert_default().claims;
+        let is_own = |share: &Share| Arc::ptr_eq(&share.claim, claim);
+        let bars = |share: &Share| !is_own(share) && (share.claim.writes || claim.writes);
+        let is_free = !shares.iter().any(|share| bars(share) && share.has(keyspace, slot));
+        if is_free {
+            let own = match shares.iter().position(is_own) {
+                Some(at) => &mut shares[at],
+                None => {
+                    let (claim, slots) = (Arc::clone(claim), Slots::new());
+                    shares.push(Share { claim, slots, more: HashSet::new() });
+                    shares.last_mut().expect("just added")
+                }
+            };
+            own.more.insert((keyspace, slot));
+        }
+        self.drop_empty_locks();
+        is_free
     }
 
     /// Takes back what `claim` has.
@@ -117,6 +142,21 @@ mod tests {
 
     fn slots(of: &[u64]) -> Slots<Keyspace> {
         vec![(Keyspace(1), of.into())]
+    }
+
+    #[test]
+    fn slot_that_is_claimed_later_is_as_any_other_and_is_refused_where_another_has_it() {
+        let mut stripe = Stripe::default();
+        let (one, other) = (Claim::new(true), Claim::new(true));
+        assert!(stripe.claim(&one, slots(&[1])));
+        assert!(stripe.claim_more(&one, Keyspace(1), 2) && stripe.claim_more(&one, Keyspace(1), 2));
+        assert!(!stripe.claim_more(&other, Keyspace(1), 1) && !stripe.claim_more(&other, Keyspace(1), 2));
+        assert!(stripe.claim_more(&other, Keyspace(1), 3) && !stripe.claim_more(&one, Keyspace(1), 3));
+        assert!(!stripe.claim(&other, slots(&[2])));
+        stripe.unclaim(&one);
+        assert!(stripe.claim_more(&other, Keyspace(1), 2));
+        stripe.unclaim(&other);
+        assert!(stripe.locks.is_none());
     }
 
     #[test]

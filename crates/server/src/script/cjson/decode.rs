@@ -1,22 +1,22 @@
 //! JSON to values: a reader of tokens, and a parser that asks for them; errors name the token and its place.
 
-use mlua::{Lua, Value};
+use mlua::{Lua, LuaString, Table, Value};
 
 use super::Config;
+use crate::script::meter::{Buffer, Meter};
 use crate::script::thrown;
 
 /// The value that `text` is.
 ///
 /// # Errors
 /// One for the script: `Expected ... but found ... at character n`.
-pub(super) fn decode(lua: &Lua, text: &[u8], config: &Config) -> mlua::Result<Value> {
+pub(super) fn decode((lua, meter): (&Lua, &Meter), text: &[u8], config: &Config) -> mlua::Result<Value> {
     if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
         return Err(thrown::text(lua, "JSON parser does not support UTF-16 or UTF-32"));
     }
-    let mut decoder = Decoder { lua, config, text, at: 0 };
-    let token = decoder.next();
-    let value = decoder.value(token, 0)?;
-    let token = decoder.next();
+    let mut decoder = Decoder { lua, meter, config, text, at: 0 };
+    let value = decoder.value()?;
+    let token = decoder.next()?;
     if !matches!(token.kind, Kind::End) {
         return Err(decoder.expected("the end", &token));
     }
@@ -25,17 +25,18 @@ pub(super) fn decode(lua: &Lua, text: &[u8], config: &Config) -> mlua::Result<Va
 
 struct Decoder<'a> {
     lua: &'a Lua,
+    meter: &'a Meter,
     config: &'a Config,
     text: &'a [u8],
     at: usize,
 }
 
-struct Token {
-    kind: Kind,
+struct Token<'a> {
+    kind: Kind<'a>,
     at: usize,
 }
 
-enum Kind {
+enum Kind<'a> {
     ObjectBegin,
     ObjectEnd,
     ArrayBegin,
@@ -43,14 +44,14 @@ enum Kind {
     Colon,
     Comma,
     End,
-    String(Vec<u8>),
+    String(Buffer<'a>),
     Number(f64),
     Boolean(bool),
     Null,
     Error(&'static str),
 }
 
-impl Kind {
+impl Kind<'_> {
     fn name(&self) -> &'static str {
         match self {
             Self::ObjectBegin => "T_OBJ_BEGIN",
@@ -69,20 +70,24 @@ impl Kind {
     }
 }
 
-impl Decoder<'_> {
+impl<'a> Decoder<'a> {
     /// The byte at `at`; a zero behind the end, as the text would have it in C.
     fn byte(&self, at: usize) -> u8 {
         self.text.get(at).copied().unwrap_or(0)
     }
 
-    fn expected(&self, what: &str, token: &Token) -> mlua::Error {
+    fn expected(&self, what: &str, token: &Token<'_>) -> mlua::Error {
         let (found, at) = (token.kind.name(), token.at + 1);
         thrown::text(self.lua, format_args!("Expected {what} but found {found} at character {at}"))
     }
 
-    fn next(&mut self) -> Token {
+    fn next(&mut self) -> mlua::Result<Token<'a>> {
+        self.meter.tick(1)?;
         while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
+            if self.at.is_multiple_of(SPACES) {
+                self.meter.tick(SPACES / 64)?;
+            }
         }
         let at = self.at;
         let single = match self.byte(at) {
@@ -92,28 +97,28 @@ impl Decoder<'_> {
             b']' => Some(Kind::ArrayEnd),
             b':' => Some(Kind::Colon),
             b',' => Some(Kind::Comma),
-            0 => return Token { kind: Kind::End, at },
+            0 => return Ok(Token { kind: Kind::End, at }),
             _ => None,
         };
         if let Some(kind) = single {
             self.at += 1;
-            return Token { kind, at };
+            return Ok(Token { kind, at });
         }
-        let kind = self.long_token();
+        let kind = self.long_token()?;
         // what is wrong is found where the reader stands
         let at = if matches!(kind, Kind::Error(_)) { self.at } else { at };
-        Token { kind, at }
+        Ok(Token { kind, at })
     }
 
-    fn long_token(&mut self) -> Kind {
+    fn long_token(&mut self) -> mlua::Result<Kind<'a>> {
         let rest = &self.text[self.at..];
         match rest.first() {
             Some(b'"') => return self.string(),
             Some(b'-' | b'0'..=b'9') => {
                 if !self.config.decode_invalid && is_invalid_number(rest) {
-                    return Kind::Error("invalid number");
+                    return Ok(Kind::Error("invalid number"));
                 }
-                return self.number();
+                return Ok(self.number());
             }
             _ => {}
         }
@@ -122,17 +127,17 @@ impl Decoder<'_> {
         {
             if rest.starts_with(word.as_bytes()) {
                 self.at += word.len();
-                return kind;
+                return Ok(kind);
             }
         }
         let is_number = matches!(rest.first(), Some(b'+' | b'f' | b'i' | b'I' | b'n' | b'N' | b't'));
         if is_number && self.config.decode_invalid && is_invalid_number(rest) {
-            return self.number();
+            return Ok(self.number());
         }
-        Kind::Error("invalid token")
+        Ok(Kind::Error("invalid token"))
     }
 
-    fn number(&mut self) -> Kind {
+    fn number(&mut self) -> Kind<'a> {
         match leading_number(&self.text[self.at..]) {
             Some((number, len)) => {
                 self.at += len;
@@ -142,13 +147,13 @@ impl Decoder<'_> {
         }
     }
 
-    fn string(&mut self) -> Kind {
+    fn string(&mut self) -> mlua::Result<Kind<'a>> {
         self.at += 1;
-        let mut text = Vec::new();
+        let mut text = Buffer::new(self.meter, self.lua);
         loop {
             match self.byte(self.at) {
                 b'"' => break,
-                0 => return Kind::Error("unexpected end of string"),
+                0 => return Ok(Kind::Error("unexpected end of string")),
                 b'\\' => {
                     let escaped = match self.byte(self.at + 1) {
                         byte @ (b'"' | b'\\' | b'/') => byte,
@@ -159,25 +164,25 @@ impl Decoder<'_> {
                         b'r' => b'\r',
                         b'u' => {
                             let Some((letter, len)) = self.unicode() else {
-                                return Kind::Error("invalid unicode escape code");
+                                return Ok(Kind::Error("invalid unicode escape code"));
                             };
-                            text.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                            text.extend(letter.encode_utf8(&mut [0; 4]).as_bytes())?;
                             self.at += len;
                             continue;
                         }
-                        _ => return Kind::Error("invalid escape code"),
+                        _ => return Ok(Kind::Error("invalid escape code")),
                     };
-                    text.push(escaped);
+                    text.push(escaped)?;
                     self.at += 2;
                 }
                 byte => {
-                    text.push(byte);
+                    text.push(byte)?;
                     self.at += 1;
                 }
             }
         }
         self.at += 1;
-        Kind::String(text)
+        Ok(Kind::String(text))
     }
 
     /// The letter of the escape that begins here, one of a pair or alone, and how long the escape is.
@@ -200,15 +205,92 @@ impl Decoder<'_> {
         char::from_u32(letter).map(|letter| (letter, 12))
     }
 
-    fn value(&mut self, token: Token, depth: i64) -> mlua::Result<Value> {
+    /// The value that begins here. What is open is on a list, not on the stack: it may be nested a thousand deep.
+    fn value(&mut self) -> mlua::Result<Value> {
+        let mut open = Vec::new();
+        loop {
+            let Some(mut value) = self.begin(&mut open)? else { continue };
+            loop {
+                let Some(container) = open.last_mut() else { return Ok(value) };
+                if !self.add(container, value)? {
+                    break;
+                }
+                value = Value::Table(open.pop().expect("just looked at").table);
+            }
+        }
+    }
+
+    /// Reads a value; `None` if it is a container that has something in it, which is open now.
+    fn begin(&mut self, open: &mut Vec<Open>) -> mlua::Result<Option<Value>> {
+        // an array has its first token read already, to see whether it has one
+        let token = match open.last_mut().and_then(|container| container.first.take()) {
+            Some(at) => {
+                self.at = at;
+                self.next()?
+            }
+            None => self.next()?,
+        };
+        let (end, is_array) = match token.kind {
+            Kind::String(text) => return Ok(Some(Value::String(self.lua.create_string(text.as_slice())?))),
+            Kind::Number(number) => return Ok(Some(Value::Number(number))),
+            Kind::Boolean(value) => return Ok(Some(Value::Boolean(value))),
+            Kind::Null => return Ok(Some(Value::NULL)),
+            Kind::ObjectBegin => (b'}', false),
+            Kind::ArrayBegin => (b']', true),
+            _ => return Err(self.expected("value", &token)),
+        };
+        self.descend(open.len() as i64 + 1)?;
+        let table = self.lua.create_table()?;
+        let at = self.at;
+        let token = self.next()?;
+        if matches!((&token.kind, end), (Kind::ObjectEnd, b'}') | (Kind::ArrayEnd, b']')) {
+            return Ok(Some(Value::Table(table)));
+        }
+        let mut container = Open { table, index: 0, name: None, first: None };
+        if is_array {
+            container.first = Some(at);
+        } else {
+            container.name = Some(self.name(&token)?);
+        }
+        open.push(container);
+        Ok(None)
+    }
+
+    /// The name of a field, whose colon is read as well.
+    fn name(&mut self, token: &Token<'_>) -> mlua::Result<LuaString> {
+        let Kind::String(name) = &token.kind else {
+            return Err(self.expected("object key string", token));
+        };
+        let name = self.lua.create_string(name.as_slice())?;
+        let colon = self.next()?;
+        if !matches!(colon.kind, Kind::Colon) {
+            return Err(self.expected("colon", &colon));
+        }
+        Ok(name)
+    }
+
+    /// Adds `value` to what is open; returns whether that ends there.
+    fn add(&mut self, container: &mut Open, value: Value) -> mlua::Result<bool> {
+        let Some(name) = container.name.take() else {
+            container.index += 1;
+            container.table.raw_set(container.index, value)?;
+            let token = self.next()?;
+            return match token.kind {
+                Kind::ArrayEnd => Ok(true),
+                Kind::Comma => Ok(false),
+                _ => Err(self.expected("comma or array end", &token)),
+            };
+        };
+        container.table.raw_set(name, value)?;
+        let token = self.next()?;
         match token.kind {
-            Kind::String(text) => Ok(Value::String(self.lua.create_string(text)?)),
-            Kind::Number(number) => Ok(Value::Number(number)),
-            Kind::Boolean(value) => Ok(Value::Boolean(value)),
-            Kind::Null => Ok(Value::NULL),
-            Kind::ObjectBegin => self.object(depth + 1),
-            Kind::ArrayBegin => self.array(depth + 1),
-            _ => Err(self.expected("value", &token)),
+            Kind::ObjectEnd => Ok(true),
+            Kind::Comma => {
+                let token = self.next()?;
+                container.name = Some(self.name(&token)?);
+                Ok(false)
+            }
+            _ => Err(self.expected("comma or object end", &token)),
         }
     }
 
@@ -219,52 +301,17 @@ impl Decoder<'_> {
         let text = format!("Found too many nested data structures ({depth}) at character {}", self.at);
         Err(thrown::text(self.lua, text))
     }
+}
 
-    fn object(&mut self, depth: i64) -> mlua::Result<Value> {
-        self.descend(depth)?;
-        let table = self.lua.create_table()?;
-        let mut token = self.next();
-        if matches!(token.kind, Kind::ObjectEnd) {
-            return Ok(Value::Table(table));
-        }
-        loop {
-            let Kind::String(name) = &token.kind else {
-                return Err(self.expected("object key string", &token));
-            };
-            let name = self.lua.create_string(name)?;
-            let colon = self.next();
-            if !matches!(colon.kind, Kind::Colon) {
-                return Err(self.expected("colon", &colon));
-            }
-            let token_of_value = self.next();
-            table.raw_set(name, self.value(token_of_value, depth)?)?;
-            token = self.next();
-            match token.kind {
-                Kind::ObjectEnd => return Ok(Value::Table(table)),
-                Kind::Comma => token = self.next(),
-                _ => return Err(self.expected("comma or object end", &token)),
-            }
-        }
-    }
-
-    fn array(&mut self, depth: i64) -> mlua::Result<Value> {
-        self.descend(depth)?;
-        let table = self.lua.create_table()?;
-        let mut token = self.next();
-        if matches!(token.kind, Kind::ArrayEnd) {
-            return Ok(Value::Table(table));
-        }
-        for index in 1_i64.. {
-            table.raw_set(index, self.value(token, depth)?)?;
-            token = self.next();
-            match token.kind {
-                Kind::ArrayEnd => break,
-                Kind::Comma => token = self.next(),
-                _ => return Err(self.expected("comma or array end", &token)),
-            }
-        }
-        Ok(Value::Table(table))
-    }
+/// An array or an object that is being read.
+struct Open {
+    table: Table,
+    /// Elements of an array so far.
+    index: i64,
+    /// Of an object: the name of the field whose value comes next.
+    name: Option<LuaString>,
+    /// Of an array that has just begun: where its first element is.
+    first: Option<usize>,
 }
 
 /// Whether `text` begins with a number that C reads and JSON has not.
@@ -328,5 +375,7 @@ fn leading_number(text: &[u8]) -> Option<(f64, usize)> {
     Some((sign * number, sign_len + len))
 }
 
+/// White space after which the time is looked at.
+const SPACES: usize = 4_096;
 /// Deeper than this nothing goes, whatever a script sets: each level takes stack.
 const DEPTH_MAX: i64 = 1_000;

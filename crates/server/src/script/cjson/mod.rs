@@ -12,6 +12,7 @@ use std::rc::Rc;
 use mlua::{Lua, MultiValue, Table, Value};
 
 use super::args::Given;
+use super::meter::Meter;
 
 /// What the functions of a module go by.
 #[derive(Clone, Copy, Debug)]
@@ -55,22 +56,28 @@ impl Default for Config {
 pub(super) type SharedConfig = Rc<RefCell<Config>>;
 
 /// The module, going by `config`.
-pub(super) fn module(lua: &Lua, config: &SharedConfig) -> mlua::Result<Table> {
+pub(super) fn module(lua: &Lua, meter: &Rc<Meter>, config: &SharedConfig) -> mlua::Result<Table> {
     let module = lua.create_table()?;
     module.raw_set("_NAME", "cjson")?;
     module.raw_set("_VERSION", "2.1.0")?;
     module.raw_set("null", Value::NULL)?;
-    add(lua, &module, config, "encode", |given, config| {
+    let of_run = Rc::clone(meter);
+    add(lua, &module, config, "encode", move |given, config| {
         expect_one(given)?;
-        let text = encode::encode(given.lua, &given.any(1), &config.borrow())?;
-        Ok(Value::String(given.lua.create_string(text)?))
+        encode::encode(given.lua, &of_run, &given.any(1), &config.borrow())
     })?;
-    add(lua, &module, config, "decode", |given, config| {
+    let of_run = Rc::clone(meter);
+    add(lua, &module, config, "decode", move |given, config| {
         expect_one(given)?;
         let text = given.string(1)?;
-        decode::decode(given.lua, &text.as_bytes(), &config.borrow())
+        decode::decode((given.lua, &of_run), &text.as_bytes(), &config.borrow())
     })?;
-    module.raw_set("new", lua.create_function(|lua, ()| self::module(lua, &SharedConfig::default()))?)?;
+    let of_run = Rc::clone(meter);
+    let new = move |lua: &Lua, ()| {
+        of_run.tick(NEW_TICKS)?;
+        self::module(lua, &of_run, &SharedConfig::default())
+    };
+    module.raw_set("new", lua.create_function(new)?)?;
     add_options(lua, &module, config)?;
     Ok(module)
 }
@@ -136,6 +143,9 @@ fn add(
     let called = move |lua: &Lua, values: MultiValue| function(&Given::new(lua, name, &values), &config);
     module.raw_set(name, lua.create_function(called)?)
 }
+
+/// Steps of work that a module takes.
+const NEW_TICKS: usize = 64;
 
 fn expect_one(given: &Given<'_>) -> mlua::Result<()> {
     if given.count() == 1 { Ok(()) } else { Err(given.wrong(1, "expected 1 argument")) }
