@@ -57,9 +57,10 @@ pub(crate) enum Request {
 /// One line that says what is wrong, and where.
 pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Request, Failure> {
     let arguments: Vec<_> = arguments.collect();
-    let own_flags = ["bench", "capture", "topology", "tx"];
-    let is_bench = arguments.get(1).is_some_and(|name| own_flags.iter().any(|own| name == own));
-    let matches = command().try_get_matches_from(arguments).map_err(|error| one_line(&error, is_bench))?;
+    let has_settings = |word| command().find_subcommand(word).is_none_or(|named| named.get_name() == "serve");
+    let takes_settings = arguments.get(1).is_none_or(has_settings);
+    let matches =
+        command().try_get_matches_from(arguments).map_err(|error| one_line(&error, takes_settings))?;
     match matches.subcommand() {
         Some(("check", m)) => {
             Ok(Request::Check { dir: path(m, "DIR"), salvage: m.get_one("salvage").cloned() })
@@ -68,7 +69,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
         Some(("capture", m)) => {
             let capture = crate::capture::Capture::from_arg_matches(m);
             let request = capture.map(|capture| Request::Capture(Box::new(capture)));
-            request.map_err(|error| one_line(&error, true))
+            request.map_err(|error| one_line(&error, false))
         }
         Some(("component", m)) => {
             Ok(Request::Component(m.get_many("WORD").into_iter().flatten().cloned().collect()))
@@ -76,12 +77,12 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
         Some(("topology", m)) => {
             let topology = crate::topologies::Topology::from_arg_matches(m);
             let request = topology.map(|topology| Request::Topology(Box::new(topology)));
-            request.map_err(|error| one_line(&error, true))
+            request.map_err(|error| one_line(&error, false))
         }
         Some(("worker", _)) => Ok(Request::Worker),
         Some(("tx", m)) => {
             let tx = crate::tx::Tx::from_arg_matches(m);
-            tx.map(|tx| Request::Tx(Box::new(tx))).map_err(|error| one_line(&error, true))
+            tx.map(|tx| Request::Tx(Box::new(tx))).map_err(|error| one_line(&error, false))
         }
         Some(("bench", m)) => {
             Ok(Request::Bench(m.get_many("ARGUMENT").into_iter().flatten().cloned().collect()))
@@ -91,8 +92,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
     }
 }
 
-/// What is wrong with the arguments; prints help or version and ends the process where that is what they ask for.
-fn one_line(error: &clap::Error, is_bench: bool) -> Failure {
+/// What is wrong with the arguments, of which a flag may be the name of a setting if the command `takes_settings`; prints help or version
+/// and ends the process where that is what they ask for.
+fn one_line(error: &clap::Error, takes_settings: bool) -> Failure {
     // A command that wants a subcommand, and has none, shows which there are.
     let shows = [
         ErrorKind::DisplayHelp,
@@ -102,7 +104,7 @@ fn one_line(error: &clap::Error, is_bench: bool) -> Failure {
     if shows.contains(&error.kind()) {
         error.exit();
     }
-    if !is_bench
+    if takes_settings
         && let (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) =
             (error.kind(), error.get(ContextKind::InvalidArg))
         && let Some(name) = flag.strip_prefix("--")
@@ -394,5 +396,33 @@ mod tests {
     fn a_wrong_flag_value_is_named() {
         let error = parsed(&["--connections-max", "0"]).expect_err("refused");
         assert_eq!(error.to_string(), "--connections-max: connections.max = 0: the least is 1");
+    }
+
+    /// `check --dir X` was asked whether it meant `--dir`.
+    #[test]
+    fn settings_are_hinted_at_only_where_flags_are_settings() {
+        let refused = |arguments: &[&str]| match parsed(arguments) {
+            Err(error) => error.to_string(),
+            Ok(request) => panic!("{arguments:?}: {request:?}"),
+        };
+        for serves in [&["--prot", "1"][..], &["serve", "--prot", "1"]] {
+            assert_eq!(refused(serves), "unknown setting '--prot'; did you mean '--port'?");
+        }
+        for command in command().get_subcommands().filter(|command| command.get_name() != "serve") {
+            // These hand on every word.
+            if ["bench", "component"].contains(&command.get_name()) {
+                continue;
+            }
+            for flag in ROWS.iter().map(Row::flag).chain(["prot".to_owned(), "config".to_owned()]) {
+                if command.get_arguments().any(|own| own.get_long() == Some(&flag)) {
+                    continue;
+                }
+                let flag = format!("--{flag}");
+                let text = refused(&[command.get_name(), &flag, "X"]);
+                assert!(!text.contains("setting"), "{} {flag}: {text}", command.get_name());
+            }
+        }
+        let text = refused(&["check", "--dir", "X"]);
+        assert!(text.starts_with("unexpected argument '--dir' found"), "{text}");
     }
 }
