@@ -99,7 +99,7 @@ impl Pool {
     pub(super) fn new(config: Config, trust: (Tls, Proof), options: &DatabaseOptions) -> Self {
         let login = Login::new(config, trust, options);
         let sessions_max = options.sessions_max.clamp(SESSIONS_LEAST, SESSIONS_MOST);
-        let reserve = (sessions_max / 4).max(1);
+        let reserve = reserve_size(sessions_max);
         let ready = Err(Unready::Retry(format!("{}: not connected yet", place(&login.config))));
         Self {
             login: Mutex::new(login),
@@ -216,19 +216,8 @@ impl Pool {
         };
         match tokio::time::timeout(self.connect_max, any).await {
             Ok(permit) => permit.map_err(|_| CLOSED),
-            Err(_) => Err(Unready::Retry(format!(
-                "all {} sessions are busy, and none became free within {} ms (sessions_max {}, of which {} are \
-                 kept for commits)",
-                self.sessions_max - self.reserve_size(),
-                self.connect_max.as_millis(),
-                self.sessions_max,
-                self.reserve_size(),
-            ))),
+            Err(_) => Err(Unready::Retry(none_free(self.sessions_max, wanted, self.connect_max))),
         }
-    }
-
-    fn reserve_size(&self) -> usize {
-        (self.sessions_max / 4).max(1)
     }
 
     /// Connects; what comes of it says whether the database is ready.
@@ -429,6 +418,25 @@ impl Drop for Count {
     }
 }
 
+/// How many of so many sessions are kept for commits.
+fn reserve_size(sessions_max: usize) -> usize {
+    (sessions_max / 4).max(1)
+}
+
+/// What is told when no session was free for this use in time: which are busy, and why the others were not given.
+fn none_free(sessions_max: usize, wanted: Use, waited: Duration) -> String {
+    let reserve = reserve_size(sessions_max);
+    let busy = match wanted {
+        Use::Branch => format!(
+            "the {} sessions that transactions may have are busy (sessions_max is {sessions_max}, of which {reserve} \
+             for commits alone)",
+            sessions_max - reserve
+        ),
+        Use::Protocol => format!("all {sessions_max} sessions (sessions_max) are busy"),
+    };
+    format!("{busy}, and none became free within {} ms", waited.as_millis())
+}
+
 /// One for a branch, one for the protocol.
 const SESSIONS_LEAST: usize = 2;
 const SESSIONS_MOST: usize = 10_000;
@@ -437,3 +445,25 @@ const WAITING_MAX: usize = 1_024;
 const PAUSE_LEAST: Duration = Duration::from_millis(100);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 const CLOSED: Unready = Unready::Closed("it was closed");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With `sessions_max = 16` it said "all 12 sessions are busy".
+    #[test]
+    fn number_of_busy_sessions_is_that_of_those_that_could_have_been_given() {
+        for (sessions_max, branches, reserve) in [(2, 1, 1), (3, 2, 1), (12, 9, 3), (16, 12, 4)] {
+            let text = |wanted| none_free(sessions_max, wanted, Duration::from_millis(300));
+            let branch = format!(
+                "the {branches} sessions that transactions may have are busy (sessions_max is {sessions_max}, of \
+                 which {reserve} for commits alone), and none became free within 300 ms"
+            );
+            assert_eq!(text(Use::Branch), branch);
+            let protocol = format!(
+                "all {sessions_max} sessions (sessions_max) are busy, and none became free within 300 ms"
+            );
+            assert_eq!(text(Use::Protocol), protocol);
+        }
+    }
+}
