@@ -414,15 +414,23 @@ fn parameters_of_any_type_go_as_text() {
 
 #[test]
 fn result_that_is_too_large_is_refused_with_a_word_about_it() {
+    let too_large = [
+        ("SELECT generate_series(1, 70000)", "65536 rows"),
+        ("SELECT repeat('x', 10000000) FROM generate_series(1, 10)", "67108864 bytes"),
+        // Not read at all: its length is told first.
+        ("SELECT repeat('x', 100000000)", "67174400 B are the most"),
+        ("SELECT repeat('x', 50000000), repeat('y', 50000000)", "67174400 B are the most"),
+    ];
     let Some(world) = World::shared() else { return };
     let node = world.start();
     let mut lane = node.coordinator.lane();
-    for statement in
-        ["SELECT generate_series(1, 70000)", "SELECT repeat('x', 10000000) FROM generate_series(1, 10)"]
-    {
-        let (tx, [branch, _]) = node.begin(&mut lane);
+    for (statement, limit) in too_large {
+        let (tx, [branch, other]) = node.begin(&mut lane);
         let failed = node.run(branch, 0, statement);
-        assert!(matches!(&failed, Err(StatementError::Failed(why)) if why.contains("LIMIT")), "{failed:?}");
+        assert!(matches!(&failed, Err(StatementError::Failed(why)) if why.contains(limit)), "{failed:?}");
+        let failed = node.run(branch, 0, "SELECT 1");
+        assert!(matches!(&failed, Err(StatementError::Failed(why)) if why.contains(limit)), "{failed:?}");
+        node.run(other, 1, "SELECT 1").unwrap();
         lane.rollback(tx, "").unwrap();
     }
 }

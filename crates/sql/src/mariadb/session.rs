@@ -311,7 +311,9 @@ async fn run(conn: &mut Conn, statement: Statement) -> Result<(Answered, Option<
         let (texts, bytes) = statement::texts(row);
         size += bytes;
         if size > RESULT_BYTES_MAX {
-            let text = format!("its result is larger than {RESULT_BYTES_MAX} B");
+            let text = format!(
+                "its result has more than {RESULT_BYTES_MAX} B, the most that are taken: use LIMIT, or read long values in parts"
+            );
             return Err(Wrong::Trouble(Trouble::Lost(text)));
         }
         rows.push(texts);
@@ -329,7 +331,7 @@ impl Trouble {
                 Self::Refused(server.code, format!("{} ({})", server.message, server.code))
             }
             Error::Server(server) => Self::Lost(format!("{} ({})", server.message, server.code)),
-            Error::Io(error) => Self::Lost(error.to_string()),
+            Error::Io(error) => Self::Lost(of_connection(&error.to_string())),
             other => Self::Lost(other.to_string()),
         }
     }
@@ -343,6 +345,16 @@ impl Trouble {
     pub(super) fn is(&self, code: u16) -> bool {
         matches!(self, Self::Refused(it, _) if *it == code)
     }
+}
+
+/// What is told of trouble with a connection. The driver calls its own limit by the name that a setting of the server has.
+fn of_connection(trouble: &str) -> String {
+    if trouble.contains("larger than max_allowed_packet") {
+        return format!(
+            "a row of its result has more than {PACKET_BYTES_MAX} B, the most that are taken: read long values in parts"
+        );
+    }
+    trouble.to_owned()
 }
 
 /// All rows of an answer. A row that is not what was asked for is an error.

@@ -184,10 +184,13 @@ impl fmt::Display for Refused {
                 f,
                 "it sent more than {LOGIN_BYTES_MAX} B or {LOGIN_MESSAGES_MAX} messages before it was ready, the most that are taken"
             ),
+            Self::Message(DATA_ROW, length) => write!(
+                f,
+                "a row of its result has {length} B, and {ROW_BYTES_MAX} B are the most that are taken: read long values in parts"
+            ),
             Self::Message(kind, length) => write!(
                 f,
-                "it sent a message '{}' of {length} B: rows may have {ROW_BYTES_MAX} B, parameters {PARAMETER_BYTES_MAX} B, others \
-                 {MESSAGE_BYTES_MAX} B",
+                "it sent a message '{}' of {length} B: parameters may have {PARAMETER_BYTES_MAX} B, others {MESSAGE_BYTES_MAX} B",
                 kind.escape_ascii()
             ),
             Self::Unasked => write!(

@@ -24,7 +24,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ use tokio_postgres::{CancelToken, Client, Config, Error, RowStream, SimpleQueryM
 use super::failure::{Failure, text};
 use super::gate::Proof;
 use super::guard::quote;
-use super::tags::Tap;
+use super::tags::{Heard, Tap};
 use super::value::{Raw, Text, decode, is_known};
 use crate::tls::Tls;
 use crate::{Answered, Statement};
@@ -48,8 +48,8 @@ pub(super) struct Session {
     connection: AbortHandle,
     /// To tell the server to stop something.
     tap: Tap,
-    /// How often the server said that a transaction was prepared, where it is heard.
-    prepared_count: Arc<AtomicU64>,
+    /// What the server said, where it is heard.
+    heard: Arc<Heard>,
     /// It is being closed, so its end is no failure.
     closes: Arc<AtomicBool>,
     facts: Facts,
@@ -109,8 +109,8 @@ impl Session {
         limit: Duration,
         on_end: impl FnOnce(bool) + Send + 'static,
     ) -> Result<Self, Unready> {
-        let prepared_count = Arc::default();
-        let tap = Tap::new(tls.postgres(), proof, Arc::clone(&prepared_count));
+        let heard = Arc::default();
+        let tap = Tap::new(tls.postgres(), proof, Arc::clone(&heard));
         let connected = config.connect(tap.clone()).await;
         let (client, connection) = connected.map_err(|error| unreached(&error, tls))?;
         let closes = Arc::new(AtomicBool::new(false));
@@ -123,15 +123,16 @@ impl Session {
             client,
             connection: task.abort_handle(),
             tap,
-            prepared_count,
+            heard,
             closes,
             facts: Facts::default(),
             limit,
             parsed: Mutex::default(),
         };
-        session.facts = look(&session.client).await.map_err(|failure| Unready::Retry(failure.text()))?;
+        let looked = look(&session.client).await;
+        session.facts = looked.map_err(|failure| Unready::Retry(session.why(failure.text())))?;
         let named = session.client.batch_execute(&session.naming()).await;
-        named.map_err(|error| Unready::Retry(text(&error)))?;
+        named.map_err(|error| Unready::Retry(session.why(text(&error))))?;
         Ok(session)
     }
 
@@ -184,7 +185,21 @@ impl Session {
         // The server's own limit comes first: then the connection can be used again.
         let most = self.limit + LATE;
         let late = |_| Err(Unanswered::Lost(format!("no answer within {} ms", most.as_millis())));
-        tokio::time::timeout(most, self.try_run(statement)).await.unwrap_or_else(late)
+        let answered = tokio::time::timeout(most, self.try_run(statement)).await.unwrap_or_else(late);
+        answered.map_err(|unanswered| match unanswered {
+            Unanswered::Lost(why) => Unanswered::Lost(self.why(why)),
+            other => other,
+        })
+    }
+
+    /// What was refused of what the server sent, which ended the connection.
+    pub(super) fn refused(&self) -> Option<String> {
+        self.heard.refused.get().map(ToString::to_string)
+    }
+
+    /// Why the connection is lost, of which the driver says `why`.
+    fn why(&self, why: String) -> String {
+        self.refused().unwrap_or(why)
     }
 
     async fn try_run(&self, statement: &Statement) -> Result<Answered, Unanswered> {
@@ -245,9 +260,9 @@ impl Session {
     /// Prepares the transaction as `id`; whether it is prepared now. Then the session is clean: a transaction that was prepared has left no
     /// temporary table and no cursor, as the server prepares none that would, and the rest was taken away before.
     pub(super) async fn prepare(&self, id: &str) -> Result<bool, Failure> {
-        let before = self.prepared_count.load(Ordering::Relaxed);
+        let before = self.heard.prepared.load(Ordering::Relaxed);
         self.execute(&format!("{FIRE}; {SETTLE}; {FORGET}; PREPARE TRANSACTION {}", quote(id))).await?;
-        if self.prepared_count.load(Ordering::Relaxed) > before {
+        if self.heard.prepared.load(Ordering::Relaxed) > before {
             return Ok(true);
         }
         // What the server did is not known until it is found: a refusal to look refuses no more than that.
@@ -281,10 +296,10 @@ impl Session {
         let committed = match (number, committed.map_err(Failure::from)) {
             // It had failed, or the server ended the connection, with a word: it has not come to the commit.
             (Err(error), _) if error.as_db_error().is_some() => Committed::No(text(&error)),
-            (Err(error), _) => unknown(text(&error), None),
+            (Err(error), _) => unknown(self.why(text(&error)), None),
             (Ok(()), Ok(())) => Committed::Yes,
             (Ok(()), Err(Failure::Refused(_, why))) => Committed::No(why),
-            (Ok(()), Err(Failure::Lost(why))) => unknown(why, known),
+            (Ok(()), Err(Failure::Lost(why))) => unknown(self.why(why), known),
         };
         (committed, cleaned.is_ok())
     }
@@ -393,7 +408,11 @@ impl Session {
         limit: Duration,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(self.late(limit)))
+        let done = tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(self.late(limit)));
+        done.map_err(|failure| match failure {
+            Failure::Lost(why) => Failure::Lost(self.why(why)),
+            refused @ Failure::Refused(..) => refused,
+        })
     }
 
     #[expect(clippy::unused_self, reason = "reads as what happened to this session")]
@@ -693,13 +712,13 @@ mod client_tests {
                 } else {
                     session.client.batch_execute("PREPARE TRANSACTION 'x'").await.expect("no error");
                 }
-                assert_eq!(session.prepared_count.load(Ordering::Relaxed), 0);
+                assert_eq!(session.heard.prepared.load(Ordering::Relaxed), 0);
                 assert_eq!(server.sql("SELECT count(*) FROM pg_prepared_xacts").trim(), "0");
             }
             let (begun, inserted) = session.begin(&insert()).await;
             assert!(begun.is_ok() && inserted.is_ok(), "{begun:?} {inserted:?}");
             assert_eq!(session.prepare("x").await.map_err(Failure::text), Ok(true));
-            assert_eq!(session.prepared_count.load(Ordering::Relaxed), u64::from(hears));
+            assert_eq!(session.heard.prepared.load(Ordering::Relaxed), u64::from(hears));
             assert_eq!(session.finish("x", false).await.map_err(Failure::text), Ok(true));
             assert_eq!(server.sql("SELECT count(*) FROM t").trim(), "0");
         });

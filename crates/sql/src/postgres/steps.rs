@@ -95,6 +95,10 @@ impl Inner {
             let Work::Open(open) = work else { unreachable!("it was just opened") };
             match open.lease.begin(statement).await {
                 (Ok(()), answered) => return Ok(answered),
+                // What it answers is too much, and would be again.
+                (Err(_), _) if let Some(refused) = open.lease.refused() => {
+                    return Ok(Err(Unanswered::Lost(refused)));
+                }
                 (Err(failure), _) => why = failure.text(),
             }
             *work = Work::Away;

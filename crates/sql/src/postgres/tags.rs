@@ -19,8 +19,8 @@
 use std::error::Error;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -36,14 +36,23 @@ use super::gate::{Gate, Proof, Refused};
 pub(crate) struct Tap {
     tls: Option<MakeRustlsConnect>,
     proof: Proof,
-    count: Arc<AtomicU64>,
+    heard: Arc<Heard>,
+}
+
+/// What was heard on streams.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// How often the server said that a transaction was prepared.
+    pub(super) prepared: AtomicU64,
+    /// Why no more is read. The driver tells who waits for an answer only that the connection is closed.
+    pub(super) refused: OnceLock<Refused>,
 }
 
 /// A stream that counts.
 pub(crate) struct Tapped {
     stream: Stream,
     decoder: Decoder,
-    count: Arc<AtomicU64>,
+    heard: Arc<Heard>,
 }
 
 /// What is written to and read from.
@@ -59,7 +68,7 @@ type SecretConnect = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
 pub(crate) struct TapOnce {
     tls: Option<SecretConnect>,
     proof: Proof,
-    count: Arc<AtomicU64>,
+    heard: Arc<Heard>,
 }
 
 /// Finds the tags in what a server sends, however it is cut into pieces, and refuses what is too much.
@@ -75,9 +84,9 @@ pub(super) struct Decoder {
 }
 
 impl Tap {
-    /// Counts in `count`; `None`: without TLS.
-    pub(crate) fn new(tls: Option<MakeRustlsConnect>, proof: Proof, count: Arc<AtomicU64>) -> Self {
-        Self { tls, proof, count }
+    /// Tells `heard` what it hears; `None`: without TLS.
+    pub(crate) fn new(tls: Option<MakeRustlsConnect>, proof: Proof, heard: Arc<Heard>) -> Self {
+        Self { tls, proof, heard }
     }
 }
 
@@ -88,8 +97,8 @@ impl MakeTlsConnect<Socket> for Tap {
 
     fn make_tls_connect(&mut self, host: &str) -> Result<TapOnce, Self::Error> {
         let secret = |tls: &mut MakeRustlsConnect| MakeTlsConnect::<Socket>::make_tls_connect(tls, host);
-        let (tls, count) = (self.tls.as_mut().map(secret).transpose()?, Arc::clone(&self.count));
-        Ok(TapOnce { tls, proof: self.proof, count })
+        let (tls, heard) = (self.tls.as_mut().map(secret).transpose()?, Arc::clone(&self.heard));
+        Ok(TapOnce { tls, proof: self.proof, heard })
     }
 }
 
@@ -107,7 +116,7 @@ impl TlsConnect<Socket> for TapOnce {
                 }
                 None => Stream::Plain(socket),
             };
-            Ok(Tapped { stream, decoder: Decoder::new(self.proof), count: self.count })
+            Ok(Tapped { stream, decoder: Decoder::new(self.proof), heard: self.heard })
         })
     }
 }
@@ -132,9 +141,12 @@ impl AsyncRead for Tapped {
             Stream::Plain(stream) => Pin::new(stream).poll_read(context, into),
             Stream::Secret(stream) => Pin::new(&mut **stream).poll_read(context, into),
         })?;
-        let found = self.decoder.feed(&into.filled()[before..]).map_err(io::Error::other)?;
+        let found = self.decoder.feed(&into.filled()[before..]).map_err(|refused| {
+            let _ = self.heard.refused.set(refused.clone());
+            io::Error::other(refused)
+        })?;
         if found > 0 {
-            self.count.fetch_add(found, Ordering::Relaxed);
+            self.heard.prepared.fetch_add(found, Ordering::Relaxed);
         }
         Poll::Ready(Ok(()))
     }
