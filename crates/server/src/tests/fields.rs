@@ -282,3 +282,33 @@ fn staged_fields_end_too() {
         [("TX.DO $ HLEN h", ":1\r\n"), ("TX.DO $ HDEL h c", ":1\r\n"), ("TX.DO $ EXISTS h", ":0\r\n")];
     harness.expect(&mut wire, &ended);
 }
+
+/// Of a hash in leaves HLEN told the number of its root, which counts a field until its leaf is looked up.
+#[test]
+fn transactions_count_no_field_of_a_hash_in_leaves_that_has_ended() {
+    let (harness, mut wire) = start();
+    let fields: String = (0..200).map(|number| format!(" f{number} {}", "v".repeat(60))).collect();
+    harness.expect(
+        &mut wire,
+        &[
+            (&format!("HSET h{fields}"), ":200\r\n"),
+            ("HPEXPIRE h 50 FIELDS 2 f1 f2", "*2\r\n:1\r\n:1\r\n"),
+            ("DEBUG SET-ACTIVE-EXPIRE 0", "+OK\r\n"),
+        ],
+    );
+    assert!(!harness.line(&mut wire, "TX.BEGIN").starts_with('-'));
+    harness.expect(&mut wire, &[("TX.DO $ HLEN h", ":200\r\n"), ("TX.DO $ HDEL h f3", ":1\r\n")]);
+    pass(&harness, 50);
+    harness.expect(
+        &mut wire,
+        &[
+            ("TX.DO $ HLEN h", ":197\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("HLEN h", "+QUEUED\r\n"),
+            ("HSET h new 1", "+QUEUED\r\n"),
+            ("HLEN h", "+QUEUED\r\n"),
+            ("EXEC", "*3\r\n:198\r\n:1\r\n:199\r\n"),
+            ("EVAL return{redis.call('hlen','h')} 0", "*1\r\n:199\r\n"),
+        ],
+    );
+}

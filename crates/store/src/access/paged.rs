@@ -227,7 +227,7 @@ impl Access<'_> {
         Ok(self.without_use(|| self.paged(db, key))?.map_or(0, |paged| paged.root.nodes()))
     }
 
-    /// Number of elements of the collection of type `kind` at `key`. Of a large hash some may have passed their deadlines.
+    /// Number of elements of the collection of type `kind` at `key`.
     ///
     /// # Errors
     /// As [`Access::get`]; inside, [`WrongType`].
@@ -237,6 +237,7 @@ impl Access<'_> {
     pub fn count(&self, db: u16, key: &[u8], kind: ValueKind) -> Result<Result<u64, WrongType>, Stop> {
         match self.paged(db, key)? {
             Some(paged) if paged.kind == kind => {
+                self.meet_due(&paged)?;
                 Ok(Ok(paged.root.count.saturating_sub(self.purged.fields_of(paged.root.object))))
             }
             Some(_) => Ok(Err(WrongType)),
@@ -514,6 +515,11 @@ impl Access<'_> {
         if is_reached { Ok((key, hash)) } else { Err(self.miss_node(paged, (key, hash), true)) }
     }
 
+    /// The stripe of all leaves of this collection; locks it, if that needs no waiting.
+    pub(super) fn reach_leaves(&self, paged: &Paged) -> Result<usize, Stop> {
+        self.reach_node(paged, 0).map(|(_, hash)| hash.stripe())
+    }
+
     fn miss_node(
         &self,
         paged: &Paged,
@@ -525,7 +531,11 @@ impl Access<'_> {
     }
 
     /// These leaves; all that are cold are missed together.
-    fn leaves(&self, paged: &Paged, numbers: impl Iterator<Item = u32>) -> Result<Vec<Packed<'_>>, Stop> {
+    pub(super) fn leaves(
+        &self,
+        paged: &Paged,
+        numbers: impl Iterator<Item = u32>,
+    ) -> Result<Vec<Packed<'_>>, Stop> {
         let (mut leaves, mut cold) = (Vec::new(), 0);
         for number in numbers {
             self.charge(1)?;

@@ -12,7 +12,8 @@
 //!   1. A purge of a leaf and the root that counts it are one group, whatever else the group has.
 //!   2. A root that is timed has its [`KEY_NODE`], which is staged with each change of the key: that of the root's first deadline, and RENAME.
 //!
-//! Until a leaf is looked up its root counts fields that have passed, too; so a key may be there some milliseconds longer than its last field.
+//! Until a leaf is looked up its root counts fields that have passed, too; so a key may be there some milliseconds longer than its last field. Who
+//! asks for the number of fields looks up the leaves that are due first.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +30,9 @@ use crate::keyspaces::{HIDDEN_DB, is_leaves};
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed;
-use crate::paged::{KEY_NODE, Root, leaf_key, object_of};
+use crate::paged::{KEY_NODE, Root, leaf_key, object_of, split_leaf_key};
 use crate::record;
+use crate::sought::Sought;
 use crate::time::Deadline;
 
 /// What a purge makes of a root.
@@ -69,6 +71,53 @@ impl Access<'_> {
             Some(paged) => self.node(&paged, number, paged.hashed_kind()).map(|_| true),
             None => Ok(false),
         }
+    }
+
+    /// Looks up the leaves of this collection some of whose fields have passed, so that these are noted. Without such leaves nothing is read.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    pub(super) fn meet_due(&self, paged: &Paged) -> Result<(), Stop> {
+        if !paged.root.is_timed {
+            return Ok(());
+        }
+        let numbers = self.due_leaves(paged)?;
+        self.leaves(paged, numbers.into_iter()).map(drop)
+    }
+
+    /// Numbers of the leaves of this hash that have fields which have passed, as the index knows.
+    fn due_leaves(&self, paged: &Paged) -> Result<BTreeSet<u32>, Stop> {
+        let (mut numbers, mut unknown) = (BTreeSet::new(), Vec::new());
+        let number = self.reach_leaves(paged)?;
+        let stripe = self.at_stripe(number)?;
+        let Some(space) = stripe.space(paged.leaves) else { return Ok(numbers) };
+        for entry in space.expiry.due(self.now) {
+            self.charge(1)?;
+            let hash = entry.hash(number);
+            for spot in space.table.candidates(hash) {
+                match space.current(spot, self.prepared) {
+                    Ok(Some(current)) => {
+                        let of_this = |(object, leaf)| (object == paged.root.object).then_some(leaf);
+                        numbers.extend(split_leaf_key(current.key()).and_then(of_this));
+                    }
+                    Ok(None) => {
+                        let address = space.table.word(spot).address();
+                        unknown.push(Sought::base(address, paged.leaves, hash));
+                    }
+                    // It may be another hash's; who looks for it is told.
+                    Err(_) => {}
+                }
+            }
+            if unknown.len() >= READ_AT_ONCE_MAX {
+                break;
+            }
+        }
+        if !unknown.is_empty() {
+            return Err(self.miss_all(space, unknown));
+        }
+        // what has been merged with another is not removed at once
+        numbers.retain(|number| *number < paged.root.leaves);
+        Ok(numbers)
     }
 
     /// The key that has the hash `object` whose fields have deadlines; `None` if there is no such hash.
@@ -193,3 +242,6 @@ impl Paged {
 fn leaf_object(staged: &Staged) -> Option<u64> {
     is_leaves(staged.keyspace).then(|| object_of(staged.object().view().key())).flatten()
 }
+
+/// Most leaves whose objects are not known that one round reads.
+const READ_AT_ONCE_MAX: usize = 1_024;
