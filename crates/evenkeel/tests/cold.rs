@@ -533,7 +533,7 @@ fn commands_on_many_cold_elements_read_them_in_a_few_groups() {
     let some: Vec<&str> = ids.iter().step_by(4).map(String::as_str).collect();
     let named =
         |words: &[&'static str]| words.iter().copied().chain(some.iter().copied()).collect::<Vec<_>>();
-    let commands: Vec<(Vec<&str>, fn(&Value) -> bool)> = vec![
+    let commands: Vec<(Vec<&str>, IsRight)> = vec![
         (vec!["xreadgroup", "group", "g", "a", "count", "500", "streams", "s1", "0"], is_array::<1>),
         (named(&["xclaim", "s2", "g", "b", "0"]), is_array::<150>),
         (vec!["xautoclaim", "s3", "g", "c", "0", "0", "count", "500"], is_array::<3>),
@@ -554,6 +554,9 @@ fn commands_on_many_cold_elements_read_them_in_a_few_groups() {
         assert!((1..25).contains(&fetches), "{:?}: {fetches} reads from disk", &command[..2]);
     }
 }
+
+/// Whether a reply is the expected one.
+type IsRight = fn(&Value) -> bool;
 
 fn is_array<const COUNT: usize>(reply: &Value) -> bool {
     matches!(reply, Value::Array(elements) if elements.len() == COUNT)

@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // In place, as pages are moved and not copied.
         if size > layout.size() {
-            add(size - layout.size())
+            add(size - layout.size());
         } else {
             LIVE.fetch_sub(layout.size() - size, Ordering::Relaxed);
         }
