@@ -127,7 +127,9 @@ impl World {
     pub fn is_of_limit(&self, error: &StoreError) -> bool {
         match error {
             StoreError::DiskFull(_) => self.pressure.disk_limit_bytes != 0,
-            StoreError::MemoryLimit { .. } => self.pressure.memory_limit_bytes != 0,
+            StoreError::MemoryLimit { .. }
+            | StoreError::StagedTooMuch { .. }
+            | StoreError::TooMuchAtOnce { .. } => self.pressure.memory_limit_bytes != 0,
             _ => false,
         }
     }

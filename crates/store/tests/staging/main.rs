@@ -339,7 +339,7 @@ fn full_memory_refuses_what_a_transaction_adds_and_a_prepared_one_commits() {
     bench.prepared_set("b", b"k", &[1; 50_000]);
     let mut workspace = bench.store.workspace();
     bench.stage_set(&mut workspace, b"other", b"v");
-    bench.store.set_memory_limit(1);
+    bench.store.set_memory_limit(10_000);
     let refused = bench.stage_put(&mut workspace, b"other", b"longer", None);
     assert!(matches!(refused, Err(Stop::Refused(StoreError::MemoryLimit { .. }))), "{refused:?}");
     let refused = bench.prepare("c", &workspace);
