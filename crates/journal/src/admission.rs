@@ -211,6 +211,11 @@ impl Admission {
         self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
+    /// Disk room that may still be promised.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        u64::try_from(self.room.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
     /// Gives disk room (back).
     pub(crate) fn add_room(&self, bytes: u64) {
         self.room.fetch_add(bytes as i64, Ordering::Relaxed);

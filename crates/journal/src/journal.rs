@@ -262,6 +262,13 @@ impl Journal {
         if self.shared.progress.phase() == Phase::Running { self.buffered_bytes() } else { 0 }
     }
 
+    /// Room that is left for deletes and cleaning, in bytes of footprint, while the disk has none for another segment.
+    #[must_use]
+    pub fn last_room_bytes(&self) -> Option<u64> {
+        let is_short = self.shared.shortage.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        is_short.then(|| self.shared.admission.room_bytes())
+    }
+
     /// The newest seq that was appended.
     #[must_use]
     pub fn appended_seq(&self) -> Seq {
@@ -473,6 +480,8 @@ impl Journal {
         let shared = &self.shared;
         let shortage = match lack {
             Lack::Memory => None,
+            // what was given back is free in a moment
+            Lack::Room if class == Class::Reclaim && shared.pins().has_free() => None,
             Lack::Room => *shared.shortage.lock().unwrap_or_else(PoisonError::into_inner),
             Lack::File(size_bytes) => {
                 shared.admission.wish_own_file(size_bytes, class);

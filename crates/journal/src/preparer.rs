@@ -188,7 +188,6 @@ impl Preparer {
         }
         manifest.say(&entries, shared.unix_ms())?;
         drop(manifest);
-        shared.pins().retired.remove(&segment);
         if let Some(ready) = ready {
             Live::add(&shared.counters.files_recycled, 1);
             self.publish(ready);
@@ -199,6 +198,8 @@ impl Preparer {
             Live::add(&shared.counters.files_removed, 1);
             self.on_space();
         }
+        // last: whoever finds no room meanwhile sees that some is about to come back
+        shared.pins().retired.remove(&segment);
         Ok(())
     }
 

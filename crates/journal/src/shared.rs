@@ -104,6 +104,13 @@ pub(crate) struct Pins {
     pub(crate) retired: BTreeSet<SegmentId>,
 }
 
+impl Pins {
+    /// Whether a segment was given back that nobody needs: the preparer is about to free it.
+    pub(crate) fn has_free(&self) -> bool {
+        self.retired.iter().any(|segment| !self.counts.contains_key(segment))
+    }
+}
+
 /// The journal's shared state; the module's header says who guards what.
 #[derive(Debug)]
 pub(crate) struct Shared {

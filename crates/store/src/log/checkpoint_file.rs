@@ -140,9 +140,17 @@ pub(crate) fn remove_others(vfs: &dyn Vfs, dir: &Path, (keep, size_bytes): (&str
     for name in others {
         vfs.remove(&dir.join(name))?;
     }
-    // What is there already costs nothing.
-    let _ = open_temporary(vfs, dir)?.allocate(0, size_bytes);
+    let _ = keep_room(vfs, dir, size_bytes);
     Ok(())
+}
+
+/// Keeps room of `size_bytes` for the next checkpoint, while none is being written.
+///
+/// # Errors
+/// What the disk reports.
+pub(crate) fn keep_room(vfs: &dyn Vfs, dir: &Path, size_bytes: u64) -> io::Result<()> {
+    // What is there already costs nothing.
+    open_temporary(vfs, dir)?.allocate(0, size_bytes)
 }
 
 fn open_temporary(vfs: &dyn Vfs, dir: &Path) -> io::Result<Arc<dyn File>> {

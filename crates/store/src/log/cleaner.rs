@@ -100,6 +100,11 @@ impl Cleaning {
         self.copies.awaits(segment)
     }
 
+    /// Whether copies wait for the disk.
+    pub(crate) fn has_copies(&self) -> bool {
+        !self.copies.is_empty()
+    }
+
     /// Does at most about [`SLICE_BYTES`] of work.
     ///
     /// # Errors

@@ -90,8 +90,12 @@ struct Work {
     published: Option<Published>,
     next_clean: Nanos,
     next_capture: Nanos,
+    /// Attempts at a checkpoint since the last one that went well.
+    failures: u32,
     /// Before this a checkpoint only frees if that is worth much.
     next_small_capture: Nanos,
+    /// Room that is kept for the next checkpoint, and before when no more is asked for.
+    kept_room: (u64, Nanos),
     /// When the throttle was last refilled.
     throttled_at: Nanos,
 }
@@ -123,7 +127,7 @@ struct Survey<'a> {
 pub(crate) struct Turn {
     /// Something was done, and more may be to do at once.
     pub(crate) worked: bool,
-    /// Writers are slowed down: they count on the next turn.
+    /// Writers are slowed down, or deletes wait for room: they count on the next turn.
     pub(crate) throttles: bool,
 }
 
@@ -168,14 +172,20 @@ impl Housekeeping {
             taken_bytes: survey.segments.iter().map(|info| info.size_bytes).sum(),
             available_bytes,
         });
-        let mut worked = self.fold(&mut work, store, manner)?;
-        worked |= self.work_by_rules(&mut work, &survey)?;
+        let next_lsn = store.engine.journal.next_lsn();
+        if manner == Manner::Paced {
+            self.keep_checkpoint_room(&mut work, &survey);
+        }
+        let has_folded = self.fold(&mut work, store, manner)?;
+        let mut worked = self.work_by_rules(&mut work, &survey)?;
         worked |= self.retire(&mut work, store)?;
+        let is_awaited = manner == Manner::Paced && self.note_returns(&work, &survey, (next_lsn, worked));
+        worked |= has_folded;
         if manner == Manner::Eager || !worked {
             worked |= self.trim(&mut work, &survey)?;
         }
         let throttles = manner == Manner::Paced && self.throttle(&mut work, &survey);
-        Ok(Turn { worked, throttles })
+        Ok(Turn { worked, throttles: throttles || is_awaited })
     }
 
     /// A whole checkpoint now.
@@ -350,6 +360,7 @@ impl Housekeeping {
             checkpoint_bytes: published.map_or(0, |published| published.size_bytes),
             expected_bytes: expected_bytes(store).max(published.map_or(0, |published| published.size_bytes)),
             has_rested: now >= work.next_small_capture,
+            is_awaited: store.engine.returns.is_awaited(),
             freed_bytes: 0,
             log_bytes: 0,
             kept_bytes: 0,
@@ -442,7 +453,9 @@ impl Housekeeping {
             }
             Err(error) => {
                 tracing::warn!(%error, "checkpoint failed; the one before stays in force");
-                work.next_capture = now + REST_FAILED;
+                work.failures = work.failures.saturating_add(1);
+                let is_pressing = store.engine.returns.is_awaited() && work.failures < FAILURES_MAX;
+                work.next_capture = now + if is_pressing { REST_FAILED_AWAITED } else { REST_FAILED };
                 Ok(false)
             }
         }
@@ -508,9 +521,41 @@ impl Housekeeping {
         let survivors = published.survivors.take();
         work.note_survivors(survivors, published.began, store);
         work.untrimmed.clear();
+        work.failures = 0;
+        work.kept_room = (published.size_bytes, self.clock.now());
         work.published = Some(published);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Keeps room for a checkpoint of as many keys as there are: the last one may be of fewer.
+    fn keep_checkpoint_room(&self, work: &mut Work, survey: &Survey<'_>) {
+        let (kept_bytes, next) = work.kept_room;
+        let wanted_bytes = expected_bytes(survey.store) + KEPT_BYTES_MIN;
+        if work.capture.is_some() || wanted_bytes <= kept_bytes || survey.now < next {
+            return;
+        }
+        // some more, so as not to ask for each key
+        let more_bytes = wanted_bytes + wanted_bytes / 4;
+        work.kept_room = match checkpoint_file::keep_room(&*self.vfs, &self.dir, more_bytes) {
+            Ok(()) => (more_bytes, survey.now),
+            Err(_) => (kept_bytes, survey.now + REST_FAILED),
+        };
+    }
+
+    /// Tells deletes that found no room whether some can come back without them; returns whether one waits for it.
+    fn note_returns(&self, work: &Work, survey: &Survey<'_>, (next_lsn, worked): (Lsn, bool)) -> bool {
+        let Survey { store, ref segments, .. } = *survey;
+        let is_dead =
+            |info: &SegmentInfo| work.emptied.contains_key(&info.segment.0) || work.died_whole(info, store);
+        let frees = work.capture.is_some() || segments.iter().any(is_dead);
+        let cleans = |cleaning: &Cleaning| cleaning.has_copies() || self.clock.now() < work.next_clean;
+        let found =
+            worked || frees && work.failures < FAILURES_MAX || work.cleaning.as_ref().is_some_and(cleans);
+        if store.engine.returns.note(next_lsn, found) {
+            (self.hooks.on_credits)();
+        }
+        found && store.engine.returns.is_awaited()
     }
 
     /// Gives back what a durable checkpoint covers.
@@ -640,6 +685,8 @@ fn expected_bytes(store: Parts<'_>) -> u64 {
 
 /// A key in a checkpoint, about.
 const ENTRY_BYTES: u64 = 17;
+/// Room of a checkpoint beside its keys.
+const KEPT_BYTES_MIN: u64 = 16 << 10;
 /// How long one turn cleans; it still reads and writes one piece at a time.
 const CLEAN_TIME_MAX: Duration = Duration::from_millis(4);
 /// How long one turn captures.
@@ -648,6 +695,10 @@ const CAPTURE_TIME_MAX: Duration = Duration::from_millis(2);
 const SMALL_CAPTURE_REST: Duration = Duration::from_secs(1);
 /// After a checkpoint that failed.
 const REST_FAILED: Duration = Duration::from_secs(1);
+/// The same while a delete waits for what it frees.
+const REST_FAILED_AWAITED: Duration = Duration::from_millis(50);
+/// After so many attempts deletes wait for none any more.
+const FAILURES_MAX: u32 = 4;
 /// Between two pieces of a backup, at most.
 const COPY_REST_MAX: Duration = Duration::from_millis(100);
 /// How long a demanded checkpoint waits for the journal.

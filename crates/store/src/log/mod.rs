@@ -34,6 +34,7 @@ pub(crate) mod liveness;
 mod open;
 pub(crate) mod reader;
 pub(crate) mod recovery;
+pub(crate) mod returns;
 mod store;
 pub(crate) mod throttle;
 pub(crate) mod wishes;
@@ -70,6 +71,8 @@ pub(crate) struct LogEngine {
     quarantine: Arc<Quarantine>,
     /// What cleaning lets writers append.
     pub(crate) throttle: throttle::WriteThrottle,
+    /// Whether deletes wait on a full disk.
+    pub(crate) returns: returns::Returns,
     /// Held by housekeeping while it looks at index and log, and by a group that is appended and not yet in the index.
     applying: Mutex<()>,
     room: Mutex<Option<Room>>,
@@ -193,6 +196,12 @@ impl Engine for LogEngine {
             Ok(_) if class == Class::Write && !self.throttle.pass(room) => Err(Stop::Busy),
             Ok(credits) => Ok(Credits::of(bytes, records, credits)),
             Err(Refusal::Busy { .. }) => Err(Stop::Busy),
+            Err(Refusal::Full { .. })
+                if class == Class::Reclaim && self.returns.may_come(self.journal.next_lsn()) =>
+            {
+                self.alarm.on_append();
+                Err(Stop::Busy)
+            }
             Err(refusal @ Refusal::Full { .. }) => {
                 Err(Stop::Refused(StoreError::DiskFull(refusal.to_string())))
             }

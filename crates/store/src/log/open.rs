@@ -10,6 +10,7 @@ use super::housekeeping::rest::Alarm;
 use super::liveness::Liveness;
 use super::reader::{Readers, Source};
 use super::recovery::{open_error, recover};
+use super::returns::Returns;
 use super::throttle::WriteThrottle;
 use super::wishes::Wishes;
 use super::{JournalSource, LogEngine, Quarantine, TRANSACTION_MARGIN_BYTES};
@@ -83,6 +84,7 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         driver,
         quarantine,
         throttle: WriteThrottle::default(),
+        returns: Returns::default(),
         wishes,
         applying: Mutex::default(),
         room: Mutex::default(),

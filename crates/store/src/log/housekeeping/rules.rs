@@ -8,7 +8,7 @@
 //! | 1 | a footer | a sealed segment above the checkpoint has none, unless keys are few | a start reads a footer in a third of the time |
 //! | 2 | a checkpoint | the log above it is two segments and its size | a start reads all of that, and room is given back below it alone |
 //! | 3 | a checkpoint | keys are few and the log above it is eight times what they take | it is less work than footers |
-//! | 4 | a checkpoint | it gives files back: four times its size, or an eighth of what lives and its own size, and half a segment or after a rest | room comes back by checkpoints only |
+//! | 4 | a checkpoint | it gives files back: four times its size, or an eighth of what lives and its own size, and half a segment or after a rest; anything while a delete waits for room | room comes back by checkpoints only |
 //! | 5 | cleaning any segment | log to live data is beyond 1.35, or the disk is nearly full | the rate rises with what is dead |
 //! | 6 | cleaning a listed segment | next to nothing lives there | a few records are read, not the segment |
 //!
@@ -42,6 +42,8 @@ pub(super) struct Counts {
     pub(super) expected_bytes: u64,
     /// Whether the last checkpoint began a while ago.
     pub(super) has_rested: bool,
+    /// Whether a delete waits for room.
+    pub(super) is_awaited: bool,
     /// Files that the next checkpoint gives back, as far as was counted.
     pub(super) freed_bytes: u64,
     /// Batches of all segments.
@@ -142,10 +144,8 @@ impl Counts {
         let is_worth = self.freed_bytes >= small_log_bytes(self.segment_bytes) / 4 || self.has_rested;
         let is_large = self.log_bytes >= small_log_bytes(self.segment_bytes);
         let few_bytes = (4 * self.checkpoint_bytes).min(self.live_bytes / 8).max(self.checkpoint_bytes);
-        self.freed_bytes > 0
-            && self.freed_bytes >= few_bytes
-            && is_worth
-            && (is_large || self.is_nearly_full())
+        let is_worth = self.freed_bytes >= few_bytes && is_worth && (is_large || self.is_nearly_full());
+        self.freed_bytes > 0 && (is_worth || self.is_awaited)
     }
 
     /// Rule 5: at a trickle from [`RATIO_START_PERCENT`] on, at full speed from [`RATIO_FULL_PERCENT`] on and on a disk that is
@@ -223,6 +223,7 @@ mod tests {
             checkpoint_bytes: 100 * MIB,
             expected_bytes: 100 * MIB,
             has_rested: true,
+            is_awaited: false,
             freed_bytes: 0,
             log_bytes: 1_000 * MIB,
             kept_bytes: 1_000 * MIB,
@@ -313,6 +314,8 @@ mod tests {
         let small_log = Counts { log_bytes: 127 * MIB, ..freeing(125) };
         assert_eq!(next(&small_log), Piece::Nothing, "a saving that nobody sees");
         assert_eq!(next(&Counts { available_bytes: 511 * MIB, ..small_log }), Piece::Checkpoint);
+        let awaited = |freed_mib: u64| Counts { is_awaited: true, has_rested: false, ..freeing(freed_mib) };
+        assert_eq!([0, 1].map(|freed| next(&awaited(freed))), [Piece::Nothing, Piece::Checkpoint]);
     }
 
     #[test]

@@ -38,7 +38,8 @@ fn run(store: &Weak<Store>) {
                 return;
             }
         };
-        if housekeeping.alarm.rest(rest, || parts.engine.journal.next_lsn() != next_lsn) {
+        let is_needed = || parts.engine.journal.next_lsn() != next_lsn || parts.engine.returns.is_awaited();
+        if housekeeping.alarm.rest(rest, is_needed) {
             housekeeping.release(parts);
             return;
         }
