@@ -28,6 +28,11 @@
 //! Decision: docs/adr/0050-luau.md.
 //! Out of scope: what `redis.call` does (`eval`), where the effects go (`run`).
 
+#[cfg(panic = "abort")]
+compile_error!(
+    "Luau ends calls by exceptions, which must pass our functions: set `panic = \"unwind\"` in the profile"
+);
+
 mod api;
 mod args;
 mod bit;

@@ -74,7 +74,7 @@ impl Index {
 
     /// Locks stripe `number`.
     pub(crate) fn lock(&self, number: usize) -> MutexGuard<'_, Stripe> {
-        // A panic under the lock aborts the server (profile); in tests the data is still whole.
+        // A panic under the lock aborts the server (by its hook); in tests the data is still whole.
         let Padded { stripe, waiting } = &self.stripes[number];
         match stripe.try_lock() {
             Ok(guard) => guard,

@@ -205,7 +205,7 @@ impl Readers {
         lock(&self.shared.queue).closed = true;
         self.shared.ready.notify_all();
         for thread in std::mem::take(&mut *lock(&self.threads)) {
-            // a reader that panicked has aborted the process (profile), or failed its test already
+            // a reader that panicked has aborted the process (by its hook), or failed its test already
             let _ = thread.join();
         }
     }
