@@ -587,7 +587,7 @@ fn a_sound_folder_passes_the_check_and_one_in_use_is_not_checked() {
     let none = dir.path().join("none");
     let (status, line) = finished(evenkeel().arg("check").arg(&none));
     assert_eq!(status, 3, "{line}");
-    assert!(line.starts_with(&none.display().to_string()) && !none.exists(), "{line}");
+    assert!(line.starts_with(&format!("evenkeel: {}: ", none.display())) && !none.exists(), "{line}");
 }
 
 #[test]

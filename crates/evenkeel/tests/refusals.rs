@@ -161,12 +161,15 @@ fn a_wrong_command_line_is_one_line() {
 /// A settings file was read whole before anybody looked at it: `--config /dev/zero` took all memory.
 #[test]
 fn a_file_that_cannot_be_a_settings_file_is_not_read() {
-    assert_eq!(
-        refused(&["--config=/dev/zero"]),
-        "the settings file /dev/zero is larger than 1 MiB, the limit"
-    );
-    let password = refused(&["--requirepass-file=/dev/zero"]);
-    assert_eq!(password, "requirepass_file /dev/zero is larger than 1 MiB, the limit");
+    for (flag, what) in [("config", "the settings file"), ("requirepass-file", "requirepass_file")] {
+        let line = refused(&[&format!("--{flag}=/dev/zero")]);
+        assert_eq!(line, format!("cannot read {what} /dev/zero: it is no regular file, but a device"));
+        let dir = folder();
+        let file = dir.path().join("large");
+        std::fs::write(&file, vec![b'#'; (1 << 20) + 1]).expect("written");
+        let line = refused(&[&format!("--{flag}={}", file.display())]);
+        assert_eq!(line, format!("{what} {} is larger than 1 MiB, the limit", file.display()));
+    }
 }
 
 #[test]

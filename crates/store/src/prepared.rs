@@ -409,14 +409,17 @@ impl Prepared {
         self.reading.get_or_insert_default().folds.push(fold);
     }
 
-    /// Folds what it was asked to, as far as it is here, and tells `told` what became of each: to be called when everything that was wanted
+    /// Folds what it was asked to, as far as it is here, and if that is little tells `told` what became of each: to be called when everything that was wanted
     /// was read, and no key is locked.
     pub(crate) fn fold(&mut self, told: &mut dyn FnMut(&Fold, &Fetched)) {
         let Some(reading) = &mut self.reading else { return };
-        for fold in std::mem::take(&mut reading.folds) {
+        let folds = std::mem::take(&mut reading.folds);
+        // A command that reads much is executed again for more: it would have to read what moved meanwhile a second time.
+        let is_told = folds.len() <= TOLD_FOLDS_MAX;
+        for fold in folds {
             // otherwise the command looks again, and asks for what is there then
             let Some(folded) = fold.fold(&self.records) else { continue };
-            folded.iter().for_each(|folded| told(&fold, folded));
+            folded.iter().filter(|_| is_told).for_each(|folded| told(&fold, folded));
             let folded = folded.map(|it| Fetched { value: reading.shared(it.value), ..it });
             self.records.insert(fold.base.address, folded);
             fold.deltas.iter().for_each(|delta| drop(self.records.remove(&delta.address)));
@@ -495,6 +498,9 @@ impl Prepared {
         !self.records.is_empty()
     }
 }
+
+/// So many values that one fetch has folded are made one record each on disk.
+const TOLD_FOLDS_MAX: usize = 8;
 
 /// Values that are kept whatever their size.
 const LARGE_KEPT: u32 = 2;
