@@ -203,7 +203,7 @@ fn result_that_is_too_large_fails_and_its_session_is_gone() {
     for (statement, limit) in [
         ("SELECT REPEAT('x', 60000) FROM seq_1_to_1000", "more than 16777216 B, the most"),
         // Not read whole: the driver stops before.
-        (&row, "a row of its result has more than 67108864 B, the most"),
+        (&row, "a packet of its answer has more than 67108864 B, the most"),
     ] {
         let branch = branch();
         let failed = bench.run(branch, statement);

@@ -262,6 +262,9 @@ fn check_and_salvage_tell_records_in_each_others_places_from_the_right_ones() {
             );
         }
         let filler = saved.get(b"filler").expect("whole");
-        assert_eq!(filler.is_some(), written == Written::Apart, "a batch that does not verify is left out");
+        assert!(
+            filler.is_some(),
+            "{written:?}: a record whose own checksum holds is kept, whatever its batch has"
+        );
     }
 }

@@ -351,7 +351,7 @@ impl Trouble {
 fn of_connection(trouble: &str) -> String {
     if trouble.contains("larger than max_allowed_packet") {
         return format!(
-            "a row of its result has more than {PACKET_BYTES_MAX} B, the most that are taken: read long values in parts"
+            "a packet of its answer has more than {PACKET_BYTES_MAX} B, the most that are taken: read long values in parts"
         );
     }
     trouble.to_owned()

@@ -95,7 +95,7 @@ impl Access<'_> {
             self.charge(1)?;
             let hash = entry.hash(number);
             for spot in space.table.candidates(hash) {
-                match space.current(spot, self.prepared) {
+                match space.current(spot, self.prepared()) {
                     Ok(Some(current)) => {
                         let of_this = |(object, leaf)| (object == paged.root.object).then_some(leaf);
                         numbers.extend(split_leaf_key(current.key()).and_then(of_this));
