@@ -31,7 +31,6 @@ const LISTED: &[(&str, &str)] = &[
     ("sort arguments", "where keys are that patterns name cannot be said"),
     ("sort_ro arguments", "where keys are that patterns name cannot be said"),
     ("sort key specs", "where keys are that patterns name cannot be said"),
-    ("sort_ro flags", "no keys of it are said to move"),
     ("sort_ro key specs", "where keys are that patterns name cannot be said"),
     ("xadd arguments", "KEEPREF and IDMP are newer"),
     ("xadd history", "KEEPREF and IDMP are newer"),

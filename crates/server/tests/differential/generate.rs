@@ -1207,7 +1207,7 @@ impl Generator {
                 words.extend([key, ttl.into(), self.value()]);
                 self.options(&mut words, &["REPLACE", "ABSTTL"]);
             }
-            "randomkey" | "dbsize" => {}
+            "randomkey" | "dbsize" | "module|list" => {}
             _ => return None,
         }
         Some(words)
