@@ -73,6 +73,11 @@ impl World {
                 }
                 // memory is full of what the log does not have yet
                 Err(Stop::Refused(StoreError::MemoryLimit { .. })) => while self.store.drive() {},
+                // room is made for it by turns, which are taken here by hand
+                Err(Stop::Busy) => {
+                    self.store.tend(0);
+                    while self.store.drive() {}
+                }
                 Err(stop) => panic!("{stop:?}"),
             }
         }
