@@ -77,7 +77,6 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("hrandfield", "", "chance"),
     ("zrandmember", "", "chance"),
     ("spop", "", "chance"),
-    ("lpos", "-9223372036854775808", "refused from 7.2 on"),
     ("blpop", TOO_LONG, "called negative before 7.2"),
     ("brpop", TOO_LONG, "called negative before 7.2"),
     ("blmove", TOO_LONG, "called negative before 7.2"),
