@@ -140,3 +140,112 @@ fn script_over_many_cold_keys_that_it_does_not_name_reads_them_and_goes_on() {
     receive(&mut stream).expect("a reply");
     assert_eq!(receive(&mut stream).expect("a reply"), Value::Array(vec![Value::Integer(375_750)]));
 }
+
+/// A command that had done a part of its work when it met a record that was not in memory was executed again on top of that part: DEL counted
+/// the second key alone, LMOVE took a second element, and XADD found a node in use that was free.
+#[test]
+fn command_of_a_script_that_meets_what_is_cold_after_a_part_of_its_work_does_it_once() {
+    const LINES: &str = "DEL d1 d2 d3
+UNLINK u1 u2 missing u3
+LMOVE l1 l2 LEFT RIGHT
+RPOPLPUSH l2 l3
+SMOVE s1 s2 a
+RENAME r1 r2
+COPY c1 c2 REPLACE
+MSETNX n1 1 l1 2
+MSET m1 x m2 y
+GETSET m1 z
+SINTERSTORE s3 s1 s2
+ZUNIONSTORE z3 2 z1 z2
+ZADD z1 5 a 6 new
+ZPOPMIN z1 2
+LMPOP 2 none l4 LEFT COUNT 2
+ZMPOP 2 none z2 MIN
+HSET h1 a 1 new 2
+HINCRBY h1 count 5
+HDEL h1 b missing
+APPEND m2 tail
+SETRANGE m2 3 xyz
+BITOP OR bits m1 m2
+PFADD p1 a b c
+PFMERGE p2 p1
+GEOADD g1 13.361389 38.115556 Palermo 15.087269 37.502669 Catania
+GEOSEARCHSTORE g2 g1 FROMLONLAT 15 37 BYRADIUS 200 km
+SORT l3 ALPHA STORE sorted
+XADD x 3000-1 f v
+XREADGROUP GROUP g c COUNT 5 STREAMS x >
+XACK x g 2991-1 2992-1 1-1
+XDEL x 2995-1 2996-1
+XTRIM x MAXLEN 20
+LREM big 0 v7
+LINSERT big BEFORE v9 new
+LTRIM big 10 900
+LPUSH big a b c
+HDEL large f1 f2 f900
+SREM many m1 m2 m900
+ZREMRANGEBYRANK ranks 3 700
+SPOP many 0
+EXPIRE h1 1000
+PERSIST h1
+MOVE r2 1
+XLEN x
+LLEN big
+HLEN large
+SCARD many
+ZCARD ranks";
+    let script = "for n = 1, 12 do redis.call('GET', 'pad' .. n) end
+        for n = 3001, 3080 do redis.call('XADD', 'x', n .. '-1', 'f', string.rep('w', 150)) end
+        local told = {}
+        for line in string.gmatch(ARGV[1], '[^\\n]+') do
+            local words = {}
+            for word in string.gmatch(line, '[^ ]+') do words[#words + 1] = word end
+            local reply = redis.pcall(unpack(words))
+            if type(reply) == 'table' then reply = reply.err or reply.ok or cjson.encode(reply) end
+            told[#told + 1] = words[1] .. ' ' .. tostring(reply)
+        end
+        return told";
+    let run = |is_cold: bool| {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let mut server = Server::start(dir.path(), &[]);
+        let numbered = |name: &str, n: usize| (0..n).map(|at| format!("{name}{at}")).collect::<Vec<_>>();
+        let call = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert!(!matches!(server.call(&words), Value::Error(_)), "{line}");
+        };
+        (1..=12).for_each(|n| call(&format!("set pad{n} v")));
+        for line in [
+            "mset d1 1 d2 2 d3 3 u1 1 u2 2 u3 3 r1 one r2 two c1 one c2 two m1 a m2 b",
+            "rpush l1 a b c",
+            "rpush l2 d e",
+            "rpush l3 f",
+            "rpush l4 a b c d",
+            "sadd s1 a b c",
+            "sadd s2 b c d",
+            "sadd s3 old",
+            "zadd z1 1 a 2 b 3 c",
+            "zadd z2 1 a 7 d",
+            "zadd z3 1 old",
+            "hset h1 a 0 b 0 count 1",
+        ] {
+            call(line);
+        }
+        call(&["rpush big".to_owned(), numbered("v", 2_000).join(" ")].join(" "));
+        call(&["sadd many".to_owned(), numbered("m", 2_000).join(" ")].join(" "));
+        let pairs = |name| numbered(name, 2_000).join(" 1 ");
+        call(&format!("hset large {} 1", pairs("f")));
+        call(&format!("zadd ranks 1 {}", pairs("m").rsplit_once(" 1 ").expect("many").0));
+        for n in 1..=2_999 {
+            call(&format!("xadd x {n}-1 f {}", "v".repeat(60)));
+        }
+        call("xtrim x maxlen 60");
+        call("xgroup create x g 2990-1");
+        if is_cold {
+            server = killed(server, dir.path());
+        }
+        server.call(&["eval", script, "0", LINES])
+    };
+    let (hot, cold) = (run(false), run(true));
+    let Value::Array(told) = &hot else { panic!("{hot:?}") };
+    assert_eq!(told.len(), LINES.lines().count());
+    assert_eq!(cold, hot);
+}

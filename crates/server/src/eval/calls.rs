@@ -132,8 +132,10 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         self.reach(&keys)?;
         let mut step = Step { handler, args, db: self.db, resp3, ready: Ready::default(), in_parts: true };
         let start = out.len();
+        self.within.access.save();
         let answered = loop {
             out.truncate(start);
+            self.within.access.undo();
             let stepped = self.within.step_with(self.copies.of(self.number), (self.number, step), out);
             match stepped {
                 // so large that it would be sent in parts: of those it is known how large they are

@@ -111,8 +111,9 @@ pub struct Access<'s> {
     /// What lookups missed.
     wanted: RefCell<Wanted>,
     has_read_ahead: Cell<bool>,
-    /// Random numbers that were drawn.
+    /// Random numbers that were drawn, now and at the last save.
     drawn: Cell<u64>,
+    drawn_before: u64,
     /// The newest effect that some answer depends on.
     looked: Cell<Seq>,
     /// Whether a key that is looked up counts as used.
@@ -205,6 +206,7 @@ impl<'s> Access<'s> {
             wanted: RefCell::default(),
             has_read_ahead: Cell::default(),
             drawn: Cell::default(),
+            drawn_before: 0,
             looked: Cell::default(),
             touches: Cell::new(true),
             now,
@@ -642,7 +644,8 @@ impl<'s> Access<'s> {
     /// cold, gets the same numbers: otherwise it would choose something else that is cold, and again.
     pub fn random(&self) -> u64 {
         let nth = self.drawn.replace(self.drawn.get() + 1);
-        let seed = self.prepared.seed();
+        let late = self.late.as_ref().and_then(|late| late.seed());
+        let seed = late.or_else(|| self.prepared.seed());
         let seed = seed.unwrap_or_else(|| self.wanted.borrow_mut().seed_or(|| self.store.random()));
         crate::mixed(seed.wrapping_add(nth))
     }
@@ -658,6 +661,21 @@ impl<'s> Access<'s> {
     /// What was read for it.
     fn prepared(&self) -> &Prepared {
         self.late.as_deref().unwrap_or(self.prepared)
+    }
+
+    /// What is staged from now on can be taken back by [`Access::undo`], up to here.
+    pub fn save(&mut self) {
+        self.overlay.save();
+        self.drawn_before = self.drawn.get();
+    }
+
+    /// Takes back what was staged since [`Access::save`], for a command that is executed again in this access: what it read decides what it
+    /// does, so it must not meet its own effects.
+    pub fn undo(&mut self) {
+        self.drawn.set(self.drawn_before);
+        if self.overlay.undo() {
+            self.gathered = Gathered::default();
+        }
     }
 
     /// Counts the bytes of effects from now on.

@@ -4,6 +4,7 @@
 //!   1. At most one staged change for each (keyspace, key); the newest replaces the older in place.
 //!   2. Beyond [`LINEAR_MAX`] changes, `by_slot` names the newest position of each slot identity and `before` the one before
 //!      it, so that an MSET of thousands of keys stays linear; below it, a single SET pays nothing for it.
+//!   3. After [`Overlay::undo`] all is as it was at the last [`Overlay::save`].
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -177,9 +178,118 @@ struct More {
     bytes: u64,
     /// What its records take in the log, at most.
     log_bytes: u64,
+    /// What was done since the last save, for whom saves.
+    done: Option<Vec<Done>>,
+}
+
+/// What takes one step back.
+#[derive(Debug)]
+enum Done {
+    /// One more change.
+    Staged,
+    /// Change number `at` was another.
+    Replaced(usize, Staged),
+    /// These changes were there, too, with their numbers.
+    Removed(Vec<(usize, Staged)>),
+    /// One more touched key.
+    Touched,
+    /// The mapping was this one.
+    Mapped(Option<Mapping>),
 }
 
 impl Overlay {
+    /// From now on what is staged can be [undone](Overlay::undo); what was staged before stays.
+    pub(super) fn save(&mut self) {
+        self.more().done = Some(Vec::new());
+    }
+
+    /// Takes back what was staged since the last [save](Overlay::save); returns whether there was anything.
+    pub(super) fn undo(&mut self) -> bool {
+        let Some(done) = self.more.as_mut().and_then(|more| more.done.take()) else { return false };
+        let is_any = !done.is_empty();
+        for step in done.into_iter().rev() {
+            match step {
+                Done::Staged => self.pop(),
+                Done::Replaced(at, former) => drop(self.replace(at, former)),
+                Done::Removed(removed) => self.put_back(removed),
+                Done::Touched => drop(self.more().touched.pop()),
+                Done::Mapped(mapping) => self.more().mapping = mapping,
+            }
+        }
+        self.save();
+        is_any
+    }
+
+    /// Notes how a step is taken back, for whom saves.
+    fn did(&mut self, done: Done) {
+        if let Some(all) = self.more.as_mut().and_then(|more| more.done.as_mut()) {
+            all.push(done);
+        }
+    }
+
+    fn is_saved(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.done.is_some())
+    }
+
+    /// Takes the last change out.
+    fn pop(&mut self) {
+        let len = self.len();
+        let more = self.more();
+        let last = match more.rest.pop() {
+            Some(last) => last,
+            None => match self.first.take() {
+                Some(first) => return self.uncount(&first),
+                None => return,
+            },
+        };
+        more.bytes -= last.memory_bytes();
+        more.log_bytes -= last.bytes_max();
+        let slot = last.hash.slot();
+        match more.before.pop() {
+            _ if len <= LINEAR_MAX + 1 => {
+                more.by_slot.clear();
+                more.before.clear();
+            }
+            None | Some(NONE) => drop(more.by_slot.remove(&slot)),
+            Some(before) => drop(more.by_slot.insert(slot, before)),
+        }
+        self.uncount(&last);
+    }
+
+    /// Adds changes that were taken out, each at its number.
+    fn put_back(&mut self, removed: Vec<(usize, Staged)>) {
+        let kept: Vec<Staged> = self.drain().collect();
+        let (mut kept, mut removed) = (kept.into_iter(), removed.into_iter().peekable());
+        for at in 0.. {
+            let back = removed.next_if(|(number, _)| *number == at).map(|(_, staged)| staged);
+            let Some(staged) = back.or_else(|| kept.next()) else { break };
+            self.push(staged);
+        }
+    }
+
+    /// Puts `staged` in the place of change number `at`, which is returned.
+    fn replace(&mut self, at: usize, staged: Staged) -> Staged {
+        self.count_in(&staged);
+        let former = match at.checked_sub(1) {
+            None => self.first.replace(staged).expect("a change has this number"),
+            Some(at) => self.more().replace(at, staged),
+        };
+        self.uncount(&former);
+        former
+    }
+
+    fn count_in(&mut self, staged: &Staged) {
+        if let Some(counted) = self.more.as_mut().and_then(|more| more.counted_bytes.as_mut()) {
+            *counted += staged.held_bytes();
+        }
+    }
+
+    fn uncount(&mut self, staged: &Staged) {
+        if let Some(counted) = self.more.as_mut().and_then(|more| more.counted_bytes.as_mut()) {
+            *counted = counted.saturating_sub(staged.held_bytes());
+        }
+    }
+
     /// Counts the bytes of changes from now on.
     pub(super) fn count(&mut self) {
         let bytes = self.iter().map(Staged::held_bytes).sum();
@@ -191,50 +301,28 @@ impl Overlay {
         self.more.as_ref().and_then(|more| more.counted_bytes).unwrap_or(0)
     }
 
-    /// Counts `staged`, in the place of what is there for the same key.
-    #[cold]
-    fn count_staged(&mut self, staged: &Staged) {
-        let key = staged.object().view().key();
-        let replaced = self.find(staged.keyspace, staged.hash, key).map_or(0, Staged::held_bytes);
-        let counted = self.counted_bytes() + staged.held_bytes();
-        self.more().counted_bytes = Some(counted.saturating_sub(replaced));
-    }
-
     /// Adds a change, or replaces what was staged for the same key.
     pub(super) fn stage(&mut self, staged: Staged) {
-        if self.more.as_ref().is_some_and(|more| more.counted_bytes.is_some()) {
-            self.count_staged(&staged);
-        }
-        if self.more.as_ref().is_some_and(|more| !more.by_slot.is_empty()) {
-            return self.stage_listed(staged);
-        }
-        let key = staged.object().view().key();
-        match self.position(staged.keyspace, staged.hash, key) {
-            Some(0) => self.first = Some(staged),
-            Some(at) => self.more().replace(at - 1, staged),
-            None => self.push(staged),
-        }
-    }
-
-    /// As [`Overlay::stage`], where slots are listed: looks them up once.
-    fn stage_listed(&mut self, staged: Staged) {
         let slot = staged.hash.slot();
-        let more = self.more();
-        more.note(slot);
-        if more.before.last() == Some(&NONE) {
-            return more.push(staged);
-        }
-        let newest = more.before.pop().expect("just listed");
-        more.by_slot.insert(slot, newest);
+        // where slots are listed one that is not needs no search
+        let is_new = self
+            .more
+            .as_ref()
+            .is_some_and(|more| !more.by_slot.is_empty() && !more.by_slot.contains_key(&slot));
         let key = staged.object().view().key();
-        match self.position(staged.keyspace, staged.hash, key) {
-            Some(0) => self.first = Some(staged),
-            Some(at) => self.more().replace(at - 1, staged),
-            None => self.push(staged),
-        }
+        let at = if is_new { None } else { self.position(staged.keyspace, staged.hash, key) };
+        let done = match at {
+            Some(at) => Done::Replaced(at, self.replace(at, staged)),
+            None => {
+                self.push(staged);
+                Done::Staged
+            }
+        };
+        self.did(done);
     }
 
     fn push(&mut self, staged: Staged) {
+        self.count_in(&staged);
         let at = self.len();
         if at == 0 {
             self.first = Some(staged);
@@ -281,6 +369,7 @@ impl Overlay {
         let is_last = |last: &Staged| last.keyspace == touched.keyspace && last.object().view().key() == key;
         if !all.last().is_some_and(is_last) {
             all.push(touched);
+            self.did(Done::Touched);
         }
     }
 
@@ -296,6 +385,10 @@ impl Overlay {
 
     /// The new mapping, to change; `now` is what holds.
     pub(super) fn change_mapping(&mut self, now: impl FnOnce() -> Mapping) -> &mut Mapping {
+        if self.is_saved() {
+            let mapping = self.mapping().cloned();
+            self.did(Done::Mapped(mapping));
+        }
         self.more().mapping.get_or_insert_with(now)
     }
 
@@ -356,6 +449,7 @@ impl Overlay {
             more.before.clear();
             more.shares_slots = false;
             (more.bytes, more.log_bytes) = (0, 0);
+            more.counted_bytes = more.counted_bytes.map(|_| 0);
             std::mem::take(&mut more.rest)
         });
         (self.first.take(), rest.unwrap_or_default())
@@ -363,8 +457,18 @@ impl Overlay {
 
     /// Keeps the changes that `keep` approves of.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Staged) -> bool) {
-        let kept: Vec<Staged> = self.drain().filter(|staged| keep(staged)).collect();
-        kept.into_iter().for_each(|staged| self.push(staged));
+        let all: Vec<Staged> = self.drain().collect();
+        let mut removed = Vec::new();
+        for (at, staged) in all.into_iter().enumerate() {
+            if keep(&staged) {
+                self.push(staged);
+            } else if self.is_saved() {
+                removed.push((at, staged));
+            }
+        }
+        if !removed.is_empty() {
+            self.did(Done::Removed(removed));
+        }
     }
 
     fn position(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Option<usize> {
@@ -385,11 +489,12 @@ impl More {
         self.rest.push(staged);
     }
 
-    fn replace(&mut self, at: usize, staged: Staged) {
+    fn replace(&mut self, at: usize, staged: Staged) -> Staged {
         let former = std::mem::replace(&mut self.rest[at], staged);
         let staged = &self.rest[at];
         self.bytes = self.bytes + staged.memory_bytes() - former.memory_bytes();
         self.log_bytes = self.log_bytes + staged.bytes_max() - former.bytes_max();
+        former
     }
 
     /// Lists the next change under its slot identity.
@@ -406,3 +511,73 @@ const NONE: u32 = u32::MAX;
 
 /// Changes that are searched one by one.
 const LINEAR_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::KeyHasher;
+
+    const MAIN: Keyspace = Keyspace(1);
+
+    /// All changes, as text, and what is found of each key.
+    fn told(overlay: &Overlay, hasher: &KeyHasher) -> Vec<String> {
+        let mut told: Vec<String> =
+            overlay.iter().map(|staged| format!("{:?}", staged.object().view().value())).collect();
+        for number in 0..KEYS {
+            let found = overlay.find(MAIN, hasher.hash(&[number]), &[number]);
+            told.push(format!("{number}: {:?}", found.map(|staged| staged.object().view().value().to_vec())));
+        }
+        told.push(format!("{:?} {:?}", overlay.bytes(), overlay.counted_bytes()));
+        told.push(format!(
+            "{} {:?}",
+            overlay.more.as_ref().map_or(0, |more| more.touched.len()),
+            overlay.mapping()
+        ));
+        told
+    }
+
+    const KEYS: u8 = 60;
+
+    #[test]
+    fn undone_is_as_it_was_at_the_last_save() {
+        for (seed, bits) in (0..200).flat_map(|seed| [(seed, 8), (seed, 128)]) {
+            let hasher = KeyHasher::new(&[3; 16], bits);
+            let mut number = seed * 1_000 + u64::from(bits);
+            let mut below = |most: u64| {
+                number = crate::mixed(number);
+                number % most
+            };
+            let mut overlay = Overlay::default();
+            let most = [2, 20, 60][below(3) as usize];
+            if below(2) == 0 {
+                overlay.count();
+            }
+            let mut step = |overlay: &mut Overlay, number: u64| match below(12) {
+                0 => overlay.retain(|staged| staged.object().view().key()[0] % 3 != 0),
+                1 => overlay.change_mapping(|| (vec![MAIN], Keyspace(2))).1 = Keyspace(number as u32),
+                2 => overlay.touch(staged_of(&hasher, below(most) as u8, 0)),
+                _ => overlay.stage(staged_of(&hasher, below(most) as u8, number)),
+            };
+            for round in 0..6 {
+                (0..10).for_each(|number| step(&mut overlay, round * 100 + number));
+                overlay.save();
+                let before = told(&overlay, &hasher);
+                (0..round * 5).for_each(|number| step(&mut overlay, round * 100 + 50 + number));
+                overlay.undo();
+                assert_eq!(told(&overlay, &hasher), before, "seed {seed}, {bits} bits, round {round}");
+            }
+        }
+    }
+
+    fn staged_of(hasher: &KeyHasher, key: u8, value: u64) -> Staged {
+        let value = value.to_string().repeat(1 + value as usize % 3);
+        let object = Object::new(record::STRING, &[key], Bytes::Plain(value.as_bytes()), 0);
+        Staged {
+            db: 0,
+            keyspace: MAIN,
+            hash: hasher.hash(&[key]),
+            change: Change::Put(object),
+            cause: Cause::Command,
+        }
+    }
+}
