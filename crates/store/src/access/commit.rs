@@ -732,6 +732,6 @@ fn class_of(reclaim: bool) -> Class {
 }
 
 /// How often what changes meet is read while they are planned: it may move meanwhile.
-const PLANS_MAX: u32 = 8;
+pub(super) const PLANS_MAX: u32 = 8;
 /// How often a long command asks for room before it lets its keys go: for a second or two.
 const WAITS_MAX: u32 = 500;

@@ -36,6 +36,7 @@ use crate::tree::NODE;
 use crate::value::ValueKind;
 
 use super::collection::Tried;
+use super::commit::PLANS_MAX;
 use super::nodes::{Leaf, Paged, damaged};
 use super::overlay::{Cause, Change, Staged};
 use super::purged::next_deadline;
@@ -979,15 +980,32 @@ impl Access<'_> {
             return Ok(());
         }
         let mut notes = Vec::new();
-        for at in 0..self.overlay.len() {
-            let Staged { keyspace, hash, .. } = *self.overlay.get(at);
-            if is_own(keyspace) || is_leaves(keyspace) {
-                continue;
+        let mut attempts = 0;
+        loop {
+            let mut is_cold = false;
+            for at in 0..self.overlay.len() {
+                let Staged { keyspace, hash, .. } = *self.overlay.get(at);
+                if is_own(keyspace) || is_leaves(keyspace) {
+                    continue;
+                }
+                self.turn_to_change(at);
+                match self.root_replaced_by(at) {
+                    Ok(None) => {}
+                    Ok(Some(root)) => notes.push((hash.stripe(), leaves_of(keyspace), root)),
+                    Err(Stop::Cold) => is_cold = true,
+                    Err(stop) => return Err(stop),
+                }
             }
-            self.turn_to_change(at);
-            if let Some(root) = self.root_replaced_by(at)? {
-                notes.push((hash.stripe(), leaves_of(keyspace), root));
+            // where keys are not claimed all that is cold is missed together, when the changes are planned
+            if !is_cold || self.claim.is_none() {
+                break;
             }
+            if attempts == PLANS_MAX {
+                return Err(Stop::Cold);
+            }
+            attempts += 1;
+            notes.clear();
+            self.read_missed(&[]);
         }
         if notes.is_empty() {
             return Ok(());
@@ -1009,10 +1027,10 @@ impl Access<'_> {
         let staged = self.overlay.get(at);
         let stripe = self.guards.stripe(staged.hash.stripe())?;
         let key = staged.object().view().key();
-        // what is not known yet stops the commit when it is planned
         match stripe.seek(staged.keyspace, staged.hash, key, self.prepared()) {
             Seek::At { current, .. } => Ok(root_of(current)),
-            _ => Ok(None),
+            Seek::Unknown(records) => Err(self.miss(records)),
+            Seek::Absent { .. } | Seek::Damaged { .. } => Ok(None),
         }
     }
 }
