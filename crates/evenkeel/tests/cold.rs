@@ -531,7 +531,17 @@ fn commands_on_many_cold_elements_read_them_in_a_few_groups() {
         let zadd: Vec<&str> = ["zadd", "z"].into_iter().chain(scores).collect();
         pipeline(&mut stream, &[&rpush, &zadd]);
     }
+    // entries that follow each other are in one leaf: a bound by elements would read few leaves at a time
+    let short: Vec<String> = (1..=30_000).map(|n| format!("{n}-0")).collect();
+    for part in short.chunks(1_000) {
+        let xadds: Vec<_> = part.iter().map(|id| ["xadd", "short", id, "f", "v"]).collect();
+        pipeline(&mut stream, &xadds.iter().map(|it| &it[..]).collect::<Vec<_>>());
+    }
+    pipeline(&mut stream, &[&["xgroup", "create", "short", "g", "0"]]);
+    let read = ["xreadgroup", "group", "g", "a", "count", "30000", "streams", "short", ">"];
+    pipeline_until(&mut stream, &[&read, &["ping"]], b"+PONG\r\n");
     drop(stream);
+    let all: Vec<&str> = ["xack", "short", "g"].into_iter().chain(short.iter().map(String::as_str)).collect();
     let some: Vec<&str> = ids.iter().step_by(4).map(String::as_str).collect();
     let named =
         |words: &[&'static str]| words.iter().copied().chain(some.iter().copied()).collect::<Vec<_>>();
@@ -541,6 +551,7 @@ fn commands_on_many_cold_elements_read_them_in_a_few_groups() {
         (vec!["xautoclaim", "s3", "g", "c", "0", "0", "count", "500"], is_array::<3>),
         (named(&["xdel", "s4"]), |reply| *reply == Value::Integer(150)),
         (named(&["xack", "s5", "g"]), |reply| *reply == Value::Integer(150)),
+        (all, |reply| *reply == Value::Integer(30_000)),
         (vec!["lpos", "l", "element 19000"], |reply| *reply == Value::Integer(19_000)),
         (vec!["zrandmember", "z", "300"], is_array::<300>),
     ];

@@ -250,7 +250,7 @@ struct Rare {
 }
 
 /// A leaf of a paged collection that an access could not read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WantedLeaf {
     pub(crate) keyspace: Keyspace,
     pub(crate) hash: KeyHash,
@@ -273,19 +273,26 @@ impl Wanted {
         }
     }
 
-    /// Adds these records.
+    /// Adds these records. Elements that follow each other are often in one leaf: what was added last is not added again.
     pub(crate) fn add(&mut self, records: Vec<Sought>) {
-        self.records.extend(records);
+        if !self.records.ends_with(&records) {
+            self.records.extend(records);
+        }
     }
 
-    /// Adds a leaf, to be kept in memory once it is read.
+    /// Adds a leaf, to be kept in memory once it is read; as with [`Wanted::add`].
     pub(crate) fn add_leaf(&mut self, leaf: WantedLeaf) {
-        self.leaves.push(leaf);
+        if self.leaves.last() != Some(&leaf) {
+            self.leaves.push(leaf);
+        }
     }
 
-    /// Adds what is to be folded.
+    /// Adds what is to be folded; as with [`Wanted::add`].
     pub(crate) fn add_fold(&mut self, fold: Fold) {
-        self.rare.get_or_insert_default().folds.push(fold);
+        let folds = &mut self.rare.get_or_insert_default().folds;
+        if folds.last().is_none_or(|last| last.base != fold.base) {
+            folds.push(fold);
+        }
     }
 
     /// What random numbers are drawn from: `seed` the first time, and the same from then on.

@@ -273,6 +273,24 @@ fn check_sorted(world: &mut World, model: &BTreeMap<Vec<u8>, f64>) {
     assert_eq!(values, [Some(score.clone()), None]);
 }
 
+/// A change of all elements asked for memory for an inner node once more with each of its children, and copied what had become of it each
+/// time: XACK of a million entries asked for 6 GiB.
+#[test]
+fn change_of_all_elements_asks_for_about_as_much_memory_as_it_takes() {
+    let world = World::new(1, 256);
+    let keys: Vec<Vec<u8>> = (0..20_000_u64).map(|number| number.to_be_bytes().to_vec()).collect();
+    let change_to = |value: Option<&'static [u8]>| {
+        let changes: Vec<_> = keys.iter().map(|key| (&key[..], value)).collect();
+        world.run(|access| access.change_stream(0, &world.key, &changes)).expect("a stream");
+    };
+    change_to(Some(b"0123456789"));
+    let used_bytes = world.store.memory().used_bytes();
+    // room for the change itself beside what it replaces, its effects, and a little
+    world.store.set_memory_limit(4 * used_bytes);
+    change_to(Some(b"abcdefghij"));
+    change_to(None);
+}
+
 #[test]
 fn stream_is_as_its_model_after_any_changes() {
     seeds("stream", |world| {

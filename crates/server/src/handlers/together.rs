@@ -8,20 +8,26 @@ use crate::call::Failure;
 #[derive(Debug, Default)]
 pub(super) struct Together {
     cold: usize,
+    /// What was in memory.
+    found: usize,
 }
 
 impl Together {
     /// What was found. `None`: it is cold, and the command goes on with the others, until [`Together::end`].
     ///
     /// # Errors
-    /// Any other [`Stop`], and [`Stop::Cold`] once so many are cold that they are read first.
+    /// Any other [`Stop`], and [`Stop::Cold`] once so many are cold that they are read first: as many as were found, so that each attempt gets
+    /// twice as far as the one before.
     pub(super) fn of<T, E: MayBeCold>(&mut self, found: Result<T, E>) -> Result<Option<T>, E> {
         match found {
-            Err(stop) if stop.is_cold() && self.cold < COLD_MAX => {
+            Err(stop) if stop.is_cold() && self.cold < COLD_MIN.max(self.found) => {
                 self.cold += 1;
                 Ok(None)
             }
-            found => found.map(Some),
+            found => {
+                self.found += 1;
+                found.map(Some)
+            }
         }
     }
 
@@ -49,5 +55,5 @@ impl MayBeCold for Failure {
     }
 }
 
-/// What is looked for at a time: more would be memory for what the command may not come to.
-const COLD_MAX: usize = 1_024;
+/// What is looked for at the first attempt: more would be memory for what the command may not come to.
+const COLD_MIN: usize = 1_024;

@@ -551,9 +551,12 @@ impl<'e, 's> TreeEdit<'e, 's> {
         operations: Option<Vec<u8>>,
         is_leaf: bool,
     ) -> Result<(), Stop> {
-        let operations = match (self.nodes.get(&number), operations) {
+        let replaced = self.nodes.get(&number);
+        let operations = match (replaced, operations) {
             (Some(Leaf::Is { operations: Some(before), .. }), Some(operations)) => {
-                Some([&before[..], &operations].concat())
+                // what is as long as the value is written whole; a node whose children change one by one would copy them all each time
+                let is_short = before.len() + operations.len() < value.len();
+                is_short.then(|| [&before[..], &operations].concat())
             }
             (Some(_), _) => None,
             (None, operations) => operations,
@@ -562,8 +565,9 @@ impl<'e, 's> TreeEdit<'e, 's> {
             self.tree.bytes += value.len() as u64;
         }
         let kind = if is_leaf { self.paged.kind } else { ValueKind::List };
+        let replaced_bytes = replaced.map_or(0, Leaf::bytes);
         let node = Leaf::Is { kind, value, operations };
-        self.access.ask(node.bytes())?;
+        self.access.ask(node.bytes().saturating_sub(replaced_bytes))?;
         self.nodes.insert(number, node);
         Ok(())
     }
