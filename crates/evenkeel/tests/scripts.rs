@@ -145,7 +145,70 @@ fn script_over_many_cold_keys_that_it_does_not_name_reads_them_and_goes_on() {
 /// the second key alone, LMOVE took a second element, and XADD found a node in use that was free.
 #[test]
 fn command_of_a_script_that_meets_what_is_cold_after_a_part_of_its_work_does_it_once() {
-    const LINES: &str = "DEL d1 d2 d3
+    let script = "for n = 1, 12 do redis.call('GET', 'pad' .. n) end
+        for n = 3001, 3080 do redis.call('XADD', 'x', n .. '-1', 'f', string.rep('w', 150)) end
+        local told = {}
+        for line in string.gmatch(ARGV[1], '[^\\n]+') do
+            local words = {}
+            for word in string.gmatch(line, '[^ ]+') do words[#words + 1] = word end
+            local reply = redis.pcall(unpack(words))
+            if type(reply) == 'table' then reply = reply.err or reply.ok or cjson.encode(reply) end
+            told[#told + 1] = words[1] .. ' ' .. tostring(reply)
+        end
+        return told";
+    let run = |is_cold: bool| {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let mut server = Server::start(dir.path(), &[]);
+        fill(&server);
+        if is_cold {
+            server = killed(server, dir.path());
+        }
+        server.call(&["eval", script, "0", LINES])
+    };
+    let (hot, cold) = (run(false), run(true));
+    let Value::Array(told) = &hot else { panic!("{hot:?}") };
+    assert_eq!(told.len(), LINES.lines().count());
+    assert_eq!(cold, hot);
+}
+
+/// What [`LINES`] work on.
+fn fill(server: &Server) {
+    let numbered = |name: &str, n: usize| (0..n).map(|at| format!("{name}{at}")).collect::<Vec<_>>();
+    let call = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert!(!matches!(server.call(&words), Value::Error(_)), "{line}");
+    };
+    (1..=12).for_each(|n| call(&format!("set pad{n} v")));
+    for line in [
+        "mset d1 1 d2 2 d3 3 u1 1 u2 2 u3 3 r1 one r2 two c1 one c2 two m1 a m2 b",
+        "rpush l1 a b c",
+        "rpush l2 d e",
+        "rpush l3 f",
+        "rpush l4 a b c d",
+        "sadd s1 a b c",
+        "sadd s2 b c d",
+        "sadd s3 old",
+        "zadd z1 1 a 2 b 3 c",
+        "zadd z2 1 a 7 d",
+        "zadd z3 1 old",
+        "hset h1 a 0 b 0 count 1",
+    ] {
+        call(line);
+    }
+    call(&["rpush big".to_owned(), numbered("v", 2_000).join(" ")].join(" "));
+    call(&["sadd many".to_owned(), numbered("m", 2_000).join(" ")].join(" "));
+    let pairs = |name| numbered(name, 2_000).join(" 1 ");
+    call(&format!("hset large {} 1", pairs("f")));
+    call(&format!("zadd ranks 1 {}", pairs("m").rsplit_once(" 1 ").expect("many").0));
+    for n in 1..=2_999 {
+        call(&format!("xadd x {n}-1 f {}", "v".repeat(60)));
+    }
+    call("xtrim x maxlen 60");
+    call("xgroup create x g 2990-1");
+}
+
+/// Commands that need several records, each on a line.
+const LINES: &str = "DEL d1 d2 d3
 UNLINK u1 u2 missing u3
 LMOVE l1 l2 LEFT RIGHT
 RPOPLPUSH l2 l3
@@ -193,59 +256,3 @@ LLEN big
 HLEN large
 SCARD many
 ZCARD ranks";
-    let script = "for n = 1, 12 do redis.call('GET', 'pad' .. n) end
-        for n = 3001, 3080 do redis.call('XADD', 'x', n .. '-1', 'f', string.rep('w', 150)) end
-        local told = {}
-        for line in string.gmatch(ARGV[1], '[^\\n]+') do
-            local words = {}
-            for word in string.gmatch(line, '[^ ]+') do words[#words + 1] = word end
-            local reply = redis.pcall(unpack(words))
-            if type(reply) == 'table' then reply = reply.err or reply.ok or cjson.encode(reply) end
-            told[#told + 1] = words[1] .. ' ' .. tostring(reply)
-        end
-        return told";
-    let run = |is_cold: bool| {
-        let dir = tempfile::tempdir().expect("a folder for the test");
-        let mut server = Server::start(dir.path(), &[]);
-        let numbered = |name: &str, n: usize| (0..n).map(|at| format!("{name}{at}")).collect::<Vec<_>>();
-        let call = |line: &str| {
-            let words: Vec<&str> = line.split(' ').collect();
-            assert!(!matches!(server.call(&words), Value::Error(_)), "{line}");
-        };
-        (1..=12).for_each(|n| call(&format!("set pad{n} v")));
-        for line in [
-            "mset d1 1 d2 2 d3 3 u1 1 u2 2 u3 3 r1 one r2 two c1 one c2 two m1 a m2 b",
-            "rpush l1 a b c",
-            "rpush l2 d e",
-            "rpush l3 f",
-            "rpush l4 a b c d",
-            "sadd s1 a b c",
-            "sadd s2 b c d",
-            "sadd s3 old",
-            "zadd z1 1 a 2 b 3 c",
-            "zadd z2 1 a 7 d",
-            "zadd z3 1 old",
-            "hset h1 a 0 b 0 count 1",
-        ] {
-            call(line);
-        }
-        call(&["rpush big".to_owned(), numbered("v", 2_000).join(" ")].join(" "));
-        call(&["sadd many".to_owned(), numbered("m", 2_000).join(" ")].join(" "));
-        let pairs = |name| numbered(name, 2_000).join(" 1 ");
-        call(&format!("hset large {} 1", pairs("f")));
-        call(&format!("zadd ranks 1 {}", pairs("m").rsplit_once(" 1 ").expect("many").0));
-        for n in 1..=2_999 {
-            call(&format!("xadd x {n}-1 f {}", "v".repeat(60)));
-        }
-        call("xtrim x maxlen 60");
-        call("xgroup create x g 2990-1");
-        if is_cold {
-            server = killed(server, dir.path());
-        }
-        server.call(&["eval", script, "0", LINES])
-    };
-    let (hot, cold) = (run(false), run(true));
-    let Value::Array(told) = &hot else { panic!("{hot:?}") };
-    assert_eq!(told.len(), LINES.lines().count());
-    assert_eq!(cold, hot);
-}
