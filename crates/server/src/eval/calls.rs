@@ -132,10 +132,12 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         self.reach(&keys)?;
         let mut step = Step { handler, args, db: self.db, resp3, ready: Ready::default(), in_parts: true };
         let start = out.len();
-        self.within.access.save();
+        // only there it may be executed again within this attempt
+        if self.attempt.running.is_some() {
+            self.within.access.save();
+        }
         let answered = loop {
             out.truncate(start);
-            self.within.access.undo();
             let stepped = self.within.step_with(self.copies.of(self.number), (self.number, step), out);
             match stepped {
                 // so large that it would be sent in parts: of those it is known how large they are
@@ -144,11 +146,15 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
                 }
                 Ok(Answered { chunked: Some(_), .. }) => step.in_parts = false,
                 Ok(answered) => break answered,
-                Err((_, Failure::Stop(Stop::Cold))) if self.reads_here() => self.read(&keys)?,
+                Err((_, Failure::Stop(Stop::Cold))) if self.reads_here() => {
+                    self.within.access.undo();
+                    self.read(&keys)?;
+                }
                 // those of others that the values name
                 Err((_, Failure::Keys(more))) if self.claimed.is_some() => {
                     let more: Vec<KeyRef<'_>> =
                         more.iter().map(|(db, key)| KeyRef { db: *db, key }).collect();
+                    self.within.access.undo();
                     self.reach(&more)?;
                 }
                 Err((number, failure)) => {
