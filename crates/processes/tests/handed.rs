@@ -2,24 +2,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test looks at processes and their files")]
 
-use std::io::{ErrorKind, Read};
+mod common;
+
 use std::process::Command;
 
+use common::line_of;
 use processes::{Mark, Process, hand_over};
-
-/// What a child says on standard output, up to the end of a line.
-fn line_of(process: &mut Process) -> String {
-    let (mut line, mut byte) = (String::new(), [0]);
-    while !line.ends_with('\n') {
-        match process.stdout.as_mut().expect("a pipe").read(&mut byte) {
-            Ok(0) => break,
-            Ok(_) => line.push(char::from(byte[0])),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
-            Err(error) => panic!("{error}"),
-        }
-    }
-    line.trim().to_owned()
-}
 
 #[test]
 fn secret_is_read_once_and_is_neither_in_the_environment_nor_to_be_opened_by_others() {

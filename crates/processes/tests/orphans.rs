@@ -2,24 +2,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test looks at processes and their files")]
 
-use std::io::{ErrorKind, Read};
+mod common;
+
 use std::process::Command;
 
+use common::line_of;
 use processes::{Mark, Orphans, Process, adopt_orphans};
-
-/// What a child says on standard output, up to the end of a line.
-fn line_of(process: &mut Process) -> String {
-    let (mut line, mut byte) = (String::new(), [0]);
-    while !line.ends_with('\n') {
-        match process.stdout.as_mut().expect("a pipe").read(&mut byte) {
-            Ok(0) => break,
-            Ok(_) => line.push(char::from(byte[0])),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
-            Err(error) => panic!("{error}"),
-        }
-    }
-    line.trim().to_owned()
-}
 
 fn is_there(pid: &str) -> bool {
     std::path::Path::new(&format!("/proc/{pid}")).exists()
