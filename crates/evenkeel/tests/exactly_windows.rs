@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
 
-use common::{Server, bulk, eventually, hash, kill, ok, receive};
+use common::{Server, eventually, field, hash, kill, ok, receive};
 use resp::Value;
 
 /// A server with the topology `it`.
@@ -145,13 +145,6 @@ impl Place {
         }
         eventually(&format!("{all} are seen, not {}", seen()), || seen() >= all);
     }
-}
-
-/// The value of `field` in a map.
-fn field(map: &Value, name: &str) -> Value {
-    let Value::Array(items) = map else { panic!("no map: {map:?}") };
-    let mut pairs = items.chunks_exact(2).filter(|pair| pair[0] == bulk(name));
-    pairs.next().unwrap_or_else(|| panic!("no {name} in {map:?}"))[1].clone()
 }
 
 #[test]

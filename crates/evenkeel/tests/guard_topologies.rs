@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Server, bulk, eventually, hash, ok, processes};
+use common::{Server, bulk, eventually, field, hash, ok, processes};
 use resp::Value;
 
 const CLASS: &str = "org.apache.storm.flux.wrappers";
@@ -23,13 +23,6 @@ fn error(reply: &Value) -> String {
         Value::Error(text) => String::from_utf8_lossy(text).into_owned(),
         other => panic!("no error: {other:?}"),
     }
-}
-
-/// The value of `field` in a map.
-fn field(map: &Value, name: &str) -> Value {
-    let Value::Array(items) = map else { panic!("no map: {map:?}") };
-    let mut pairs = items.chunks_exact(2).filter(|pair| pair[0] == bulk(name));
-    pairs.next().unwrap_or_else(|| panic!("no {name} in {map:?}"))[1].clone()
 }
 
 fn show(server: &Server, name: &str, what: &str) -> Value {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Server, bulk, call, eventually, hash, kill, ok, processes, receive};
+use common::{Server, bulk, call, eventually, field, hash, kill, ok, processes, receive};
 use resp::Value;
 
 const WORDS: u64 = 97;
@@ -52,13 +52,6 @@ fn fill(port: u16, numbers: std::ops::RangeInclusive<u64>) {
         stream.write_all(&requests).expect("it is sent");
         chunk.iter().for_each(|_| assert!(matches!(receive(&mut stream), Ok(Value::Bulk(_)))));
     }
-}
-
-/// The value of `field` in a map.
-fn field(map: &Value, name: &str) -> Value {
-    let Value::Array(items) = map else { panic!("no map: {map:?}") };
-    let mut pairs = items.chunks_exact(2).filter(|pair| pair[0] == bulk(name));
-    pairs.next().unwrap_or_else(|| panic!("no {name} in {map:?}"))[1].clone()
 }
 
 /// The processes of all workers; 0 for one that has none.

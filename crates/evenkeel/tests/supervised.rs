@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
-use common::{Server, bulk, evenkeel, eventually, finished, kill, ok, processes};
+use common::{Server, bulk, evenkeel, eventually, field, finished, kill, ok, processes};
 use resp::Value;
 
 /// A folder of data and one of components: a spout that emits `x` whenever it is asked, and a bolt that acknowledges it and has started a daemon.
@@ -38,13 +38,6 @@ fn definition(bolt: &str) -> String {
 
 fn start(data: &Path, place: &Path) -> Server {
     Server::start(data, &["--topologies-dir", place.to_str().expect("text")])
-}
-
-/// The value of `field` in a map.
-fn field(map: &Value, name: &str) -> Value {
-    let Value::Array(items) = map else { panic!("no map: {map:?}") };
-    let mut pairs = items.chunks_exact(2).filter(|pair| pair[0] == bulk(name));
-    pairs.next().unwrap_or_else(|| panic!("no {name} in {map:?}"))[1].clone()
 }
 
 fn number(value: Value) -> i64 {

@@ -6,7 +6,7 @@ mod common;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use common::{Server, bulk, eventually, finished, kill, ok, processes};
+use common::{Server, bulk, eventually, field, finished, kill, ok, processes};
 use resp::Value;
 
 /// A user that no test machine uses.
@@ -46,13 +46,6 @@ fn definition(program: &str) -> String {
 fn start(data: &Path, place: &Path, more: &[&str]) -> Server {
     let place = place.to_str().expect("text");
     Server::start(data, &[&["--topologies-dir", place, "--topologies-worker-user", USER], more].concat())
-}
-
-/// The value of `field` in a map.
-fn field(map: &Value, name: &str) -> Value {
-    let Value::Array(items) = map else { panic!("no map: {map:?}") };
-    let mut pairs = items.chunks_exact(2).filter(|pair| pair[0] == bulk(name));
-    pairs.next().unwrap_or_else(|| panic!("no {name} in {map:?}"))[1].clone()
 }
 
 fn owner(pid: i32) -> Option<(u32, u32)> {

@@ -246,6 +246,13 @@ pub fn hash(port: u16, key: &str) -> BTreeMap<String, String> {
     parts.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
 }
 
+/// The value of `name` in a map.
+pub fn field(map: &Value, name: &str) -> Value {
+    let Value::Array(items) = map else { panic!("no map: {map:?}") };
+    let mut pairs = items.chunks_exact(2).filter(|pair| pair[0] == bulk(name));
+    pairs.next().unwrap_or_else(|| panic!("no {name} in {map:?}"))[1].clone()
+}
+
 /// Processes that workers of the server on `data` are or have started.
 pub fn processes(data: &Path) -> Vec<libc::pid_t> {
     let meta = data.metadata().expect("there");
