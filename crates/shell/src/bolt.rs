@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clock::{Clock, SystemClock};
 use topology::bolt::TupleId;
-use topology::component::{Bolt, BoltOut, Context, Fault, Figures, Outcome, Outgoing, Tuple};
+use topology::component::{Bolt, BoltOut, Condition, Context, Fault, Outcome, Outgoing, Tuple};
 use topology::definition::Guarantee;
 use topology::message::Misuse;
 
@@ -192,16 +192,8 @@ impl Bolt for ShellBolt {
         self.held.has_room() && self.child.has_room(self.held.len())
     }
 
-    fn is_busy(&self) -> bool {
-        self.held.len() > 0 && !self.rests
-    }
-
-    fn trouble(&self) -> Option<&str> {
-        self.child.trouble()
-    }
-
-    fn figures(&self) -> Option<&Figures> {
-        self.child.figures()
+    fn condition(&self) -> Condition<'_> {
+        self.child.condition(self.held.len() > 0 && !self.rests)
     }
 
     fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use topology::component::{Context, Figures};
+use topology::component::{Condition, Context, Figures};
 
 use crate::codec::Codec;
 use crate::message::Message;
@@ -106,14 +106,13 @@ impl Kept {
         self.life.is_some()
     }
 
-    /// Why there is none, if there was one.
-    pub(crate) fn trouble(&self) -> Option<&str> {
-        self.why.as_deref().filter(|_| self.life.is_none())
-    }
-
-    /// What it has reported of itself.
-    pub(crate) fn figures(&self) -> Option<&Figures> {
-        Some(&self.figures).filter(|figures| !figures.is_empty())
+    /// What is to be said of it, whose component has or has not given it something to do: why there is none, if there was one, and what it has reported of itself.
+    pub(crate) fn condition(&self, is_busy: bool) -> Condition<'_> {
+        Condition {
+            is_busy,
+            trouble: self.why.as_deref().filter(|_| self.life.is_none()),
+            figures: Some(&self.figures).filter(|figures| !figures.is_empty()),
+        }
     }
 
     /// Whether it may be told one more tuple while it has `open`.

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use topology::component::{Context, Fault, Figures, Next, Spout, SpoutOut};
+use topology::component::{Condition, Context, Fault, Next, Spout, SpoutOut};
 use topology::tracker::{DeadLetter, Position};
 
 use crate::kept::Kept;
@@ -145,16 +145,8 @@ impl Spout for ShellSpout {
         Ok(self.ask(out.room()))
     }
 
-    fn is_busy(&self) -> bool {
-        self.told.contains(&true)
-    }
-
-    fn trouble(&self) -> Option<&str> {
-        self.child.trouble()
-    }
-
-    fn figures(&self) -> Option<&Figures> {
-        self.child.figures()
+    fn condition(&self) -> Condition<'_> {
+        self.child.condition(self.told.contains(&true))
     }
 
     fn ack(&mut self, position: Position) {

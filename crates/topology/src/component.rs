@@ -76,19 +76,9 @@ pub trait Spout: Send {
     /// The source cannot be read; the call is repeated after a pause.
     fn next_tuple(&mut self, out: &mut SpoutOut<'_>) -> Result<Next, Fault>;
 
-    /// Whether it is being asked for tuples elsewhere, in its process for example.
-    fn is_busy(&self) -> bool {
-        false
-    }
-
-    /// Why it can do nothing now, if it knows: its process cannot be started, for example.
-    fn trouble(&self) -> Option<&str> {
-        None
-    }
-
-    /// What it reports of itself.
-    fn figures(&self) -> Option<&Figures> {
-        None
+    /// What it says of itself.
+    fn condition(&self) -> Condition<'_> {
+        Condition::default()
     }
 
     /// What its source has that it has not emitted yet, if it can tell without asking anybody.
@@ -128,19 +118,9 @@ pub trait Bolt: Send {
         true
     }
 
-    /// Whether tuples that it has are being processed elsewhere, in its process for example.
-    fn is_busy(&self) -> bool {
-        false
-    }
-
-    /// Why it can do nothing now, if it knows: its process cannot be started, for example.
-    fn trouble(&self) -> Option<&str> {
-        None
-    }
-
-    /// What it reports of itself.
-    fn figures(&self) -> Option<&Figures> {
-        None
+    /// What it says of itself.
+    fn condition(&self) -> Condition<'_> {
+        Condition::default()
     }
 
     /// Processes a tuple. What it emits meanwhile is anchored to this tuple.
@@ -167,6 +147,17 @@ pub trait Bolt: Send {
 
     /// Called once, after all others, unless the component has panicked or its process ends suddenly.
     fn close(&mut self) {}
+}
+
+/// What a component says of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Condition<'a> {
+    /// It is being asked for tuples elsewhere, or tuples that it has are being processed there: in its process, for example.
+    pub is_busy: bool,
+    /// Why it can do nothing now, if it knows: its process cannot be started, for example.
+    pub trouble: Option<&'a str>,
+    /// What it reports by name, if that is anything.
+    pub figures: Option<&'a Figures>,
 }
 
 /// When a spout is to be called again.

@@ -12,7 +12,7 @@ use clock::{Nanos, UnixMs};
 use hdrhistogram::Histogram;
 use topology::Plan;
 use topology::bolt::InputCounts;
-use topology::component::{Backlog, Figures};
+use topology::component::{Backlog, Condition, Figures};
 use topology::definition::Kind;
 use topology::ids::{ComponentId, StreamId, TaskId};
 use topology::plan::Edge;
@@ -398,24 +398,22 @@ impl TaskBoard {
         *lock(&self.last_error) = Some((now, error.to_owned()));
     }
 
-    /// Writes why the component can do nothing now; `None`: there is no component, and the last error says why.
-    pub(crate) fn set_trouble(&self, now: Nanos, trouble: Option<Option<String>>) {
-        match trouble {
-            Some(None) => lock(&self.trouble).clear(),
-            Some(Some(why)) => lock(&self.trouble).begin(now, &why),
-            None => {
-                let error = lock(&self.last_error).clone();
-                let (_, why) = error.unwrap_or_else(|| (now, "it is not made yet".to_owned()));
-                lock(&self.trouble).begin(now, &why);
-            }
+    /// Writes what the component says of itself.
+    pub(crate) fn set_condition(&self, now: Nanos, condition: &Condition<'_>) {
+        match condition.trouble {
+            None => lock(&self.trouble).clear(),
+            Some(why) => lock(&self.trouble).begin(now, why),
+        }
+        if let Some(figures) = condition.figures {
+            lock(&self.figures).clone_from(figures);
         }
     }
 
-    /// Writes what the component reports of itself.
-    pub(crate) fn set_figures(&self, figures: Option<&Figures>) {
-        if let Some(figures) = figures {
-            lock(&self.figures).clone_from(figures);
-        }
+    /// Writes that there is no component: the last error says why.
+    pub(crate) fn set_absent(&self, now: Nanos) {
+        let error = lock(&self.last_error).clone();
+        let (_, why) = error.unwrap_or_else(|| (now, "it is not made yet".to_owned()));
+        lock(&self.trouble).begin(now, &why);
     }
 
     /// What it has done, without what it has now.

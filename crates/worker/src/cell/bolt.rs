@@ -103,7 +103,7 @@ impl BoltCell {
         if self.task.is_held_up() {
             Standing::BackPressured
         } else if (self.task.has_input() && takes_none())
-            || self.seat.ask(|bolt| bolt.is_busy()) == Some(true)
+            || self.seat.ask(|bolt| bolt.condition().is_busy) == Some(true)
         {
             Standing::Busy
         } else {
@@ -125,8 +125,9 @@ impl BoltCell {
 
     pub(crate) fn publish(&self, now: Nanos) {
         let counters = self.common.counters();
-        counters.set_trouble(now, self.seat.ask(|bolt| bolt.trouble().map(str::to_owned)));
-        self.seat.ask(|bolt| counters.set_figures(bolt.figures()));
+        if self.seat.ask(|bolt| counters.set_condition(now, &bolt.condition())).is_none() {
+            counters.set_absent(now);
+        }
         counters.set_inputs(self.task.inputs());
         write(&counters.pending, self.task.unfinished() as u64);
         counters.set_queued(

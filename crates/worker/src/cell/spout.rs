@@ -134,7 +134,7 @@ impl SpoutCell {
         if self.is_active && self.seat.is_taken() && !has_room {
             return Standing::BackPressured;
         }
-        if self.seat.ask(|spout| spout.is_busy()) == Some(true) {
+        if self.seat.ask(|spout| spout.condition().is_busy) == Some(true) {
             return Standing::Busy;
         }
         Standing::Idle
@@ -147,8 +147,9 @@ impl SpoutCell {
             Some(Err(panicked)) => self.on_panic(&panicked),
         }
         let counters = self.common.counters();
-        counters.set_trouble(now, self.seat.ask(|spout| spout.trouble().map(str::to_owned)));
-        self.seat.ask(|spout| counters.set_figures(spout.figures()));
+        if self.seat.ask(|spout| counters.set_condition(now, &spout.condition())).is_none() {
+            counters.set_absent(now);
+        }
         write(&counters.acked, self.acked);
         write(&counters.failed, self.dead);
         write(&counters.pending, u64::from(self.task.pending()) + self.emissions.len() as u64);
