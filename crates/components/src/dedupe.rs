@@ -12,7 +12,7 @@ use clock::{Clock, SystemClock};
 use resp::Value as Reply;
 use topology::builder::Factory;
 use topology::changes::StateKey;
-use topology::component::{Bolt, BoltOut, Fault, Outcome, Outgoing, Tuple};
+use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
 use topology::definition::DEFAULT_STREAM;
 use topology::values::Values;
 
@@ -63,6 +63,11 @@ struct Exactly {
 }
 
 impl Bolt for Exactly {
+    fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        self.clock = context.clock_or(&self.clock);
+        Ok(())
+    }
+
     fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
         let mut key = self.dedupe.prefix.clone();
         append_field(tuple, &self.dedupe.by, &mut key)?;

@@ -95,6 +95,7 @@ impl Generator {
 
 impl Spout for Generator {
     fn open(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        self.clock = context.clock_or(&self.clock);
         (self.next, self.step) = (u64::from(context.place()), u64::from(context.tasks()));
         let streams = &context.plan().component(context.component()).streams;
         self.fields = streams.first().map_or(2, |stream| stream.fields.len());

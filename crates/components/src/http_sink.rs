@@ -100,6 +100,7 @@ impl HttpSink {
 
 impl Bolt for HttpSink {
     fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        self.clock = context.clock_or(&self.clock);
         let topology = &context.plan().topology().name;
         self.key_prefix = format!("{topology}:{}:", context.id());
         self.caller = Some(Caller::start(&self.settings, context.id(), context.waker(), &self.clock)?);

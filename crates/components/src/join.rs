@@ -156,6 +156,7 @@ fn tells_unmatched(context: &Context<'_>) -> Result<bool, Fault> {
 
 impl Bolt for Join {
     fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        self.clock = context.clock_or(&self.clock);
         self.tells_unmatched = tells_unmatched(context)?;
         Ok(())
     }

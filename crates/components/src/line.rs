@@ -4,7 +4,9 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
+use clock::{Clock, SystemClock};
 use connection::{Event, Link, Options};
 use topology::bolt::TupleId;
 use topology::component::{BoltOut, Context, Fault};
@@ -32,7 +34,8 @@ impl<K> Line<K> {
     /// The system has no thread. A server that cannot be reached is an event.
     pub(crate) fn start(&mut self, context: &Context<'_>) -> io::Result<()> {
         let (waker, options) = (context.waker(), Options::named(&format!("link of {}", context.id())));
-        self.link = Some(Link::start(&self.server.target, options, move || waker.wake())?);
+        let clock = context.clock_or(&(Arc::new(SystemClock) as Arc<dyn Clock>));
+        self.link = Some(Link::start_at(&self.server.target, options, clock, move || waker.wake())?);
         Ok(())
     }
 

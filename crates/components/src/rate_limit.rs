@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clock::{Clock, Nanos, SystemClock};
 use topology::builder::Factory;
-use topology::component::{Bolt, BoltOut, Fault, Outcome, Outgoing, Tuple};
+use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
 use topology::definition::DEFAULT_STREAM;
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
@@ -68,6 +68,11 @@ impl Times {
 }
 
 impl Bolt for RateLimit {
+    fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        self.clock = context.clock_or(&self.clock);
+        Ok(())
+    }
+
     fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
         let Settings { interval, ahead, by, keys_max } = &self.settings;
         let (mut value, now) = (Vec::new(), self.clock.now());

@@ -196,9 +196,12 @@ impl Spout for StreamSpout {
         self.wanted = self.settings.wanted(context);
         (self.group, self.is_first) = (group.to_owned(), context.place() == 0);
         self.settling = Settling::new(key, group, letters.clone());
+        self.clock = context.clock_or(&self.clock);
+        let clock = Arc::clone(&self.clock);
         let link = |what: &str| {
             let waker = context.waker();
-            Link::start(target, Options::named(&format!("{what} of {}", context.id())), move || waker.wake())
+            let options = Options::named(&format!("{what} of {}", context.id()));
+            Link::start_at(target, options, Arc::clone(&clock), move || waker.wake())
         };
         self.settling.start(link("settler")?);
         self.reader = Some(link("reader")?);

@@ -44,7 +44,7 @@ impl ShellBolt {
     pub fn new(spec: Spec) -> Self {
         let (child, timeout) = (Kept::new(spec), Duration::MAX);
         let held = Held::new(false, timeout);
-        let clock = Arc::new(SystemClock);
+        let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
         let (last, error) = (speak::NOBODYS, None);
         Self { child, clock, timeout, tick_s: 0, is_exact: false, held, last, error, rests: false }
     }
@@ -178,6 +178,7 @@ impl ShellBolt {
 
 impl Bolt for ShellBolt {
     fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        self.clock = context.clock_or(&self.clock);
         let interval = context.plan().tick_interval(context.component());
         let guarantee = context.plan().settings().guarantee;
         self.is_exact = guarantee == Guarantee::ExactlyOnce;

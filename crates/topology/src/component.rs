@@ -25,7 +25,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clock::UnixMs;
+use bytes::Bytes;
+use clock::{Clock, UnixMs};
 
 pub use fault::Fault;
 pub use figures::{Figure, Figures};
@@ -198,13 +199,26 @@ pub struct Context<'a> {
     plan: &'a Plan,
     task: TaskId,
     waker: &'a Waker,
+    clock: Option<&'a Arc<dyn Clock>>,
 }
 
 impl<'a> Context<'a> {
     /// The context of `task`.
     #[must_use]
     pub fn new(plan: &'a Plan, task: TaskId, waker: &'a Waker) -> Self {
-        Self { plan, task, waker }
+        Self { plan, task, waker, clock: None }
+    }
+
+    /// The same, where `clock` tells the time.
+    #[must_use]
+    pub fn with_clock(self, clock: &'a Arc<dyn Clock>) -> Self {
+        Self { clock: Some(clock), ..self }
+    }
+
+    /// What tells the time to all of the topology; `own`, if the component runs by itself.
+    #[must_use]
+    pub fn clock_or(&self, own: &Arc<dyn Clock>) -> Arc<dyn Clock> {
+        Arc::clone(self.clock.unwrap_or(own))
     }
 
     /// The definition that it is part of.

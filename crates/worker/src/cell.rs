@@ -200,7 +200,7 @@ impl Common {
     }
 
     fn context(&self) -> Context<'_> {
-        Context::new(&self.plan, self.task, &self.waker)
+        Context::new(&self.plan, self.task, &self.waker).with_clock(&self.clock)
     }
 
     /// Whether the waker was called since the last time.

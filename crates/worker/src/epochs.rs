@@ -135,7 +135,9 @@ impl Coordinator {
         let steps = Steps {
             plan: Arc::clone(plan),
             ledger: Ledger::new(program),
-            link: Link::start(target, Options::named("epochs-link"), move || bell.ring())?,
+            link: Link::start_at(target, Options::named("epochs-link"), Arc::clone(clock), move || {
+                bell.ring();
+            })?,
             life: None,
             owed: VecDeque::new(),
             said: VecDeque::new(),

@@ -94,6 +94,7 @@ impl Exactly {
 
 impl Bolt for Exactly {
     fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        self.clock = context.clock_or(&self.clock);
         let key = |name: &str| format!("{}{}:{name}", self.settings.prefix, context.place());
         let watermark = Watermark::new(key("times").into(), &self.settings, context, self.clock.now());
         self.task = Some(Task {

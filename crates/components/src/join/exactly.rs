@@ -86,6 +86,7 @@ impl Exactly {
 
 impl Bolt for Exactly {
     fn prepare(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        self.clock = context.clock_or(&self.clock);
         let key = |name: &str| format!("{}{}:{name}", self.prefix, context.place());
         self.task = Some(Task {
             tasks: context.tasks(),

@@ -163,7 +163,9 @@ impl Spout for PositionSpout {
         self.wanted = self.settings.wanted(context);
         (self.place, self.tasks) = (u64::from(context.place()), u64::from(context.tasks()));
         let (waker, options) = (context.waker(), Options::named(&format!("reader of {}", context.id())));
-        self.link = Some(Link::start(&self.settings.target, options, move || waker.wake())?);
+        self.clock = context.clock_or(&self.clock);
+        let clock = Arc::clone(&self.clock);
+        self.link = Some(Link::start_at(&self.settings.target, options, clock, move || waker.wake())?);
         Ok(())
     }
 

@@ -2,6 +2,8 @@
 //!
 //! While there is no bolt the task takes no input: its queues fill, and so stop those who send to it. It reports what has failed all the same.
 
+use std::sync::Arc;
+
 use clock::Nanos;
 use topology::anchor::Nack;
 use topology::bolt::{BoltTask, Input, TupleId};
@@ -38,7 +40,8 @@ impl BoltCell {
     pub(crate) fn new(common: Common, task: BoltTask, factory: Factory, exact: Option<Exact>) -> Self {
         let (seat, pace) = (Seat::new(), Pace::default());
         let exact = exact.map(|exact| {
-            let state = State::new(&exact.target, common.id(), common.waker.clone());
+            let state =
+                State::new(&exact.target, common.id(), common.waker.clone(), Arc::clone(&common.clock));
             (exact, state)
         });
         Self { common, task, seat, factory, pace, exact, kept: None }

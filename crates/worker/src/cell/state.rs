@@ -12,8 +12,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use clock::Clock;
 use connection::{Event, Link, Options, Target};
 use resp::Value as Reply;
 use topology::anchor::{Blame, Nack};
@@ -31,6 +33,7 @@ use super::waiting::{Missing, Waiting};
 pub(super) struct State {
     target: Target,
     waker: Waker,
+    clock: Arc<dyn Clock>,
     name: String,
     /// Made when something is asked for first.
     link: Option<Link>,
@@ -63,10 +66,11 @@ struct Cache {
 
 impl State {
     /// The state of a component `name`, in the store at `target`.
-    pub(super) fn new(target: &Target, name: &str, waker: Waker) -> Self {
+    pub(super) fn new(target: &Target, name: &str, waker: Waker, clock: Arc<dyn Clock>) -> Self {
         Self {
             target: target.clone(),
             waker,
+            clock,
             name: name.to_owned(),
             link: None,
             life: None,
@@ -163,7 +167,8 @@ impl State {
         }
         if self.link.is_none() {
             let (waker, options) = (self.waker.clone(), Options::named(&format!("state of {}", self.name)));
-            self.link = Some(Link::start(&self.target, options, move || waker.wake())?);
+            let clock = Arc::clone(&self.clock);
+            self.link = Some(Link::start_at(&self.target, options, clock, move || waker.wake())?);
         }
         self.missing = Some(Missing::Value(key.clone()));
         self.is_asked.insert(key.clone());
@@ -317,7 +322,8 @@ mod tests {
     #[test]
     fn task_is_not_at_rest_while_something_is_read_whoever_waits_for_it() {
         let target: Target = "redis://127.0.0.1:1".parse().expect("a target");
-        let mut state = State::new(&target, "count", Waker::new(|| {}));
+        let clock = Arc::new(clock::SystemClock);
+        let mut state = State::new(&target, "count", Waker::new(|| {}), clock);
         assert!(state.is_at_rest());
         state.ask(&key(1)).expect("a thread");
         assert!(!state.is_at_rest() && state.park(Input::Tick), "a tick waits");
