@@ -252,13 +252,13 @@ impl StateSink for Record {
         };
     }
 
-    fn command(&mut self, command: Command) {
+    fn command(&mut self, command: Command, _: Option<TupleId>) {
         self.commands.push(text(&command));
     }
 
     fn command_once(&mut self, command: Command) {
         if !self.commands.contains(&text(&command)) {
-            self.command(command);
+            self.command(command, None);
         }
     }
 }

@@ -143,8 +143,26 @@ fn spout_that_fails_and_panics_when_it_has_emitted_goes_on_behind_that() {
     assert!(running.kill(std::time::Duration::from_secs(10)).is_finished);
 }
 
+/// The dead letters at a key, as their fields.
+fn letters(port: u16, key: &str, count: &str) -> Vec<BTreeMap<String, String>> {
+    let reply = call(port, &["XRANGE", key, "-", "+", "COUNT", count]).expect("letters");
+    let items = |value: &Reply| match value {
+        Reply::Array(items) => items.clone(),
+        other => panic!("{other:?}"),
+    };
+    let text = |value: &Reply| match value {
+        Reply::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    let fields = |letter: &Reply| items(&items(letter)[1]);
+    let letter =
+        |letter: &Reply| fields(letter).chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect();
+    items(&reply).iter().map(letter).collect()
+}
+
+/// The letter had the command alone: nobody could tell which tuple it came from, nor send that back.
 #[test]
-fn command_that_the_server_refuses_is_a_dead_letter_and_the_others_are_there() {
+fn tuple_of_a_command_that_the_server_refuses_is_a_dead_letter_and_the_others_are_there() {
     let (_dir, server) = server();
     let port = server.port;
     assert!(call(port, &["SET", "seen", "no stream"]).is_ok());
@@ -152,6 +170,22 @@ fn command_that_the_server_refuses_is_a_dead_letter_and_the_others_are_there() {
     eventually("all are refused", || number(port, &["XLEN", "topology:refused:dead-letters"]) == END);
     let (seen, due) = counts(port, &[]);
     assert_eq!(seen, due);
+    // In any order: some tuples wait for state.
+    for letter in letters(port, "topology:refused:dead-letters", "50") {
+        let n = letter["field:n"].clone();
+        let command = format!("XADD seen * n {n}");
+        let expected = [
+            ("spout", "numbers"),
+            ("position", &n),
+            ("component", "count"),
+            ("attempts", "1"),
+            ("command", &command),
+        ];
+        for (field, value) in expected {
+            assert_eq!(letter.get(field).map(String::as_str), Some(value), "{field} of {letter:?}");
+        }
+        assert!(letter["error"].starts_with("WRONGTYPE"), "{letter:?}");
+    }
     let stats = running.stats();
     let error = stats
         .component("numbers")
@@ -175,7 +209,7 @@ impl<F: FnMut(u64) -> Vec<&'static str> + Send> Bolt for Write<F> {
 
 /// All began anew for ever, once a second: EXEC fails as a whole for a command that is not queued.
 #[test]
-fn command_that_is_not_queued_is_a_dead_letter_and_epochs_that_are_too_large_become_smaller() {
+fn tuple_of_a_command_that_is_not_queued_is_a_dead_letter_and_epochs_that_are_too_large_become_smaller() {
     let dir = tempfile::tempdir().expect("a folder for the test");
     let server =
         Server::start(&dir.path().join("data"), &["--value-max", "64KiB", "--transaction-max", "64KiB"]);
@@ -206,19 +240,14 @@ fn command_that_is_not_queued_is_a_dead_letter_and_epochs_that_are_too_large_bec
     assert_eq!(number(port, &["GET", "others"]), END - 103, "each once");
     assert_eq!(number(port, &["XLEN", "some"]), 100, "each once");
     assert_eq!(number(port, &["EXISTS", "large"]), 0);
-    let letters = call(port, &["XRANGE", "topology:unqueued:dead-letters", "-", "+"]).expect("letters");
-    let Reply::Array(all) = &letters else { panic!("{letters:?}") };
-    assert_eq!(all.len(), 3);
-    let letters = format!("{letters:?}");
-    let shown = |text: &str| {
-        let bytes = format!("{:?}", text.as_bytes());
-        bytes[1..bytes.len() - 1].to_owned()
-    };
-    for part in
-        ["wrong number of arguments", "unknown command", "value.max", "SET large xxx", "... (100000 B)"]
-    {
-        assert!(letters.contains(&shown(part)), "{part}");
+    let letters = letters(port, "topology:unqueued:dead-letters", "10");
+    let numbers: Vec<&str> = letters.iter().map(|letter| &*letter["field:n"]).collect();
+    assert_eq!(numbers, ["100", "200", "300"]);
+    for (letter, error) in letters.iter().zip(["wrong number of arguments", "unknown command", "value.max"]) {
+        assert!(letter["error"].contains(error) && letter["component"] == "write", "{letter:?}");
     }
+    let command = &letters[2]["command"];
+    assert!(command.starts_with("SET large xxx") && command.ends_with("... (100000 B)"), "{command}");
     assert!(running.kill(std::time::Duration::from_secs(10)).is_finished);
 }
 

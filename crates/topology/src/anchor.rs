@@ -37,6 +37,15 @@ pub struct RootId {
     pub number: u64,
 }
 
+/// The tuple of a spout that something comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ancestor {
+    /// Its batch.
+    pub root: RootId,
+    /// Its place in the batch.
+    pub origin: u32,
+}
+
 /// One root of a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {

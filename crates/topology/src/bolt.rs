@@ -341,12 +341,14 @@ impl BoltTask {
         self.staging.set(key, value);
     }
 
-    /// The store executes a command, with this epoch.
-    pub fn command(&mut self, command: Command) {
-        self.staging.command(command);
+    /// The store executes a command, with this epoch. `from`: the tuple that is given up if the store refuses it.
+    pub fn command(&mut self, command: Command, from: Option<TupleId>) {
+        let open = from.and_then(|tuple| Some((self.open.get(&tuple.parcel)?, tuple.item)));
+        let ancestors = open.into_iter().flat_map(|(open, item)| open.ancestors(item));
+        self.staging.command(command, self.component, ancestors);
     }
 
-    /// The same, unless this epoch has that command.
+    /// The same of no tuple alone, unless this epoch has that command.
     pub fn command_once(&mut self, command: Command) {
         self.staging.command_once(command);
     }

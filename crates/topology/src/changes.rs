@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 
-use crate::ids::TaskId;
+use crate::anchor::Ancestor;
+use crate::ids::{ComponentId, TaskId};
 use crate::parcel::Epoch;
 use crate::tracker::{DeadLetter, Position};
 
@@ -37,6 +38,19 @@ pub struct Changes {
     pub values: BTreeMap<StateKey, Option<Bytes>>,
     /// Commands, in order.
     pub commands: Vec<Command>,
+    /// Which tuples they come from, in the order of commands.
+    pub causes: Vec<Cause>,
+}
+
+/// That a command comes from a tuple of a spout: that one is given up if the store refuses the command. A command may have several causes, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The command's place among those that it is kept with.
+    pub command: u32,
+    /// The component that gave the command.
+    pub component: ComponentId,
+    /// The tuple.
+    pub ancestor: Ancestor,
 }
 
 /// All that a task contributes to an epoch.
@@ -95,15 +109,23 @@ impl Staging {
         self.staged.values.insert(key, value);
     }
 
-    pub(crate) fn command(&mut self, command: Command) {
+    /// A command of `component`, which comes from `ancestors`.
+    pub(crate) fn command(
+        &mut self,
+        command: Command,
+        component: ComponentId,
+        ancestors: impl Iterator<Item = Ancestor>,
+    ) {
+        let place = self.staged.commands.len() as u32;
+        self.staged.causes.extend(ancestors.map(|ancestor| Cause { command: place, component, ancestor }));
         self.staged.commands.push(command);
     }
 
-    /// The same, unless it was called with that command since the last barrier.
+    /// A command that comes from no tuple alone, unless it was called with that command since the last barrier.
     pub(crate) fn command_once(&mut self, command: Command) {
         if !self.once.contains(&command) {
             self.once.insert(command.clone());
-            self.command(command);
+            self.staged.commands.push(command);
         }
     }
 
@@ -139,6 +161,7 @@ impl Staging {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::anchor::RootId;
 
     fn bytes(text: &str) -> Bytes {
         Bytes::copy_from_slice(text.as_bytes())
@@ -174,9 +197,15 @@ mod tests {
     #[test]
     fn commands_keep_their_order() {
         let mut staging = Staging::default();
-        (0..3).for_each(|n| staging.command(vec![bytes("DEL"), bytes(&n.to_string())]));
-        let commands = staging.seal(Epoch(1)).commands;
+        let root = RootId { spout: TaskId(3), life: 1, number: 7 };
+        let from = |count| (0..count).map(move |origin| Ancestor { root, origin });
+        for n in 0..3 {
+            staging.command(vec![bytes("DEL"), bytes(&n.to_string())], ComponentId(4), from(n));
+        }
+        let Changes { commands, causes, .. } = staging.seal(Epoch(1));
         assert_eq!(commands.iter().map(|words| &words[1][..]).collect::<Vec<_>>(), [b"0", b"1", b"2"]);
+        let causes = causes.iter().map(|cause| (cause.command, cause.ancestor.origin));
+        assert_eq!(causes.collect::<Vec<_>>(), [(1, 0), (2, 0), (2, 1)]);
         assert!(!staging.is_dirty());
     }
 

@@ -32,6 +32,7 @@
 //! Out of scope: who carries what is to be done to the workers, and where they run.
 //! Source: barriers as in Carbone et al. 2015; the disk as their clock is ours (docs/adr/0032-topologies.md).
 
+pub mod kept;
 mod talk;
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,7 @@ use bytes::Bytes;
 use clock::Nanos;
 
 use crate::anchor::{Blame, Failure};
-use crate::changes::{Capture, Command, StateKey};
+use crate::changes::{Capture, Cause, Command, StateKey};
 use crate::ids::{TaskId, WorkerId};
 use crate::parcel::Epoch;
 use crate::plan::Plan;
@@ -146,6 +147,8 @@ pub struct Group {
     pub values: BTreeMap<StateKey, Option<Bytes>>,
     /// Commands, in the order of tasks.
     pub commands: Vec<Command>,
+    /// Which tuples they come from, in their order.
+    pub causes: Vec<Cause>,
     /// The last position that each spout task has emitted.
     pub positions: BTreeMap<TaskId, Position>,
     /// Tuples that were skipped.
@@ -213,7 +216,8 @@ impl Epochs {
             Told::Capture(capture) => self.on_capture(now, capture, store),
             Told::Failed { generation, task, failed } => self.on_failed(now, generation, task, failed),
             Told::Lost { generation, .. } if generation == self.generation => self.on_lost(now),
-            Told::Lost { .. } => {}
+            // Whoever has asked for them hears them.
+            Told::Recalled { .. } | Told::Lost { .. } => {}
         }
     }
 
@@ -409,6 +413,9 @@ impl Epochs {
         let mut group = Group { generation: self.generation, epoch, ..Group::default() };
         for (task, capture) in captures {
             group.values.extend(capture.changes.values);
+            let before = group.commands.len() as u32;
+            let causes = capture.changes.causes.into_iter();
+            group.causes.extend(causes.map(|cause| Cause { command: before + cause.command, ..cause }));
             group.commands.extend(capture.changes.commands);
             group.positions.extend(capture.position.map(|position| (task, position)));
             group.dead.extend(capture.dead.into_iter().map(|letter| (task, letter)));

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use clock::Nanos;
 
-use crate::anchor::{Anchor, Failure, RootId};
+use crate::anchor::{Ancestor, Anchor, Failure, RootId};
 use crate::changes::Capture;
 use crate::channel::Accepted;
 use crate::definition::Guarantee;
@@ -217,6 +217,14 @@ impl SpoutTask {
     pub fn poll_failed(&mut self) -> Option<(Original, Failure)> {
         let Keeps::Unsealed(unsealed) = &mut self.keeps else { return None };
         unsealed.poll_failed()
+    }
+
+    /// With exactly-once, a tuple that this task has emitted and that is not durable.
+    #[must_use]
+    pub fn recall(&self, ancestor: &Ancestor) -> Option<Original> {
+        let Keeps::Unsealed(unsealed) = &self.keeps else { return None };
+        let is_own = (ancestor.root.spout, ancestor.root.life) == (self.task, self.start);
+        if is_own { unsealed.recall(ancestor) } else { None }
     }
 
     /// Sends what was emitted.

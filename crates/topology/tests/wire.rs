@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use topology::anchor::{Anchor, Blame, Failure, Nack, Report, RootId};
-use topology::changes::{Capture, Changes, StateKey};
+use topology::anchor::{Ancestor, Anchor, Blame, Failure, Nack, Report, RootId};
+use topology::changes::{Capture, Cause, Changes, StateKey};
 use topology::channel::{Credit, Forward, Life};
 use topology::epochs::{Beginning, Order, Talk, Told};
 use topology::ids::{ComponentId, StreamId, TaskId, WorkerId};
@@ -147,7 +147,7 @@ fn capture() -> Capture {
         task: TaskId(3),
         generation: 0x0102,
         epoch: Epoch(77),
-        changes: Changes { values: values.into(), commands },
+        changes: Changes { values: values.into(), commands, causes: Vec::new() },
         position: Some(Position(1 << 100)),
         dead: vec![letter],
     }
@@ -169,12 +169,18 @@ fn talks() -> Vec<Talk> {
     };
     let former = [(ComponentId(1), vec![Former(vec![Some(Position(40)), None, Some(Position(1 << 90))])])];
     let after_another_number = Beginning { former: former.into(), ..beginning.clone() };
+    let ancestor = Ancestor { root: root(8), origin: 3 };
+    let mut with_causes = capture();
+    with_causes.changes.causes = vec![Cause { command: 0, component: ComponentId(4), ancestor }];
+    let originals = vec![(ancestor, Some(original(8))), (Ancestor { origin: 4, ..ancestor }, None)];
     let told = [
         Told::Ready { generation },
         Told::Work { generation },
         Told::Capture(capture()),
         Told::Failed { generation, task: TaskId(3), failed },
         Told::Lost { generation, error: "a gap".to_owned() },
+        Told::Capture(with_causes),
+        Told::Recalled { generation, originals },
     ];
     let epoch = Epoch(77);
     let orders = [
@@ -183,6 +189,7 @@ fn talks() -> Vec<Talk> {
         Order::Barrier { generation, epoch },
         Order::Durable { generation, epoch },
         Order::Prepare(after_another_number),
+        Order::Recall { generation, ancestors: vec![ancestor] },
     ];
     told.into_iter().map(Talk::Told).chain(orders.into_iter().map(Talk::Order)).collect()
 }

@@ -20,6 +20,7 @@ use topology::component::{Context, Waker};
 use topology::ids::{ComponentId, TaskId};
 use topology::message::Envelope;
 use topology::parcel::Epoch;
+use topology::spout::SpoutTask;
 
 pub(crate) use bolt::BoltCell;
 pub(crate) use exact::Exact;
@@ -96,6 +97,14 @@ impl Cell {
     pub(crate) fn limit_pending(&mut self, most: u32) {
         if let Self::Spout(cell) = self {
             cell.task.limit_pending(most);
+        }
+    }
+
+    /// The task, if it is a spout's, and its number.
+    pub(crate) fn as_spout(&self) -> Option<(TaskId, &SpoutTask)> {
+        match self {
+            Self::Spout(cell) => Some((cell.common.task, &cell.task)),
+            Self::Bolt(_) => None,
         }
     }
 

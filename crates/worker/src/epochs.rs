@@ -33,12 +33,14 @@ use clock::{Clock, Nanos};
 use connection::{Event, Link, Options, Target};
 use resp::Value as Reply;
 use topology::Plan;
+use topology::anchor::Ancestor;
 use topology::builder::Program;
-use topology::epochs::{Action, Beginning, EpochStore, Epochs, Group, Order, Refused, Talk, Told};
+use topology::changes::Command;
+use topology::epochs::{Action, Beginning, EpochStore, Epochs, Group, Order, Talk, Told};
 use topology::ids::{ComponentId, TaskId, WorkerId};
 use topology::parcel::Epoch;
 use topology::past::Former;
-use topology::tracker::Position;
+use topology::tracker::{Original, Position};
 use topology::wire::encode_talk;
 
 use crate::links::{Links, MESSAGE_BYTES_MAX};
@@ -46,7 +48,7 @@ use crate::part::{Move, Moves, Part};
 use crate::stats::Board;
 use crate::sync::lock;
 use inbox::{COORDINATOR, CoordinatorInbox, Heard};
-use ledger::{Asks, Ending, Ledger, Request, SHOWN_BYTES_MAX, Saved};
+use ledger::{Asks, Ending, Ledger, Originals, Refused, Request, SHOWN_BYTES_MAX, Saved};
 use member::Member;
 
 /// The coordinator's thread.
@@ -105,11 +107,31 @@ struct Steps {
     outdated: Vec<Bytes>,
     durable: Epoch,
     /// Why the store did not queue commands of the step that is under way, by their places.
-    refused: BTreeMap<usize, String>,
+    refused: Refused,
+    /// Commands of the last epoch that it has refused, while spouts are asked for the tuples that they come from.
+    refusal: Option<Refusal>,
+    /// Letters of an epoch that is durable, which the connection did not take.
+    unsent: Vec<Request>,
     /// Why it did not take another request of it.
     complaint: Option<String>,
     /// Bytes that a word of a command may have, and what the store has said of a longer one, for which it closes the connection.
     word_max: Option<(usize, String)>,
+}
+
+/// Commands that the store has refused.
+#[derive(Debug)]
+struct Refusal {
+    epoch: Epoch,
+    ending: Box<Ending>,
+    refused: Refused,
+    /// All else of the epoch is durable; or nothing of it.
+    is_durable: bool,
+    /// Bytes of a letter, about.
+    bytes_max: usize,
+    /// Tuples that are not known, and when asking for them is given up; `None`: they were not asked for.
+    missing: BTreeSet<Ancestor>,
+    deadline: Option<Nanos>,
+    originals: Originals,
 }
 
 /// A step without a reply.
@@ -146,6 +168,8 @@ impl Coordinator {
             outdated: Vec::new(),
             durable: Epoch(0),
             refused: BTreeMap::new(),
+            refusal: None,
+            unsent: Vec::new(),
             complaint: None,
             word_max: None,
         };
@@ -178,6 +202,7 @@ impl Coordinator {
             messages.drain(..).for_each(|message| self.on_message(now, message));
             self.on_events(now);
             self.on_time(now);
+            self.ask_for_tuples(now);
             self.act(now);
         }
     }
@@ -188,6 +213,7 @@ impl Coordinator {
         }
         let Phase::Running(epochs) = &mut self.phase else { return };
         match message {
+            Heard::Told(_, Told::Recalled { originals, .. }) => self.on_recalled(now, originals),
             Heard::Told(worker, told) => {
                 if told.generation() == epochs.generation() {
                     self.cause = cause(&self.plan, &told).unwrap_or(std::mem::take(&mut self.cause));
@@ -287,11 +313,13 @@ impl Coordinator {
         match owed {
             Owed::Begin(generation) => self.prepare(generation),
             Owed::End(epoch, ending) => {
-                self.tell_refused(&replies, &ending);
-                self.steps.durable = epoch;
                 lock(&self.board.epochs).clear();
-                if let Phase::Running(epochs) = &mut self.phase {
-                    epochs.on_store(now, &mut self.steps);
+                let replies = (0..).zip(replies).filter(|(place, _)| ending.has_command(*place));
+                let refused: Refused =
+                    replies.filter_map(|(place, reply)| Some((place, error_text(reply)?))).collect();
+                self.steps.refusal = Some(Refusal::new(epoch, ending, refused, true));
+                if self.steps.has_nothing_to_ask() {
+                    self.settle(now);
                 }
             }
         }
@@ -304,16 +332,16 @@ impl Coordinator {
         &mut self,
         now: Nanos,
         owed: Owed,
-        mut refused: BTreeMap<usize, String>,
+        mut refused: Refused,
         why: String,
     ) -> Result<(), String> {
         let why = refused.values().next().cloned().unwrap_or(why);
         let whole = || Err(format!("the store refused an epoch: {why}"));
-        let Owed::End(epoch, mut ending) = owed else { return whole() };
+        let Owed::End(epoch, ending) = owed else { return whole() };
         if refused.values().any(|error| is_passing(error)) || !self.steps.owed.is_empty() {
             return whole();
         }
-        let mut shown_bytes_max = SHOWN_BYTES_MAX;
+        let mut bytes_max = SHOWN_BYTES_MAX;
         if let Some(most) =
             refused.values().find_map(|error| number_in(error, "larger than transaction.max ("))
         {
@@ -322,15 +350,63 @@ impl Coordinator {
                 places if places.is_empty() => return self.make_epochs_smaller(now, &why),
                 places => refused = places.into_iter().map(|place| (place, why.clone())).collect(),
             }
-            shown_bytes_max = shown_bytes_max.min(most / 8);
+            bytes_max = bytes_max.min(most / 8);
         }
         if refused.is_empty() {
             return whole();
         }
-        let names = self.steps.ledger.give_up(&mut ending, &refused, shown_bytes_max).join(", ");
-        self.complain(&format!("the store refused {names}, which is with the dead letters now: {why}"));
-        self.steps.end(epoch, ending);
+        self.steps.refusal = Some(Refusal { bytes_max, ..Refusal::new(epoch, ending, refused, false) });
         Ok(())
+    }
+
+    /// Asks spouts for the tuples of which commands were refused, once.
+    fn ask_for_tuples(&mut self, now: Nanos) {
+        let Some(refusal) = self.steps.refusal.as_mut().filter(|refusal| refusal.deadline.is_none()) else {
+            return;
+        };
+        refusal.deadline = Some(now + self.plan.settings().message_timeout);
+        let generation = refusal.ending.generation();
+        let ancestors: Vec<Ancestor> = refusal.missing.iter().copied().collect();
+        let are_there = matches!(&self.phase, Phase::Running(epochs) if epochs.generation() == generation);
+        if ancestors.is_empty() || !are_there {
+            return self.settle(now);
+        }
+        self.order(&self.workers, &Order::Recall { generation, ancestors });
+    }
+
+    /// Spouts have told which tuples these are.
+    fn on_recalled(&mut self, now: Nanos, originals: Vec<(Ancestor, Option<Original>)>) {
+        let Some(refusal) = &mut self.steps.refusal else { return };
+        for (ancestor, original) in originals {
+            refusal.missing.remove(&ancestor);
+            refusal.originals.extend(original.map(|original| (ancestor, original)));
+        }
+        if refusal.missing.is_empty() {
+            self.settle(now);
+        }
+    }
+
+    /// Writes letters for what was refused, with what is known of the tuples.
+    fn settle(&mut self, now: Nanos) {
+        let Some(refusal) = self.steps.refusal.take() else { return };
+        let Refusal { epoch, mut ending, refused, is_durable, bytes_max, originals, .. } = refusal;
+        if let Some((_, why)) = refused.first_key_value() {
+            let names = ending.names(&refused);
+            self.complain(&format!("the store refused {names}, which is with the dead letters now: {why}"));
+        }
+        let plan = Arc::clone(&self.plan);
+        let known = (&originals, bytes_max);
+        if !is_durable {
+            self.steps.ledger.give_up(&plan, &mut ending, &refused, known);
+            return self.steps.end(epoch, ending);
+        }
+        // With the others they cannot be taken back.
+        let letters = self.steps.ledger.letters_of(&plan, &mut ending, &refused, known);
+        self.steps.write(letters);
+        self.steps.durable = epoch;
+        if let Phase::Running(epochs) = &mut self.phase {
+            epochs.on_store(now, &mut self.steps);
+        }
     }
 
     /// What tuples have changed together is more than the store takes at once: tasks begin anew, and spouts have half as many tuples under way.
@@ -345,22 +421,10 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Writes down which commands of an epoch had no effect: with the others they cannot be taken back.
-    fn tell_refused(&mut self, replies: &[Reply], ending: &Ending) {
-        for (place, reply) in replies.iter().enumerate() {
-            let (Reply::Error(text), Some(command)) = (reply, ending.command(place)) else { continue };
-            let text = String::from_utf8_lossy(text);
-            self.steps.send(vec![self.steps.ledger.refused(command, &text)]);
-            let command = String::from_utf8_lossy(&command[0]).into_owned();
-            self.complain(&format!(
-                "the store refused {command}, which is with the dead letters now: {text}"
-            ));
-        }
-    }
-
     fn take_over(&mut self) {
         self.steps.forget();
         self.phase = Phase::Asked;
+        self.steps.write(Vec::new());
         self.steps.send(self.steps.ledger.take_over());
     }
 
@@ -381,6 +445,9 @@ impl Coordinator {
     }
 
     fn on_time(&mut self, now: Nanos) {
+        if self.steps.refusal_due().is_some_and(|due| due <= now) {
+            self.settle(now);
+        }
         match &mut self.phase {
             Phase::Waiting(Some(until)) if *until <= now => self.take_over(),
             Phase::Running(epochs) if epochs.next_due().is_some_and(|due| due <= now) => {
@@ -397,7 +464,7 @@ impl Coordinator {
             Phase::Asked => None,
             Phase::Running(epochs) => epochs.next_due(),
         };
-        due.map(|due| due.since(self.clock.now()))
+        due.into_iter().chain(self.steps.refusal_due()).min().map(|due| due.since(self.clock.now()))
     }
 
     /// Does what the epochs want.
@@ -407,8 +474,11 @@ impl Coordinator {
         {
             match &action {
                 Action::Prepare { generation } => {
-                    self.generation = *generation;
-                    self.steps.begin(*generation);
+                    let generation = *generation;
+                    self.generation = generation;
+                    // The tasks that could tell are no more, and what was refused comes before what they do.
+                    self.settle(now);
+                    self.steps.begin(generation);
                 }
                 Action::Rest { pause, fruitless } => self.complain_of_no_epoch(&format!(
                     "all tasks wait for {} ms: {fruitless} times in a row they began anew and nothing came of it, the last time because {}",
@@ -476,11 +546,30 @@ impl Coordinator {
 }
 
 impl Steps {
+    /// Whether all is known that can be of what was refused.
+    fn has_nothing_to_ask(&self) -> bool {
+        self.refusal.as_ref().is_none_or(|refusal| refusal.missing.is_empty())
+    }
+
+    /// When asking for tuples is given up.
+    fn refusal_due(&self) -> Option<Nanos> {
+        self.refusal.as_ref().and_then(|refusal| refusal.deadline)
+    }
+
     fn send(&self, requests: Vec<Request>) {
         let Some(life) = self.life else { return };
         for Request { asks, words } in requests {
             // What is not sent is of a connection whose loss is about to be told.
             self.link.send(life, asks.token(), |out| resp::encode_command(out, &words));
+        }
+    }
+
+    /// Writes letters of an epoch that is durable, and those that were not sent before.
+    fn write(&mut self, letters: Vec<Command>) {
+        self.unsent.extend(letters.into_iter().map(Request::of_nothing));
+        if self.life.is_some() {
+            let requests = std::mem::take(&mut self.unsent);
+            self.send(requests);
         }
     }
 
@@ -506,21 +595,40 @@ impl Steps {
         self.said.clear();
         self.refused.clear();
         self.complaint = None;
+        // Its epoch is not asked for again if it is durable, so its letters are to be written all the same.
+        if let Some(mut refusal) = self.refusal.take_if(|refusal| refusal.is_durable) {
+            let known = (&refusal.originals, refusal.bytes_max);
+            let letters = self.ledger.letters_of(&self.plan, &mut refusal.ending, &refusal.refused, known);
+            self.unsent.extend(letters.into_iter().map(Request::of_nothing));
+        }
+        self.refusal = None;
+    }
+}
+
+impl Refusal {
+    fn new(epoch: Epoch, ending: Box<Ending>, refused: Refused, is_durable: bool) -> Self {
+        let missing = ending.ancestors(&refused);
+        let (bytes_max, deadline, originals) = (SHOWN_BYTES_MAX, None, Originals::new());
+        Self { epoch, ending, refused, is_durable, bytes_max, missing, deadline, originals }
     }
 }
 
 impl EpochStore for Steps {
-    fn append(&mut self, group: Group) -> Result<(), Refused> {
-        let mut ending = self.ledger.end(&self.plan, &group);
-        if let Some((most, error)) = &self.word_max {
-            let long = ending.places_with_words_beyond(*most);
-            let refused = long.into_iter().map(|place| (place, error.clone())).collect();
-            let names = self.ledger.give_up(&mut ending, &refused, most / 8);
-            if !names.is_empty() {
-                tracing::warn!(?names, error, "commands of an epoch are dead letters");
-            }
+    fn append(&mut self, group: Group) -> Result<(), topology::epochs::Refused> {
+        let ending = self.ledger.end(&self.plan, &group);
+        let long = |(most, error): &(usize, String)| {
+            let places = ending.places_with_words_beyond(*most);
+            places.into_iter().map(|place| (place, error.clone())).collect::<Refused>()
+        };
+        let refused = self.word_max.as_ref().map(long).unwrap_or_default();
+        let (epoch, ending) = (group.epoch, Box::new(ending));
+        if refused.is_empty() {
+            self.end(epoch, ending);
+        } else {
+            let most = self.word_max.as_ref().map_or(SHOWN_BYTES_MAX, |(most, _)| most / 8);
+            let bytes_max = most.min(SHOWN_BYTES_MAX);
+            self.refusal = Some(Refusal { bytes_max, ..Refusal::new(epoch, ending, refused, false) });
         }
-        self.end(group.epoch, Box::new(ending));
         self.positions.extend(group.positions);
         Ok(()) // whether it was refused, the reply says
     }
@@ -528,6 +636,11 @@ impl EpochStore for Steps {
     fn durable(&self) -> Epoch {
         self.durable
     }
+}
+
+fn error_text(reply: Reply) -> Option<String> {
+    let Reply::Error(text) = reply else { return None };
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Why the generation of what is told comes to its end, if it does.

@@ -10,15 +10,17 @@
 //!   3. A cell keeps its place until it is gone; what comes for one that is gone is dropped: it is of the task's former start.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, Nanos};
 use connection::Target;
-use topology::epochs::{Beginning, Order as EpochOrder};
+use topology::anchor::Ancestor;
+use topology::epochs::{Beginning, Order as EpochOrder, Told};
 use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
+use topology::spout::SpoutTask;
 
 use crate::cell::{Cell, Common, Exact};
 use crate::epochs::member::Member;
@@ -208,7 +210,28 @@ impl Executor {
             EpochOrder::Durable { generation, epoch } if generation == self.generation => {
                 self.tell_epoch(now, |cell| cell.on_durable(now, epoch));
             }
-            EpochOrder::Go { .. } | EpochOrder::Barrier { .. } | EpochOrder::Durable { .. } => {}
+            EpochOrder::Recall { generation, ref ancestors } if generation == self.generation => {
+                self.recall(ancestors);
+            }
+            EpochOrder::Go { .. }
+            | EpochOrder::Barrier { .. }
+            | EpochOrder::Recall { .. }
+            | EpochOrder::Durable { .. } => {}
+        }
+    }
+
+    /// Tells the coordinator which tuples of the spouts here these are.
+    fn recall(&self, ancestors: &[Ancestor]) {
+        let Some(ExactlyOnce { member, .. }) = &self.exactly_once else { return };
+        let spouts = self.cells.iter().flatten().filter_map(|slot| slot.cell.as_spout());
+        let spouts: BTreeMap<TaskId, &SpoutTask> = spouts.collect();
+        let own = ancestors.iter().filter_map(|ancestor| {
+            let spout = spouts.get(&ancestor.root.spout)?;
+            Some((*ancestor, spout.recall(ancestor)))
+        });
+        let originals: Vec<_> = own.collect();
+        if !originals.is_empty() {
+            member.coordinator.tell(Told::Recalled { generation: self.generation, originals });
         }
     }
 

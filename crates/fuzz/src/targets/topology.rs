@@ -1,8 +1,8 @@
 //! What another worker sends: envelopes, the values of their tuples, and what is said of epochs.
 
 use bytes::Bytes;
-use topology::anchor::{Anchor, Blame, Failure, Nack, Report, RootId};
-use topology::changes::{Capture, Changes, StateKey};
+use topology::anchor::{Ancestor, Anchor, Blame, Failure, Nack, Report, RootId};
+use topology::changes::{Capture, Cause, Changes, StateKey};
 use topology::channel::{Credit, Forward, Life};
 use topology::epochs::{Beginning, Order, Talk, Told};
 use topology::ids::{ComponentId, StreamId, TaskId, WorkerId};
@@ -92,9 +92,11 @@ pub(super) fn talk_seeds() -> Vec<Vec<u8>> {
     let original = Original { position, stream: StreamId(1), direct: Some(TaskId(3)), values, attempts: 2 };
     let letter =
         DeadLetter { original: original.clone(), component: Some(ComponentId(2)), error: "bad".to_owned() };
+    let ancestor = Ancestor { root: RootId { spout: TaskId(0), life: generation, number: 4 }, origin: 1 };
     let changes = Changes {
         values: [(StateKey::of_field("h", "f"), Some("1".into())), (StateKey::of_key("k"), None)].into(),
         commands: vec![vec!["DEL".into(), "x".into()]],
+        causes: vec![Cause { command: 0, component: ComponentId(2), ancestor }],
     };
     let dead = vec![letter.clone()];
     let capture = Capture { task: TaskId(1), generation, epoch, changes, position: Some(position), dead };
@@ -110,10 +112,12 @@ pub(super) fn talk_seeds() -> Vec<Vec<u8>> {
     let talks = [
         Talk::Told(Told::Ready { generation }),
         Talk::Told(Told::Capture(capture)),
+        Talk::Told(Told::Recalled { generation, originals: vec![(ancestor, Some(original.clone()))] }),
         Talk::Told(Told::Failed { generation, task: TaskId(0), failed: (original, failure) }),
         Talk::Told(Told::Lost { generation, error: "a gap".to_owned() }),
         Talk::Order(Order::Prepare(beginning)),
         Talk::Order(Order::Barrier { generation, epoch }),
+        Talk::Order(Order::Recall { generation, ancestors: vec![ancestor] }),
     ];
     let encoded = talks.iter().map(|talk| {
         let mut bytes = Vec::new();

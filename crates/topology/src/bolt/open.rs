@@ -1,6 +1,6 @@
 //! A parcel that a component has not finished: which tuples, and what to report for each root.
 
-use crate::anchor::{Anchor, Failure, RootId};
+use crate::anchor::{Ancestor, Anchor, Failure, RootId};
 use crate::ids::StreamId;
 use crate::parcel::Item;
 
@@ -63,6 +63,13 @@ impl Open {
 
     pub(super) fn origin(&self, item: u32) -> u32 {
         self.tuples[item as usize].origin
+    }
+
+    /// The tuples of spouts that a tuple comes from.
+    pub(super) fn ancestors(&self, item: u32) -> impl Iterator<Item = Ancestor> {
+        let own = if self.anchors.len() == 1 { Some(self.origin(item)) } else { None };
+        let of = move |anchor: &Anchor| Ancestor { root: anchor.root, origin: own.unwrap_or(anchor.origin) };
+        self.anchors.iter().map(of)
     }
 
     /// A tuple is finished; its stream.

@@ -71,10 +71,10 @@ pub trait StateSink: std::fmt::Debug {
     /// Changes the value at `key`; `None` removes it.
     fn set(&mut self, key: StateKey, value: Option<Bytes>);
 
-    /// Has the store execute a command.
-    fn command(&mut self, command: Command);
+    /// Has the store execute a command. `from`: the tuple that is given up if the store refuses it.
+    fn command(&mut self, command: Command, from: Option<TupleId>);
 
-    /// The same, unless the epoch has that command.
+    /// The same of no tuple alone, unless the epoch has that command.
     fn command_once(&mut self, command: Command);
 }
 
@@ -223,10 +223,11 @@ impl<'a> BoltOut<'a> {
     /// Has the store execute a command that changes it, together with all else of the epoch, after the changes of state.
     ///
     /// # Errors
-    /// The topology is not exactly-once, or there is no word. What the store says of the command is not told: a command that it refuses is written to the dead
-    /// letters of the topology.
+    /// The topology is not exactly-once, or there is no word. What the store says of the command is not told: if it refuses the command, the tuple that is being
+    /// executed becomes a dead letter of the topology, and all else that came of it stays.
     pub fn command(&mut self, command: Command) -> Result<(), Fault> {
-        self.commands(&command)?.command(command);
+        let input = self.input;
+        self.commands(&command)?.command(command, input);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Action, Epochs};
-use crate::anchor::Failure;
+use crate::anchor::{Ancestor, Failure};
 use crate::changes::Capture;
 use crate::ids::{ComponentId, TaskId, WorkerId};
 use crate::parcel::Epoch;
@@ -45,6 +45,13 @@ pub enum Told {
         /// The tuple, and why.
         failed: (Original, Failure),
     },
+    /// The tuples of a spout task that were asked for: see [`Order::Recall`].
+    Recalled {
+        /// The generation of the task.
+        generation: u32,
+        /// The tuples, as far as the task has them.
+        originals: Vec<(Ancestor, Option<Original>)>,
+    },
     /// Something that tasks of this generation have sent did not come.
     Lost {
         /// The generation.
@@ -70,6 +77,13 @@ pub enum Order {
         generation: u32,
         /// The epoch that ends.
         epoch: Epoch,
+    },
+    /// Spouts of this generation tell which tuples these are, of an epoch that is not durable: see [`Told::Recalled`].
+    Recall {
+        /// The generation.
+        generation: u32,
+        /// The tuples.
+        ancestors: Vec<Ancestor>,
     },
     /// The store has what tasks of this generation did in an epoch.
     Durable {
@@ -105,6 +119,7 @@ impl Told {
             Self::Ready { generation }
             | Self::Work { generation }
             | Self::Failed { generation, .. }
+            | Self::Recalled { generation, .. }
             | Self::Lost { generation, .. } => *generation,
             Self::Capture(capture) => capture.generation,
         }

@@ -74,7 +74,7 @@ impl Bench {
             task: TaskId(task),
             generation,
             epoch: Epoch(epoch),
-            changes: Changes { values, commands: vec![] },
+            changes: Changes { values, ..Changes::default() },
             position: (task == 0).then_some(Position(u128::from(epoch) * 10)),
             dead: vec![],
         };

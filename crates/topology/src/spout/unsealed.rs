@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use clock::Nanos;
 
-use crate::anchor::{Failure, Report};
+use crate::anchor::{Ancestor, Failure, Report};
 use crate::parcel::Epoch;
 use crate::tracker::{Completed, DeadLetter, Limits, Original, Position};
 
@@ -110,6 +110,11 @@ impl Unsealed {
                 self.failed.push_back((original.clone(), failure));
             }
         }
+    }
+
+    /// A tuple that is not durable.
+    pub(super) fn recall(&self, ancestor: &Ancestor) -> Option<Original> {
+        self.batches.get(&ancestor.root.number)?.originals.get(ancestor.origin as usize).cloned()
     }
 
     pub(super) fn poll_failed(&mut self) -> Option<(Original, Failure)> {

@@ -12,16 +12,20 @@
 //! | 18 capture | a worker | task u32, epoch u64, position?; values u32, each: key, field?, value?; commands u32, each: words u32, words; letters u32, letters |
 //! | 19 failed | a worker | task u32, original, failure as in reports |
 //! | 20 lost | a worker | text |
+//! | 21 capture whose commands come from tuples | a worker | as 18; then causes u32, each: command u32, component u16, ancestor |
+//! | 22 recalled | a worker | tuples u32, each: ancestor, original? |
 //! | 24 prepare | the coordinator | tasks u32, each: worker u32; positions u32, each: task u32, position u128; poison u32, each: task u32, letter; pending_max u32, 0 for none |
 //! | 25 go | the coordinator | - |
 //! | 28 prepare, where a spout had other numbers of tasks | the coordinator | as 24; then spouts u32, each: component u16, numbers u32, each: tasks u32, each: position? |
 //! | 26 barrier, 27 durable | the coordinator | epoch u64 |
+//! | 29 recall | the coordinator | ancestors u32, ancestors |
 //!
 //! ```text
 //!  x?:        0 u8, or 1 u8 and x
 //!  bytes:     size u32 | size bytes     (keys, fields, values, words, texts)
 //!  original:  position u128 | stream u16 | (direct u32)? | attempts u32 | bytes of values
 //!  letter:    original | (component u16)? | text
+//!  ancestor:  spout u32 | life u32 | number u64 | origin u32
 //! ```
 //!
 //! Keys, values and words share the buffer that they were decoded from.
@@ -33,7 +37,8 @@ use bytes::Bytes;
 use super::cursor::{Cursor, count};
 use super::error::{VERSION, WireError};
 use super::report::{FAILURE_BYTES, put_failure, take_failure, take_flag};
-use crate::changes::{Capture, Changes, Command, StateKey};
+use crate::anchor::{Ancestor, RootId};
+use crate::changes::{Capture, Cause, Changes, Command, StateKey};
 use crate::epochs::{Beginning, Order, Talk, Told};
 use crate::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use crate::parcel::Epoch;
@@ -59,7 +64,12 @@ pub fn encode_talk(talk: &Talk, bytes: &mut Vec<u8>) {
             put_original(original, bytes);
             put_failure(failure, bytes);
         }
+        Talk::Told(Told::Recalled { originals, .. }) => put_recalled(originals, bytes),
         Talk::Told(Told::Lost { error, .. }) => put_bytes(error.as_bytes(), bytes),
+        Talk::Order(Order::Recall { ancestors, .. }) => {
+            put_u32(count(ancestors.len()), bytes);
+            ancestors.iter().for_each(|ancestor| put_ancestor(ancestor, bytes));
+        }
         Talk::Order(Order::Prepare(beginning)) => put_beginning(beginning, bytes),
         Talk::Order(Order::Barrier { epoch, .. } | Order::Durable { epoch, .. }) => {
             bytes.extend_from_slice(&epoch.0.to_le_bytes());
@@ -88,6 +98,18 @@ pub fn decode_talk(bytes: &Bytes) -> Result<Talk, WireError> {
         READY => Talk::Told(Told::Ready { generation }),
         WORK => Talk::Told(Told::Work { generation }),
         CAPTURE => Talk::Told(Told::Capture(take_capture(&mut cursor, generation)?)),
+        CAPTURE_WITH_CAUSES => {
+            let mut capture = take_capture(&mut cursor, generation)?;
+            capture.changes.causes = take_causes(&mut cursor, capture.changes.commands.len())?;
+            Talk::Told(Told::Capture(capture))
+        }
+        RECALLED => Talk::Told(Told::Recalled { generation, originals: take_recalled(&mut cursor)? }),
+        RECALL => {
+            let ancestors = cursor.u32("ancestors")?;
+            cursor.need_parts("ancestors", ancestors, ANCESTOR_BYTES)?;
+            let ancestors = (0..ancestors).map(|_| take_ancestor(&mut cursor)).collect::<Result<_, _>>()?;
+            Talk::Order(Order::Recall { generation, ancestors })
+        }
         FAILED => Talk::Told(take_failed(&mut cursor, generation)?),
         LOST => Talk::Told(Told::Lost { generation, error: take_text(&mut cursor)? }),
         PREPARE => Talk::Order(Order::Prepare(take_beginning(&mut cursor, generation)?)),
@@ -109,7 +131,9 @@ fn kind_of_told(told: &Told) -> u8 {
     match told {
         Told::Ready { .. } => READY,
         Told::Work { .. } => WORK,
-        Told::Capture(_) => CAPTURE,
+        Told::Capture(capture) if capture.changes.causes.is_empty() => CAPTURE,
+        Told::Capture(_) => CAPTURE_WITH_CAUSES,
+        Told::Recalled { .. } => RECALLED,
         Told::Failed { .. } => FAILED,
         Told::Lost { .. } => LOST,
     }
@@ -121,6 +145,7 @@ fn kind_of_order(order: &Order) -> (u8, u32) {
         Order::Prepare(beginning) => (PREPARE_OTHERS, beginning.generation),
         Order::Go { generation } => (GO, *generation),
         Order::Barrier { generation, .. } => (BARRIER, *generation),
+        Order::Recall { generation, .. } => (RECALL, *generation),
         Order::Durable { generation, .. } => (DURABLE, *generation),
     }
 }
@@ -147,6 +172,43 @@ fn put_capture(capture: &Capture, bytes: &mut Vec<u8>) {
     }
     put_u32(count(dead.len()), bytes);
     dead.iter().for_each(|letter| put_letter(letter, bytes));
+    if !changes.causes.is_empty() {
+        put_u32(count(changes.causes.len()), bytes);
+        for Cause { command, component, ancestor } in &changes.causes {
+            put_u32(*command, bytes);
+            bytes.extend_from_slice(&component.0.to_le_bytes());
+            put_ancestor(ancestor, bytes);
+        }
+    }
+}
+
+fn take_causes(cursor: &mut Cursor<'_>, commands: usize) -> Result<Vec<Cause>, WireError> {
+    let causes = cursor.u32("causes")?;
+    cursor.need_parts("causes", causes, SIZE_BYTES + 2 + ANCESTOR_BYTES)?;
+    let take = |cursor: &mut Cursor<'_>| {
+        let at = cursor.at();
+        let command = cursor.u32("command")?;
+        if command as usize >= commands {
+            return Err(WireError::Field { what: "command", at, value: command.into() });
+        }
+        let component = ComponentId(cursor.u16("component")?);
+        Ok(Cause { command, component, ancestor: take_ancestor(cursor)? })
+    };
+    (0..causes).map(|_| take(cursor)).collect()
+}
+
+fn put_ancestor(ancestor: &Ancestor, bytes: &mut Vec<u8>) {
+    let Ancestor { root: RootId { spout, life, number }, origin } = ancestor;
+    put_u32(spout.0, bytes);
+    put_u32(*life, bytes);
+    bytes.extend_from_slice(&number.to_le_bytes());
+    put_u32(*origin, bytes);
+}
+
+fn take_ancestor(cursor: &mut Cursor<'_>) -> Result<Ancestor, WireError> {
+    let (spout, life) = (TaskId(cursor.u32("spout")?), cursor.u32("life")?);
+    let root = RootId { spout, life, number: cursor.u64("batch")? };
+    Ok(Ancestor { root, origin: cursor.u32("origin")? })
 }
 
 fn take_capture(cursor: &mut Cursor<'_>, generation: u32) -> Result<Capture, WireError> {
@@ -161,7 +223,8 @@ fn take_capture(cursor: &mut Cursor<'_>, generation: u32) -> Result<Capture, Wir
     let letters = cursor.u32("letters")?;
     cursor.need_parts("letters", letters, LETTER_BYTES)?;
     let dead = (0..letters).map(|_| take_letter(cursor)).collect::<Result<_, _>>()?;
-    Ok(Capture { task, generation, epoch, changes: Changes { values, commands }, position, dead })
+    let changes = Changes { values, commands, causes: Vec::new() };
+    Ok(Capture { task, generation, epoch, changes, position, dead })
 }
 
 fn take_value(cursor: &mut Cursor<'_>) -> Result<(StateKey, Option<Bytes>), WireError> {
@@ -188,6 +251,20 @@ fn take_failed(cursor: &mut Cursor<'_>, generation: u32) -> Result<Told, WireErr
     let original = take_original(cursor)?;
     cursor.need_parts("failure", 1, FAILURE_BYTES)?;
     Ok(Told::Failed { generation, task, failed: (original, take_failure(cursor)?) })
+}
+
+fn put_recalled(originals: &[(Ancestor, Option<Original>)], bytes: &mut Vec<u8>) {
+    put_u32(count(originals.len()), bytes);
+    for (ancestor, original) in originals {
+        put_ancestor(ancestor, bytes);
+        put_option(original.as_ref(), bytes, put_original);
+    }
+}
+
+fn take_recalled(cursor: &mut Cursor<'_>) -> Result<Vec<(Ancestor, Option<Original>)>, WireError> {
+    let tuples = cursor.u32("tuples")?;
+    cursor.need_parts("tuples", tuples, ANCESTOR_BYTES + 1)?;
+    (0..tuples).map(|_| Ok((take_ancestor(cursor)?, take_option(cursor, take_original)?))).collect()
 }
 
 fn put_original(original: &Original, bytes: &mut Vec<u8>) {
@@ -348,12 +425,16 @@ const WORK: u8 = 17;
 const CAPTURE: u8 = 18;
 const FAILED: u8 = 19;
 const LOST: u8 = 20;
+const CAPTURE_WITH_CAUSES: u8 = 21;
+const RECALLED: u8 = 22;
 const PREPARE: u8 = 24;
 const GO: u8 = 25;
 const BARRIER: u8 = 26;
 const DURABLE: u8 = 27;
 const PREPARE_OTHERS: u8 = 28;
+const RECALL: u8 = 29;
 /// The least that parts have: what a count is compared with before it is used.
 const SIZE_BYTES: usize = 4;
 const VALUE_BYTES: usize = SIZE_BYTES + 2;
+const ANCESTOR_BYTES: usize = 4 + 4 + 8 + 4;
 const LETTER_BYTES: usize = 16 + 2 + 1 + 4 + SIZE_BYTES + 2 + 1 + SIZE_BYTES;

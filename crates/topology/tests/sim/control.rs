@@ -8,6 +8,7 @@ use topology::ids::{TaskId, WorkerId};
 use topology::wire::{decode_talk, encode_talk};
 
 use crate::node::Machine;
+use crate::part;
 use crate::server::Server;
 use crate::world::{Event, World};
 
@@ -86,6 +87,7 @@ impl World {
                     world.tell(worker, Told::Capture(capture));
                 }
             }),
+            Order::Recall { .. } => unreachable!("nobody refuses anything"),
             Order::Durable { generation, epoch } => self.each((worker, generation), |world, task| {
                 let now = world.now();
                 match &mut world.nodes.get_mut(&task).expect("it is there").machine {
@@ -106,12 +108,34 @@ impl World {
         }
     }
 
+    /// The spouts that work on know of each command of the last epoch which tuples it comes from.
+    fn check_causes(&self) {
+        let group = self.server.last_group().expect("it was appended");
+        for (place, command) in (0..).zip(&group.commands) {
+            let causes: Vec<_> = group.causes.iter().filter(|cause| cause.command == place).collect();
+            let words = causes.iter().map(|cause| {
+                let node = self.nodes.get(&cause.ancestor.root.spout)?;
+                let Machine::Spout(spout, _) = &node.machine else { return None };
+                let original = spout.recall(&cause.ancestor)?;
+                Some(String::from_utf8_lossy(original.values.field(0)?).into_owned())
+            });
+            let id = String::from_utf8_lossy(&command[1]);
+            let is_named = words.clone().flatten().any(|word| word == part::base(&id));
+            // A spout whose worker has begun anew meanwhile does not know.
+            assert!(is_named || words.clone().any(|word| word.is_none()), "{id} comes from {causes:?}");
+        }
+    }
+
     /// Calls the coordinator, if there is one, and carries out what it wants.
     pub(crate) fn with_epochs(&mut self, call: impl FnOnce(&mut Epochs, clock::Nanos, &mut Server)) {
         let now = self.now();
         let Some(mut epochs) = self.epochs.take() else { return };
+        let appended = self.server.appended();
         call(&mut epochs, now, &mut self.server);
         epochs.check();
+        if self.server.appended() > appended {
+            self.check_causes();
+        }
         if self.server.state().positions != self.reached {
             self.reached = self.server.state().positions.clone();
             self.begun_since = 0;

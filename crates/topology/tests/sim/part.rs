@@ -133,11 +133,12 @@ impl Part {
     }
 
     fn sink(&self, bolt: &mut BoltTask, id: TupleId, word: &Word, around: &mut Around<'_>) {
-        for id in word.id.split('+') {
+        for word in word.id.split('+') {
             if is_exact(around) {
-                bolt.command(vec!["XADD".into(), Bytes::copy_from_slice(id.as_bytes())]);
+                let command = vec!["XADD".into(), Bytes::copy_from_slice(word.as_bytes())];
+                bolt.command(command, Some(id));
             } else {
-                around.server.output(id);
+                around.server.output(word);
             }
         }
         bolt.ack(id).expect("it has it");

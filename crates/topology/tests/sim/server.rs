@@ -104,6 +104,11 @@ impl Server {
         self.groups.last().map_or(Epoch(0), |group| group.epoch)
     }
 
+    /// The group of that epoch.
+    pub fn last_group(&self) -> Option<&Group> {
+        self.groups.last()
+    }
+
     /// A sync has returned that covers `epoch`.
     pub fn sync(&mut self, epoch: Epoch) {
         self.durable = self.durable.max(epoch.min(self.appended()));

@@ -211,8 +211,8 @@ impl StateSink for Sink<'_> {
         self.task.set(key, value);
     }
 
-    fn command(&mut self, command: Command) {
-        self.task.command(command);
+    fn command(&mut self, command: Command, from: Option<TupleId>) {
+        self.task.command(command, from);
     }
 
     fn command_once(&mut self, command: Command) {

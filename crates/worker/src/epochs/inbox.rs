@@ -121,7 +121,7 @@ mod tests {
     fn capture_that_no_link_takes_is_told_as_lost() {
         let value = Bytes::from(vec![0; MESSAGE_BYTES_MAX as usize]);
         let values = [(StateKey::of_key("k"), Some(value))].into();
-        let changes = Changes { values, commands: Vec::new() };
+        let changes = Changes { values, ..Changes::default() };
         let capture = Capture {
             task: TaskId(1),
             generation: 7,

@@ -1,7 +1,7 @@
 //! What a server keeps of a topology's epochs, and the requests that change it; no I/O.
 //!
 //! ```text
-//!  topology:NAME:epochs         hash: generation, epoch, position:SPOUT:PLACE/TASKS ...
+//!  topology:NAME:epochs         hash: generation, epoch, position:SPOUT:PLACE/TASKS ..., count:SPOUT:0/TASKS (of spouts that count) ...
 //!  topology:NAME:dead-letters   stream of tuples that were given up, and of commands that the server refused
 //!
 //!  UNWATCH, WATCH epochs, HGETALL epochs                                        taking over
@@ -11,24 +11,27 @@
 //! Invariants
 //!   1. A step is one transaction: all of it is there or nothing, and the reply to EXEC says that it is durable.
 //!   2. A step whose hash somebody has changed since the step before is refused by EXEC: so of two that write epochs one is stopped.
-//!   3. A command that the server refuses is a dead letter, and the rest of its epoch is there: refused by EXEC, it is written down after the step; refused when it
-//!      is queued, no command of the step was done, and the step is asked for again with the letter in the command's place.
+//!   3. A tuple of which a command is refused is a dead letter, and the rest of its epoch is there: refused by EXEC, it is written down after the step; refused when it
+//!      is queued, no command of the step was done, and the step is asked for again with the letter in the command's place. A command that comes from no tuple alone,
+//!      such as a change of state, is the letter itself.
 //!
 //! **Bound.** A step is as large as what its tuples changed; the server's limit is `transaction.max`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use resp::Value as Reply;
 use topology::Plan;
+use topology::anchor::Ancestor;
 use topology::builder::{Origin, Program};
-use topology::changes::{Command, StateKey};
+use topology::changes::{Cause, Command, StateKey};
 use topology::epochs::Group;
+use topology::epochs::kept::{self, POSITION};
 use topology::ids::{ComponentId, TaskId};
 use topology::parcel::Epoch;
 use topology::past::Former;
 use topology::plan::TASKS_MAX;
-use topology::tracker::{DeadLetter, Position};
+use topology::tracker::{DeadLetter, Original, Position};
 use topology::value::Value;
 
 /// What the server has.
@@ -74,11 +77,21 @@ pub(crate) struct Ending {
     generation: u32,
     /// What tasks have changed: of these the refusal is told.
     commands: Vec<Command>,
+    /// Which tuples they come from, in their order.
+    causes: Vec<Cause>,
+    /// Tuples that have a letter for a refused command.
+    given_up: BTreeSet<Ancestor>,
     /// Dead letters.
     letters: Vec<Command>,
     /// Of the hash `epochs`.
     fields: Vec<Bytes>,
 }
+
+/// Commands that the store has refused, by their places, and why.
+pub(crate) type Refused = BTreeMap<usize, String>;
+
+/// What is known of tuples of which commands were refused.
+pub(crate) type Originals = BTreeMap<Ancestor, Original>;
 
 /// The names of a topology's keys.
 #[derive(Clone, Debug)]
@@ -109,6 +122,13 @@ impl Asks {
     }
 }
 
+impl Request {
+    /// A request of which only an error would be heard, in the log.
+    pub(crate) fn of_nothing(words: Command) -> Self {
+        Self { asks: Asks::Nothing, words }
+    }
+}
+
 impl Ending {
     /// Bytes of each command, and of each letter behind them.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = usize> {
@@ -127,9 +147,27 @@ impl Ending {
         (0..).zip(&self.commands).filter(|(_, command)| is_long(command)).map(|(place, _)| place).collect()
     }
 
-    /// The command of this place, unless it is a letter.
-    pub(crate) fn command(&self, place: usize) -> Option<&Command> {
-        self.commands.get(place)
+    /// The names of these commands, each once.
+    pub(crate) fn names(&self, places: &Refused) -> String {
+        let commands = places.keys().filter_map(|place| self.commands.get(*place));
+        let names: BTreeSet<_> = commands.map(|command| String::from_utf8_lossy(&command[0])).collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether a command has this place, and no letter.
+    pub(crate) fn has_command(&self, place: usize) -> bool {
+        place < self.commands.len()
+    }
+
+    /// The tuples of which these commands come, without those that were given up before.
+    pub(crate) fn ancestors(&self, refused: &Refused) -> BTreeSet<Ancestor> {
+        let all = refused.keys().flat_map(|place| self.causes_of(*place)).map(|cause| cause.ancestor);
+        all.filter(|ancestor| !self.given_up.contains(ancestor)).collect()
+    }
+
+    fn causes_of(&self, place: usize) -> &[Cause] {
+        let end = |last: usize| self.causes.partition_point(|cause| (cause.command as usize) < last);
+        &self.causes[end(place)..end(place + 1)]
     }
 }
 
@@ -137,10 +175,10 @@ impl Ledger {
     pub(crate) fn new(program: &Program) -> Self {
         let plan = program.plan();
         let name = &plan.topology().name;
-        let key = |what: &str| Bytes::from(format!("topology:{name}:{what}"));
         let of = |id| program.origin(id).map(|origin| (id, origin.clone()));
         let origins = plan.components().filter_map(|(id, _)| of(id)).collect();
-        Self { epochs: key("epochs"), dead_letters: key("dead-letters"), origins }
+        let (epochs, letters) = (kept::key(name), format!("topology:{name}:dead-letters"));
+        Self { epochs: epochs.into(), dead_letters: letters.into(), origins }
     }
 
     /// Asks for what is saved. A step that follows is refused if somebody changes it.
@@ -165,51 +203,92 @@ impl Ledger {
     /// The step that ends an epoch.
     pub(crate) fn end(&self, plan: &Plan, group: &Group) -> Ending {
         let mut commands = value_commands(&group.values);
+        let before = commands.len() as u32;
+        let causes = group.causes.iter().map(|cause| Cause { command: before + cause.command, ..*cause });
         commands.extend(group.commands.iter().cloned());
         let letters = group.dead.iter().map(|(task, letter)| self.dead_letter(plan, *task, letter)).collect();
         let mut fields = vec![Bytes::from_static(EPOCH), Bytes::from(group.epoch.0.to_string())];
         for (task, position) in &group.positions {
             fields.extend([position_field(plan, *task).into(), Bytes::from(position.0.to_string())]);
         }
-        Ending { generation: group.generation, commands, letters, fields }
+        let (generation, causes) = (group.generation, causes.collect());
+        Ending { generation, commands, causes, given_up: BTreeSet::new(), letters, fields }
     }
 
-    /// Writes down a command that the server has refused, and why.
-    pub(crate) fn refused(&self, command: &Command, error: &str) -> Request {
-        Request { asks: Asks::Nothing, words: self.letter_of(command, error, SHOWN_BYTES_MAX) }
+    /// Letters for commands that the store has refused: of the tuples that they come from, each once, as far as these are known and not larger than
+    /// `bytes_max`; or else of the commands.
+    pub(crate) fn letters_of(
+        &self,
+        plan: &Plan,
+        ending: &mut Ending,
+        refused: &Refused,
+        (originals, bytes_max): (&Originals, usize),
+    ) -> Vec<Command> {
+        let mut letters = Vec::new();
+        for (place, error) in refused {
+            let Some(command) = ending.commands.get(*place).cloned() else { continue };
+            let causes = ending.causes_of(*place).to_vec();
+            let mut is_told = false;
+            for Cause { component, ancestor, .. } in causes {
+                if ending.given_up.contains(&ancestor) {
+                    is_told = true;
+                    continue;
+                }
+                let original = originals.get(&ancestor);
+                let Some(original) = original.filter(|it| it.values.size_bytes() <= bytes_max / 2) else {
+                    continue;
+                };
+                let (original, component) = (original.clone(), Some(component));
+                let letter = DeadLetter { original, component, error: error.clone() };
+                let mut words = self.dead_letter(plan, ancestor.root.spout, &letter);
+                words.extend([Bytes::from_static(b"command"), shown_command(&command, bytes_max / 2).into()]);
+                letters.push(words);
+                is_told = ending.given_up.insert(ancestor);
+            }
+            if !is_told {
+                letters.push(self.letter_of(&command, error, bytes_max));
+            }
+        }
+        letters
     }
 
-    /// Puts letters in the place of what the server did not queue, each with why; the names of these commands.
+    /// Puts letters in the place of what the store did not queue.
     pub(crate) fn give_up(
         &self,
+        plan: &Plan,
         ending: &mut Ending,
-        refused: &BTreeMap<usize, String>,
-        shown_bytes_max: usize,
-    ) -> Vec<String> {
-        let (count, mut names, mut place) = (ending.commands.len(), Vec::new(), 0);
+        refused: &Refused,
+        known: (&Originals, usize),
+    ) {
+        let (count, mut place) = (ending.commands.len(), 0);
         // A letter that is refused is in the log alone.
         let mut letter = count;
         ending.letters.retain(|_| {
             letter += 1;
             !refused.contains_key(&(letter - 1))
         });
-        let given_up = ending.commands.extract_if(.., |_| {
-            place += 1;
-            refused.contains_key(&(place - 1))
+        let letters = self.letters_of(plan, ending, refused, known);
+        ending.letters.extend(letters);
+        let (mut gone, mut before) = (refused.keys().peekable(), 0);
+        ending.causes.retain_mut(|cause| {
+            let own = cause.command as usize;
+            while gone.next_if(|place| **place < own).is_some() {
+                before += 1;
+            }
+            cause.command -= before;
+            gone.peek() != Some(&&own)
         });
-        for (command, error) in given_up.zip(refused.values()) {
-            names.push(String::from_utf8_lossy(&command[0]).into_owned());
-            ending.letters.push(self.letter_of(&command, error, shown_bytes_max));
-        }
-        names
+        ending.commands.retain(|_| {
+            place += 1;
+            !refused.contains_key(&(place - 1))
+        });
     }
 
     fn letter_of(&self, command: &Command, error: &str, bytes_max: usize) -> Command {
-        let most = (bytes_max / command.len().max(1)).max(1);
-        let shown = command.iter().map(|word| shown(word, most)).collect::<Vec<_>>().join(" ");
+        let command = shown_command(command, bytes_max);
         let mut words = self.letter();
         words.extend(
-            [&b"error"[..], error.as_bytes(), b"command", shown.as_bytes()].map(Bytes::copy_from_slice),
+            [&b"error"[..], error.as_bytes(), b"command", command.as_bytes()].map(Bytes::copy_from_slice),
         );
         words
     }
@@ -251,7 +330,7 @@ impl Ledger {
 
     /// What is asked for a step.
     pub(crate) fn requests(&self, ending: &Ending) -> Vec<Request> {
-        let Ending { generation, commands, letters, fields } = ending;
+        let Ending { generation, commands, letters, fields, .. } = ending;
         let mut requests = vec![request(Asks::Nothing, &[b"MULTI"])];
         let changes = commands.iter().chain(letters).cloned().enumerate();
         requests.extend(changes.map(|(place, words)| Request { asks: Asks::Queued(place), words }));
@@ -331,11 +410,7 @@ fn value_commands(values: &BTreeMap<StateKey, Option<Bytes>>) -> Vec<Command> {
 fn position_field(plan: &Plan, task: TaskId) -> String {
     let component = plan.component_of(task);
     let tasks = plan.tasks(component);
-    field_of(&plan.component(component).id, task.0 - tasks.start, tasks.len())
-}
-
-fn field_of(spout: &str, place: u32, tasks: usize) -> String {
-    format!("{POSITION}{spout}:{place}/{tasks}")
+    kept::position_field(&plan.component(component).id, task.0 - tasks.start, tasks.len() as u32)
 }
 
 /// For each spout and each number of tasks that it had: where these were.
@@ -351,8 +426,9 @@ impl Saved {
         let (kept, outdated): (Vec<_>, Vec<_>) =
             former.into_iter().partition(|it| it.most() > done || (now < done && it.least() == done));
         let fields = outdated.iter().flat_map(|Former(positions)| {
-            (0..positions.len())
-                .map(|place| Bytes::from(field_of(&plan.component(spout).id, place as u32, positions.len())))
+            let (spout, tasks) = (&plan.component(spout).id, positions.len() as u32);
+            let fields = (0..tasks).map(move |place| kept::position_field(spout, place, tasks));
+            fields.chain([kept::count_field(spout, 0, tasks)]).map(Bytes::from)
         });
         self.outdated.extend(fields);
         if !kept.is_empty() {
@@ -394,6 +470,12 @@ fn pairs(reply: &Reply) -> Option<Vec<(&[u8], &[u8])>> {
     }
 }
 
+/// A command as a reader of dead letters sees it, in about `most` bytes.
+fn shown_command(command: &Command, most: usize) -> String {
+    let most = (most / command.len().max(1)).max(1);
+    command.iter().map(|word| shown(word, most)).collect::<Vec<_>>().join(" ")
+}
+
 /// At most so many bytes of a word, as a reader of dead letters sees it: what was refused may be larger than the server takes.
 fn shown(word: &Bytes, most: usize) -> String {
     let text = String::from_utf8_lossy(word);
@@ -414,7 +496,6 @@ fn text(value: &Value<'_>) -> Vec<u8> {
 
 const GENERATION: &[u8] = b"generation";
 const EPOCH: &[u8] = b"epoch";
-const POSITION: &str = "position:";
 /// What the protocol adds to a word, at most.
 const WORD_BYTES: usize = 16;
 /// Words of a command for many fields.
@@ -427,6 +508,7 @@ const DEAD_LETTERS_MAX: &[u8] = b"10000";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use topology::anchor::RootId;
     use topology::builder::{Code, Factory, TopologyBuilder};
     use topology::component::{Bolt, BoltOut, Fault, Next, Outcome, Spout, SpoutOut, Tuple};
     use topology::ids::StreamId;
@@ -524,6 +606,7 @@ mod tests {
                 (field("c"), None),
             ]),
             commands: vec![vec!["PUBLISH".into(), "c".into(), "m".into()]],
+            causes: Vec::new(),
             positions: BTreeMap::from([(TaskId(1), Position(40))]),
             dead: vec![(TaskId(0), letter)],
         };
@@ -556,11 +639,12 @@ mod tests {
         let words =
             |text: &str| text.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         let commands = ["SET a 1", "SET b 2", "GET"].map(words).to_vec();
-        let mut ending =
-            Ending { generation: 3, commands, letters: vec![words("XADD l * x y")], fields: vec![] };
+        let letters = vec![words("XADD l * x y")];
+        let mut ending = Ending { generation: 3, commands, letters, ..Ending::default() };
         let refused = [(1, "NOPERM no"), (2, "ERR arity"), (3, "ERR too large")];
         let refused = refused.map(|(place, error)| (place, error.to_owned())).into();
-        assert_eq!(ledger.give_up(&mut ending, &refused, 100), ["SET", "GET"]);
+        assert_eq!(ending.names(&refused), "GET, SET");
+        ledger.give_up(&plan(1), &mut ending, &refused, (&Originals::new(), 100));
         assert_eq!(
             shown(&ledger.requests(&ending)[..4]),
             [
@@ -571,6 +655,46 @@ mod tests {
             ]
         );
         assert_eq!(super::shown(&"xyz".into(), 2), "xy... (3 B)");
+    }
+
+    #[test]
+    fn letter_of_a_refused_command_is_the_tuple_that_it_comes_from_once() {
+        let (ledger, plan) = (ledger(1), plan(1));
+        let words =
+            |text: &str| text.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        let ancestor = |origin| Ancestor { root: RootId { spout: TaskId(0), life: 3, number: 5 }, origin };
+        let component = plan.find("sink").expect("it is there");
+        let cause = |command, origin| Cause { command, component, ancestor: ancestor(origin) };
+        let group = Group {
+            generation: 3,
+            epoch: Epoch(9),
+            values: BTreeMap::from([(StateKey::of_key("k"), Some("v".into()))]),
+            commands: ["SET a 1", "SET b 2", "SET c 3", "SET d 4", "SET e 5"].map(words).to_vec(),
+            causes: vec![cause(0, 0), cause(1, 1), cause(2, 1), cause(3, 2), cause(4, 4)],
+            ..Group::default()
+        };
+        let mut ending = ledger.end(&plan, &group);
+        // Of the tuple behind `c` there is a letter for `b`; what `d` comes from is not known.
+        let refused: Refused = [2, 3, 4].map(|place| (place, "NOPERM no".to_owned())).into();
+        assert_eq!(ending.ancestors(&refused), [ancestor(1), ancestor(2)].into());
+        let originals: Originals = [(ancestor(1), letter(&plan, 7).original)].into();
+        ledger.give_up(&plan, &mut ending, &refused, (&originals, 1_000));
+        let dead = "XADD topology:t:dead-letters MAXLEN ~ 10000 *";
+        assert_eq!(
+            shown(&ledger.requests(&ending)[1..6]),
+            [
+                "SET k v".to_owned(),
+                "SET a 1".to_owned(),
+                "SET e 5".to_owned(),
+                format!(
+                    "{dead} spout in:put position 7 component sink error NOPERM no attempts 5 field:word x field:n 5 command SET b 2"
+                ),
+                format!("{dead} error NOPERM no command SET d 4"),
+            ]
+        );
+        // Places have moved with the commands.
+        assert_eq!(ending.ancestors(&[(2, String::new())].into()), [ancestor(4)].into());
+        assert!(ending.ancestors(&[(0, String::new())].into()).is_empty());
     }
 
     #[test]
@@ -604,11 +728,11 @@ mod tests {
         assert!(saved(&past).former.is_empty());
         assert_eq!(
             saved(&past).outdated,
-            ["position:in:put:0/3", "position:in:put:1/3", "position:in:put:2/3"]
+            ["position:in:put:0/3", "position:in:put:1/3", "position:in:put:2/3", "count:in:put:0/3"]
         );
         assert_eq!(
             shown(&ledger.begin(4, &saved(&past).outdated))[1],
-            "HDEL topology:t:epochs position:in:put:0/3 position:in:put:1/3 position:in:put:2/3"
+            "HDEL topology:t:epochs position:in:put:0/3 position:in:put:1/3 position:in:put:2/3 count:in:put:0/3"
         );
         // What is done to the same place by all tasks of one number is said by that number, until today's have passed it.
         let one = [("position:in:put:0/1", "60"), past[2], past[3]];

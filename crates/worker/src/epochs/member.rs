@@ -59,7 +59,7 @@ impl Member {
                 *state = State { generation: beginning.generation, missing, is_going: false };
             }
             Order::Go { generation } => state.is_going = *generation == state.generation,
-            Order::Barrier { .. } | Order::Durable { .. } => {}
+            Order::Barrier { .. } | Order::Recall { .. } | Order::Durable { .. } => {}
         }
         let order = Arc::new(order);
         // Under the lock, so that threads get orders in the order in which they came.
