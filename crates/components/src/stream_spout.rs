@@ -32,7 +32,7 @@ use clock::{Clock, SystemClock};
 use connection::{Event, Link, Options, Target};
 use resp::Value as Reply;
 use topology::builder::Factory;
-use topology::component::{Backlog, Context, Fault, Next, Spout, SpoutOut};
+use topology::component::{Backlog, Condition, Context, Fault, Next, Spout, SpoutOut};
 use topology::tracker::{DeadLetter, Position};
 
 use crate::arguments::{Arguments, Kind, Opt, Signature};
@@ -42,7 +42,7 @@ use by_position::PositionSpout;
 use entries::Entry;
 pub use entries::number as entry_number;
 pub(crate) use entries::{Wanted, wanted};
-use gaps::{Gaps, Group, Info, Told};
+use gaps::{Gaps, Group, Info};
 use reading::{Found, Reading};
 use settling::{Letters, Settling};
 
@@ -152,10 +152,10 @@ impl StreamSpout {
         self.gaps.on_look(self.clock.now());
         let (Some(group), Some(info)) = (self.looked.take(), Info::read(reply)) else { return Ok(()) };
         let told = self.gaps.on_group(&self.settings.key, group, &info).filter(|_| self.is_first);
-        told.map_or(Ok(()), |Told { text, .. }| {
-            tracing::warn!(text, "entries are not read");
-            Err(Fault::new(text))
-        })
+        let Some(told) = told else { return Ok(()) };
+        self.gaps.on_told(&told);
+        tracing::warn!(told.text, "entries are not read");
+        Err(Fault::new(told.text))
     }
 
     fn take(&mut self, found: Found) {
@@ -219,6 +219,10 @@ impl Spout for StreamSpout {
 
     fn activate(&mut self) {
         self.gaps.look_again();
+    }
+
+    fn condition(&self) -> Condition<'_> {
+        self.gaps.condition()
     }
 
     fn backlog(&mut self) -> Backlog {

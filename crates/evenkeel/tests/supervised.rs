@@ -447,17 +447,34 @@ fn entries_that_were_trimmed_before_they_were_read_are_told() {
         add(20);
         server.call(&["XTRIM", &stream, "MAXLEN", "3"]);
         assert_eq!(server.call(&["TOPOLOGY", "ACTIVATE", name]), ok());
-        let error = || {
-            let Value::Array(all) = field(&server.call(&["TOPOLOGY", "SHOW", name]), "components") else {
-                return String::new();
-            };
-            let Value::Bulk(error) = field(&all[0], "last_error") else { return String::new() };
-            String::from_utf8_lossy(&error).into_owned()
+        let of_spout = |what: &str| match field(&server.call(&["TOPOLOGY", "SHOW", name]), "components") {
+            Value::Array(all) if !all.is_empty() => field(&all[0], what),
+            _ => Value::Null,
+        };
+        let error = || match of_spout("last_error") {
+            Value::Bulk(error) => String::from_utf8_lossy(&error).into_owned(),
+            _ => String::new(),
         };
         let told = format!("entries of `{stream}` were removed before they were read");
         eventually(&format!("it is told, not {}", error()), || error().contains(&told));
         add(1);
+        // What was asked for before it was deactivated may have been given its part.
         eventually("it goes on", || seen(9) || seen(10));
+        // While nobody reads, too.
+        assert_eq!(server.call(&["TOPOLOGY", "KILL", name]), ok());
+        eventually("it is gone", || server.call(&["TOPOLOGY", "LIST"]) == Value::Array(Vec::new()));
+        add(30);
+        server.call(&["XTRIM", &stream, "MAXLEN", "4"]);
+        assert_eq!(server.call(&["TOPOLOGY", "SUBMIT", name, &through(name, guarantee, "")]), ok());
+        let told = format!("26 entries of `{stream}` were removed before they were read");
+        eventually(&format!("it is told, not {}", error()), || error().contains(&told));
+        let figures = || match of_spout("metrics") {
+            Value::Array(figures) if !figures.is_empty() => field(&figures[0], "sum"),
+            _ => Value::Null,
+        };
+        eventually("it is counted", || figures() == bulk("26"));
+        assert_eq!(server.call(&["TOPOLOGY", "KILL", name]), ok());
+        eventually("it is gone", || server.call(&["TOPOLOGY", "LIST"]) == Value::Array(Vec::new()));
     }
 }
 

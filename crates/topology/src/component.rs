@@ -33,6 +33,7 @@ pub use figures::{Figure, Figures};
 pub use out::{BoltOut, BoltSink, Known, Outgoing, SpoutOut, SpoutSink, StateSink};
 pub use tuple::{FieldError, FieldRef, Tuple};
 
+use crate::changes::StateKey;
 use crate::ids::{ComponentId, TaskId};
 use crate::past::Past;
 use crate::plan::Plan;
@@ -69,6 +70,12 @@ pub trait Spout: Send {
                 former.0.len()
             ))),
         }
+    }
+
+    /// With exactly-once, a value of the store that becomes durable together with `position`, the last one that was emitted: what the spout wants to read when it
+    /// begins there.
+    fn kept_with(&mut self, _position: Position) -> Option<(StateKey, Bytes)> {
+        None
     }
 
     /// Emits what there is, one tuple or some, and says when to call again. Called only while there is room for tuples that are not finished.

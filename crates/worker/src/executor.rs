@@ -280,7 +280,7 @@ impl Executor {
         self.board.threads[self.thread].end();
     }
 
-    /// Tells all cells of an epoch, which calls no component. Spouts have something to do for it; bolts when a barrier comes to them.
+    /// Tells all cells of an epoch, which calls no bolt. Spouts have something to do for it; bolts when a barrier comes to them.
     fn tell_epoch(&mut self, now: Nanos, tell: impl Fn(&mut Cell)) {
         for cell in 0..self.cells.len() {
             let Some(slot) = &mut self.cells[cell] else { continue };

@@ -8,17 +8,20 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use clock::{Clock, SystemClock};
 use connection::{Event, Link, Options};
 use resp::Value as Reply;
-use topology::component::{Backlog, Context, Fault, Next, Spout, SpoutOut};
+use topology::changes::StateKey;
+use topology::component::{Backlog, Condition, Context, Fault, Next, Spout, SpoutOut};
+use topology::epochs::kept;
 use topology::past::Past;
 use topology::random::Random;
 use topology::tracker::Position;
 
 use super::count::{self, Count};
 use super::entries::{self, Entry, Wanted};
-use super::gaps::{Gaps, Info, Told};
+use super::gaps::{Gaps, Info};
 use super::reading::{BLOCK_MS, of_stream};
 use super::{ERROR_PAUSE, Settings};
 
@@ -41,8 +44,23 @@ pub(super) struct PositionSpout {
     waiting: VecDeque<Entry>,
     /// What tasks have emitted when there were others.
     past: Past,
+    /// Entries were read since the start.
+    has_read: bool,
+    /// Of its entries that were read and are not behind the position that was kept last: how many the stream had up to there.
+    counted: VecDeque<(u128, u64)>,
+    kept: Kept,
     /// What went wrong while nobody asked for entries.
     fault: Option<Fault>,
+}
+
+/// Where the position is kept, and the number of entries up to there; 0 where that is not known.
+#[derive(Debug, Default)]
+struct Kept {
+    key: String,
+    position: String,
+    count: String,
+    /// The position that was kept last.
+    last: Option<Position>,
 }
 
 impl PositionSpout {
@@ -61,6 +79,9 @@ impl PositionSpout {
             is_asked: false,
             waiting: VecDeque::new(),
             past: Past::default(),
+            has_read: false,
+            counted: VecDeque::new(),
+            kept: Kept::default(),
             fault: None,
         }
     }
@@ -69,7 +90,10 @@ impl PositionSpout {
         let mut result = Ok(());
         for event in self.link.as_ref().map(Link::take).unwrap_or_default() {
             match event {
-                Event::Connected(life) => (self.life, self.is_asked) = (Some(life), false),
+                Event::Connected(life) => {
+                    (self.life, self.is_asked) = (Some(life), false);
+                    self.ask_for_count();
+                }
                 Event::Lost(why) => {
                     (self.life, self.is_asked) = (None, false);
                     if connection::is_too_long(&why) {
@@ -77,6 +101,7 @@ impl PositionSpout {
                     }
                     result = Err(Fault::new(why));
                 }
+                Event::Reply(KEPT, reply) => self.on_kept(&reply),
                 Event::Reply(LOOK, reply) => result = self.on_look(&reply).and(result),
                 Event::Reply(_, reply) => {
                     self.is_asked = false;
@@ -90,15 +115,19 @@ impl PositionSpout {
     /// Tells of entries that are not read. All tasks read all: the first one tells.
     fn on_look(&mut self, reply: &Reply) -> Result<(), Fault> {
         self.gaps.on_look(self.clock.now());
+        if self.last == Some(0) && matches!(reply, Reply::Error(_)) {
+            self.gaps.go_on(0); // there is no stream yet
+        }
         let (Some(last), Some(info)) = (self.last, Info::read(reply)) else { return Ok(()) };
         let told = self.gaps.on_info(&self.settings.key, last, &info).filter(|_| self.place == 0);
-        let Some(Told { text, is_certain }) = told else { return Ok(()) };
-        if !is_certain {
-            tracing::info!(text, "entries may not have been read");
+        let Some(told) = told else { return Ok(()) };
+        if !told.is_certain {
+            tracing::info!(told.text, "entries may not have been read");
             return Ok(());
         }
-        tracing::warn!(text, "entries are not read");
-        Err(Fault::new(text))
+        self.gaps.on_told(&told);
+        tracing::warn!(told.text, "entries are not read");
+        Err(Fault::new(told.text))
     }
 
     fn on_reply(&mut self, reply: Reply) -> Result<(), Fault> {
@@ -120,14 +149,39 @@ impl PositionSpout {
         }
         self.count.on_taken();
         let entries = of_stream(reply).map_err(|error| of_key(&error).after(ERROR_PAUSE))?.entries;
+        let passed = self.gaps.passed();
+        self.has_read |= !entries.is_empty();
         self.gaps.on_read(entries.len());
-        for (id, fields) in entries {
+        for (number, (id, fields)) in (1..).zip(entries) {
             self.last = Some(id);
             if self.is_own(id) {
+                // All tasks read all: the first one counts.
+                self.counted.extend(passed.filter(|_| self.place == 0).map(|passed| (id, passed + number)));
                 self.waiting.push_back(Entry::new(id, &fields, &self.wanted));
             }
         }
         Ok(())
+    }
+
+    /// Asks how many entries there were up to the position that the spout begins with.
+    fn ask_for_count(&mut self) {
+        let is_asked = self.place > 0 || self.past.after.is_none() || self.has_read;
+        let (Some(link), Some(life), false) = (&self.link, self.life, is_asked) else { return };
+        link.send(life, KEPT, |out| {
+            resp::encode_command(out, &["HMGET", &self.kept.key, &self.kept.position, &self.kept.count]);
+        });
+    }
+
+    fn on_kept(&mut self, reply: &Reply) {
+        let Reply::Array(values) = reply else { return };
+        let number = |value: &Reply| match value {
+            Reply::Bulk(text) => std::str::from_utf8(text).ok()?.parse::<u128>().ok(),
+            _ => None,
+        };
+        let (position, count) = (values.first().and_then(number), values.get(1).and_then(number));
+        if let Some(count) = count.filter(|count| *count > 0 && !self.has_read && position == self.last) {
+            self.gaps.go_on(count as u64);
+        }
     }
 
     /// Whether an entry is of this task's share, and was not emitted when others had it.
@@ -162,6 +216,13 @@ impl Spout for PositionSpout {
     fn open(&mut self, context: &Context<'_>) -> Result<(), Fault> {
         self.wanted = self.settings.wanted(context);
         (self.place, self.tasks) = (u64::from(context.place()), u64::from(context.tasks()));
+        let (topology, place, tasks) = (&context.plan().topology().name, context.place(), context.tasks());
+        self.kept = Kept {
+            key: kept::key(topology),
+            position: kept::position_field(context.id(), place, tasks),
+            count: kept::count_field(context.id(), place, tasks),
+            last: None,
+        };
         let (waker, options) = (context.waker(), Options::named(&format!("reader of {}", context.id())));
         self.clock = context.clock_or(&self.clock);
         let clock = Arc::clone(&self.clock);
@@ -188,8 +249,24 @@ impl Spout for PositionSpout {
         Ok(if self.waiting.is_empty() { Next::Woken } else { Next::Now })
     }
 
+    fn kept_with(&mut self, position: Position) -> Option<(StateKey, Bytes)> {
+        if self.place > 0 || self.kept.last.replace(position) == Some(position) {
+            return None;
+        }
+        let mut count = 0;
+        while let Some((id, number)) = self.counted.pop_front_if(|(id, _)| *id <= position.0) {
+            count = if id == position.0 { number } else { 0 };
+        }
+        let key = StateKey::of_field(self.kept.key.clone(), self.kept.count.clone());
+        Some((key, count.to_string().into()))
+    }
+
     fn activate(&mut self) {
         self.gaps.look_again();
+    }
+
+    fn condition(&self) -> Condition<'_> {
+        self.gaps.condition()
     }
 
     fn backlog(&mut self) -> Backlog {
@@ -207,6 +284,7 @@ impl Spout for PositionSpout {
 /// Tokens of requests.
 const READ: u64 = 0;
 const LOOK: u64 = 1;
+const KEPT: u64 = 2;
 
 /// The id of the entry in a reply to XREVRANGE; 0 if there is none.
 fn last_id(reply: &Reply) -> Result<u128, String> {
@@ -271,6 +349,26 @@ mod tests {
         }
         emitted.sort_unstable();
         assert_eq!(emitted, ids().collect::<Vec<_>>());
+    }
+
+    /// It was said that there might be some: nobody knew how many there were up to the position.
+    #[test]
+    fn number_of_entries_is_kept_with_the_position_and_taken_up_with_it_alone() {
+        let mut first = spout(0, 1);
+        first.gaps.go_on(7);
+        let reply = b"*1\r\n*2\r\n$6\r\norders\r\n*2\r\n*2\r\n$3\r\n0-7\r\n*2\r\n$1\r\na\r\n$1\r\n1\r\n*2\r\n$3\r\n0-9\r\n*2\r\n$1\r\na\r\n$1\r\n1\r\n";
+        let (reply, _) = resp::decode_value(reply).expect("a reply").expect("all of it");
+        first.on_reply(reply).expect("entries");
+        let mut kept = |position| first.kept_with(Position(position)).map(|(_, count)| count);
+        assert_eq!([kept(7), kept(7), kept(9)], [Some("8".into()), None, Some("9".into())]);
+        assert_eq!(kept(12), Some("0".into()), "it is not known");
+        let taken_up = |values: [&str; 2]| {
+            let mut spout = spout(0, 1);
+            spout.seek(Some(Position(9))).expect("it can");
+            spout.on_kept(&Reply::Array(values.map(|value| Reply::Bulk(value.into())).into()));
+            spout.gaps.passed()
+        };
+        assert_eq!([["9", "9"], ["12", "9"], ["9", "0"]].map(taken_up), [Some(9), None, None]);
     }
 
     #[test]

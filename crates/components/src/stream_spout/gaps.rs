@@ -3,12 +3,14 @@
 //! The server counts all entries that a stream ever had. Those up to the last one that was read are known when it is the stream's last one, or when all that are left are
 //! behind it. What is more than were read was removed before.
 //!
-//! Out of scope: what was removed while nobody counted, before a start with a position. It is said that something may have been.
+//! With a position its number among all entries is kept, so that what is removed while nobody reads is counted, too. Where it is not known, since the number of tasks was
+//! changed for example, it is said that something may have been removed.
 
 use std::time::Duration;
 
 use clock::Nanos;
 use resp::Value as Reply;
+use topology::component::{Condition, Figures};
 
 use super::entries;
 
@@ -25,6 +27,10 @@ pub(super) struct Gaps {
     told: u64,
     /// The stream's last entry when it was told that it is behind the position.
     behind: Option<u128>,
+    /// Entries that it had then.
+    behind_length: u64,
+    /// How many were told.
+    figures: Figures,
 }
 
 /// What is to be told.
@@ -33,6 +39,8 @@ pub(super) struct Told {
     pub(super) text: String,
     /// It is so; or it may be.
     pub(super) is_certain: bool,
+    /// Entries that are not read.
+    count: u64,
 }
 
 /// What XINFO GROUPS says of a group.
@@ -66,6 +74,29 @@ impl Gaps {
         self.looked = None;
     }
 
+    /// What was told, as the component shows it.
+    pub(super) fn condition(&self) -> Condition<'_> {
+        let figures = Some(&self.figures).filter(|figures| !figures.is_empty());
+        Condition { figures, ..Condition::default() }
+    }
+
+    /// What is told is shown.
+    pub(super) fn on_told(&mut self, told: &Told) {
+        if told.count > 0 {
+            self.figures.report(NOT_READ, told.count as f64);
+        }
+    }
+
+    /// The stream had so many entries up to the one that was read last, as was known when that was kept.
+    pub(super) fn go_on(&mut self, passed: u64) {
+        self.passed = Some(passed);
+    }
+
+    /// Entries that the stream had up to the one that was read last, if that is known.
+    pub(super) fn passed(&self) -> Option<u64> {
+        self.passed
+    }
+
     /// Entries were read that came behind those before.
     pub(super) fn on_read(&mut self, count: usize) {
         self.passed.iter_mut().for_each(|passed| *passed += count as u64);
@@ -79,16 +110,18 @@ impl Gaps {
     /// The stream `key` is as `info` says, and was read up to `last`: what is to be told.
     pub(super) fn on_info(&mut self, key: &str, last: u128, info: &Info) -> Option<Told> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
-        let certain = |text| Some(Told { text, is_certain: true });
+        let certain = |text, count| Some(Told { text, is_certain: true, count });
         if info.last < last {
             let is_told = self.behind.replace(info.last) == Some(info.last);
             let (end, last) = (entries::shown(info.last), entries::shown(last));
             let text = format!(
                 "`{key}` ends at {end}, and was read up to {last}: entries up to there are not read; was it made anew?"
             );
-            return certain(text).filter(|_| !is_told);
+            let behind = info.length.saturating_sub(self.behind_length);
+            self.behind_length = info.length;
+            return certain(text, behind).filter(|_| !is_told);
         }
-        self.behind = None;
+        (self.behind, self.behind_length) = (None, 0);
         let (passed, are_all_new) = (info.passed(last)?, info.are_all_behind(last));
         let former = self.passed.replace(passed);
         let (from, to) =
@@ -96,13 +129,15 @@ impl Gaps {
         match former {
             Some(former) if former < passed => {
                 let count = passed - former;
-                certain(format!("{count} entries of `{key}` were removed before they were read: up to {to}"))
+                let text =
+                    format!("{count} entries of `{key}` were removed before they were read: up to {to}");
+                certain(text, count)
             }
             None if is_first && last > 0 && are_all_new && info.last != last => {
                 let text = format!(
                     "entries of `{key}` between {from} and {to}, if there were any, were removed before they were read"
                 );
-                Some(Told { text, is_certain: false })
+                Some(Told { text, is_certain: false, count: 0 })
             }
             _ => None,
         }
@@ -118,7 +153,7 @@ impl Gaps {
         self.told = self.told.max(passed);
         let to = info.first.map_or_else(|| entries::shown(info.last), entries::shown);
         let text = format!("{count} entries of `{key}` were removed before they were read: up to {to}");
-        (count > 0).then_some(Told { text, is_certain: true })
+        (count > 0).then_some(Told { text, is_certain: true, count })
     }
 }
 
@@ -175,6 +210,8 @@ impl Info {
     }
 }
 
+/// The figure of entries that are not read.
+const NOT_READ: &str = "entries_not_read";
 /// Time between two looks: the answer has the first and the last entry.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -207,7 +244,8 @@ mod tests {
     #[test]
     fn what_may_be_gone_since_the_last_run_and_a_stream_that_ends_before_the_position_are_told_once() {
         let mut gaps = Gaps::default();
-        let Some(Told { text, is_certain: false }) = gaps.on_info("s", 5, &info(20, Some(9), 20, 12)) else {
+        let Some(Told { text, is_certain: false, .. }) = gaps.on_info("s", 5, &info(20, Some(9), 20, 12))
+        else {
             panic!("there may be a gap");
         };
         assert!(text.starts_with("entries of `s` between 0-5 and 0-9, if there were any"), "{text}");
@@ -217,6 +255,27 @@ mod tests {
         assert!(error.starts_with("`s` ends at 0-3, and was read up to 0-9"), "{error}");
         assert_eq!(gaps.on_info("s", 9, &info(3, Some(1), 3, 3)), None, "once");
         assert!(gaps.on_info("s", 9, &info(4, Some(1), 4, 4)).is_some(), "there is one more");
+    }
+
+    #[test]
+    fn what_was_removed_while_nobody_read_is_counted_from_what_was_kept() {
+        let mut gaps = Gaps::default();
+        gaps.go_on(5);
+        let told = gaps.on_info("s", 5, &info(20, Some(9), 20, 12)).expect("three are gone");
+        assert_eq!(
+            (&*told.text, told.count),
+            ("3 entries of `s` were removed before they were read: up to 0-9", 3)
+        );
+        gaps.on_told(&told);
+        gaps.on_read(12);
+        assert_eq!(gaps.passed(), Some(20));
+        assert_eq!(
+            gaps.figures.iter().map(|(name, it)| (name, it.sum)).collect::<Vec<_>>(),
+            [(NOT_READ, 3.0)]
+        );
+        let mut gaps = Gaps::default();
+        gaps.go_on(5);
+        assert_eq!(gaps.on_info("s", 5, &info(20, Some(6), 20, 15)), None, "none is gone");
     }
 
     #[test]

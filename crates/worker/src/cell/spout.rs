@@ -95,8 +95,19 @@ impl SpoutCell {
 
     /// An epoch ends here.
     pub(super) fn pass_barrier(&mut self, now: Nanos, epoch: Epoch) {
+        if self.exact.is_none() {
+            return;
+        }
+        let mut capture = self.task.pass_barrier(now, epoch);
+        let kept =
+            capture.position.and_then(|position| self.seat.call(now, |spout| spout.kept_with(position)));
+        match kept {
+            None | Some(Ok(None)) => {}
+            Some(Ok(Some((key, value)))) => _ = capture.changes.values.insert(key, Some(value)),
+            Some(Err(panicked)) => self.on_panic(&panicked),
+        }
         if let Some(exact) = &mut self.exact {
-            exact.on_barrier(self.task.pass_barrier(now, epoch));
+            exact.on_barrier(capture);
         }
     }
 
