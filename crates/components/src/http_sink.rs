@@ -9,7 +9,7 @@
 //! | 2xx | is acknowledged |
 //! | 429, or 503 with `Retry-After` | is tried again after that time, without counting the attempt |
 //! | 408, 425, 5xx, a connection that breaks, no answer in time | is tried again; the attempt counts |
-//! | no connection | is tried again when a connection is, without counting the attempt: after 100 ms, and after twice as long each time up to 30 s |
+//! | no connection | waits here, and does not time out; a connection is tried after 100 ms, and after twice as long each time up to 30 s |
 //! | any other | is a dead letter: the same request will get the same answer |
 //!
 //! A request may be sent twice. `Idempotency-Key` is the same each time: the topology, the component, and what `--key` makes of the tuple's fields.
@@ -17,6 +17,9 @@
 //! Invariants
 //!   1. The definition names scheme, host and port; fields of tuples only fill path, query, key and body. Redirects are not followed.
 //!   2. At most `--requests` are under way, and of an answer at most 64 KiB are read.
+//!   3. While there is no connection no tuple fails: what else came of its spout's tuple would be repeated with it.
+//!
+//! **Bounds.** Tuples that wait for a connection: [`WAITING_MAX`], and what their sources may have under way.
 
 mod answer;
 mod caller;
@@ -25,12 +28,14 @@ mod gate;
 mod tests;
 mod tls;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC};
 use serde_json::{Map, Value as Json};
+use topology::bolt::TupleId;
 use topology::builder::Factory;
 use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Tuple};
 use topology::value::Value;
@@ -39,7 +44,7 @@ use url::Url;
 use crate::arguments::{Arguments, Kind, Opt, Signature};
 use crate::row::{Emits, Exact, Made, Reach, Row};
 use crate::template::Template;
-use caller::{Call, Caller};
+use caller::{Call, Caller, News};
 
 /// What is posted, and where.
 #[derive(Clone, Debug)]
@@ -75,12 +80,14 @@ struct HttpSink {
     /// Before what `--key` makes: the topology and the component.
     key_prefix: String,
     open: usize,
+    /// Of them those that wait for a connection.
+    waiting: HashSet<TupleId>,
     clock: Arc<dyn Clock>,
 }
 
 impl HttpSink {
     fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
-        Self { settings, caller: None, key_prefix: String::new(), open: 0, clock }
+        Self { settings, caller: None, key_prefix: String::new(), open: 0, waiting: HashSet::new(), clock }
     }
 
     fn call(&self, tuple: &Tuple<'_>) -> Result<Call, Fault> {
@@ -93,6 +100,7 @@ impl HttpSink {
             Some(template) => template.filled(tuple)?,
             None => object(tuple)?,
         };
+        let body = body.into();
         let path = String::from_utf8(path).map_err(|error| Fault::fatal(error.to_string()))?;
         Ok(Call { tuple: tuple.id(), path, key: format!("\"{}\"", String::from_utf8_lossy(&key)), body })
     }
@@ -103,12 +111,13 @@ impl Bolt for HttpSink {
         self.clock = context.clock_or(&self.clock);
         let topology = &context.plan().topology().name;
         self.key_prefix = format!("{topology}:{}:", context.id());
-        self.caller = Some(Caller::start(&self.settings, context.id(), context.waker(), &self.clock)?);
+        self.caller = Some(Caller::start(&self.settings, context, &self.clock)?);
         Ok(())
     }
 
     fn is_ready(&self) -> bool {
-        self.open < self.settings.requests
+        let waiting = self.waiting.len();
+        self.open - waiting < self.settings.requests && waiting < WAITING_MAX
     }
 
     fn execute(&mut self, tuple: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
@@ -122,7 +131,17 @@ impl Bolt for HttpSink {
     fn wake(&mut self, out: &mut BoltOut<'_>) -> Result<(), Fault> {
         let Some(caller) = &self.caller else { return Ok(()) };
         let mut said = Ok(());
-        for (tuple, result) in caller.results() {
+        for (tuple, news) in caller.told() {
+            let result = match news {
+                News::Waits(error) => {
+                    self.waiting.insert(tuple);
+                    out.extend(tuple).unwrap_or(());
+                    said = error.map_or(said, |error| Err(Fault::silent(error)));
+                    continue;
+                }
+                News::Done(result) => result,
+            };
+            self.waiting.remove(&tuple);
             self.open -= 1;
             // The tuple may be gone: the runner fails all when a component panics.
             match result {
@@ -240,6 +259,8 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     })
 }
 
+/// Tuples that wait for a connection.
+const WAITING_MAX: usize = 100_000;
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The header's value is text in quotes.
 const IN_KEY: &AsciiSet = &CONTROLS.add(b'"').add(b'\\').add(b'%');

@@ -17,11 +17,12 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{LocalSet, spawn_local};
 use tokio_rustls::TlsConnector;
 use topology::bolt::TupleId;
-use topology::component::{Fault, Waker};
+use topology::component::{Context, Fault, Waker};
 
 use super::answer::Answer;
 use super::gate::Gate;
@@ -34,16 +35,33 @@ pub(super) struct Call {
     /// Path and query.
     pub(super) path: String,
     pub(super) key: String,
-    pub(super) body: Vec<u8>,
+    pub(super) body: Bytes,
 }
 
-/// What became of a tuple.
-pub(super) type Done = (TupleId, Result<(), Fault>);
+/// What the thread tells of a tuple.
+pub(super) type Told = (TupleId, News);
+
+/// What has become of a tuple.
+#[derive(Debug)]
+pub(super) enum News {
+    /// It waits for a connection. Each failure to make one is told once.
+    Waits(Option<String>),
+    /// It was posted, or is not posted again from here.
+    Done(Result<(), Fault>),
+}
+
+/// Why there is no answer.
+enum Trouble {
+    /// There is no connection; an error that was not told.
+    Away(Option<String>),
+    /// The request has failed.
+    Failed(Fault),
+}
 
 /// The component's side. When it is dropped the thread ends, and what is under way is given up.
 pub(super) struct Caller {
     calls: UnboundedSender<Call>,
-    done: Receiver<Done>,
+    told: Receiver<Told>,
 }
 
 /// The thread's side.
@@ -54,32 +72,36 @@ struct Client {
     /// Connections whose server waits for the next request, and since when.
     idle: RefCell<Vec<(SendRequest<Full<Bytes>>, Nanos)>>,
     gate: RefCell<Gate>,
+    /// Requests that may be under way.
+    turns: Semaphore,
+    /// A tuple that waits is told of as often as this, so that it does not time out.
+    every: Duration,
     /// Who it is for, in the log.
     id: String,
-    done: Sender<Done>,
+    told: Sender<Told>,
     waker: Waker,
     clock: Arc<dyn Clock>,
 }
 
 impl Caller {
-    /// Starts the thread; `waker` is called when there are results.
+    /// Starts the thread, for the component of `context`, which is woken when something is told.
     ///
     /// # Errors
     /// A file or a variable is not there, or the system has no thread.
     pub(super) fn start(
         settings: &Settings,
-        id: &str,
-        waker: Waker,
+        context: &Context<'_>,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, Fault> {
         let (calls, to_make) = unbounded_channel();
-        let (sender, done) = channel();
-        let client = Client::new(settings.clone(), id, (sender, waker), Arc::clone(clock))?;
+        let (sender, told) = channel();
+        let id = context.id();
+        let client = Client::new(settings.clone(), context, sender, Arc::clone(clock))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name(format!("http of {id}")).spawn(move || {
             LocalSet::new().block_on(&runtime, run(Rc::new(client), to_make));
         })?;
-        Ok(Self { calls, done })
+        Ok(Self { calls, told })
     }
 
     /// Has a request made.
@@ -90,9 +112,9 @@ impl Caller {
         self.calls.send(call).map_err(|_| Fault::silent("its thread has ended"))
     }
 
-    /// What has become of requests since the last call.
-    pub(super) fn results(&self) -> impl Iterator<Item = Done> {
-        self.done.try_iter()
+    /// What was told of tuples since the last call.
+    pub(super) fn told(&self) -> impl Iterator<Item = Told> {
+        self.told.try_iter()
     }
 }
 
@@ -102,9 +124,7 @@ async fn run(client: Rc<Client>, mut calls: UnboundedReceiver<Call>) {
         spawn_local(async move {
             let tuple = call.tuple;
             let result = client.post(call).await;
-            // Nobody hears it when the component was closed.
-            let _ = client.done.send((tuple, result));
-            client.waker.wake();
+            client.tell(tuple, News::Done(result));
         });
     }
 }
@@ -112,8 +132,8 @@ async fn run(client: Rc<Client>, mut calls: UnboundedReceiver<Call>) {
 impl Client {
     fn new(
         settings: Settings,
-        id: &str,
-        (done, waker): (Sender<Done>, Waker),
+        context: &Context<'_>,
+        told: Sender<Told>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Fault> {
         let authorization = settings.authorization_env.as_deref().map(authorization).transpose()?;
@@ -123,23 +143,49 @@ impl Client {
         } else {
             None
         };
-        let (idle, gate, id) = (RefCell::default(), RefCell::default(), id.to_owned());
-        Ok(Self { settings, authorization, tls, idle, gate, id, done, waker, clock })
+        let (idle, gate) = (RefCell::default(), RefCell::default());
+        let (id, waker, turns) =
+            (context.id().to_owned(), context.waker(), Semaphore::new(settings.requests));
+        let every = (context.plan().settings().message_timeout / 4).min(EVERY_MAX);
+        Ok(Self { settings, authorization, tls, idle, gate, turns, every, id, told, waker, clock })
     }
 
+    fn tell(&self, tuple: TupleId, news: News) {
+        // Nobody hears it when the component was closed.
+        let _ = self.told.send((tuple, news));
+        self.waker.wake();
+    }
+
+    /// How long no connection is to be tried.
+    fn closed(&self) -> Option<Duration> {
+        self.gate.borrow().closed(self.clock.now())
+    }
+
+    /// Posts a tuple when there is a connection.
     async fn post(&self, call: Call) -> Result<(), Fault> {
         let limit = self.settings.timeout;
-        let begun = self.clock.now();
-        match tokio::time::timeout(limit, self.exchange(begun, call)).await {
-            Ok(answer) => answer?.verdict(self.clock.unix_us() / 1_000_000),
-            Err(_) => Err(Fault::new(format!("no answer within {limit:?} (--timeout-ms)"))),
+        loop {
+            while let Some(pause) = self.closed() {
+                self.tell(call.tuple, News::Waits(None));
+                tokio::time::sleep(pause.min(self.every)).await;
+            }
+            let _turn = self.turns.acquire().await.map_err(|error| Fault::silent(error.to_string()))?;
+            let begun = self.clock.now();
+            if self.closed().is_some() {
+                continue; // it was closed while this one waited
+            }
+            match tokio::time::timeout(limit, self.exchange(begun, &call)).await {
+                Ok(Ok(answer)) => return answer.verdict(self.clock.unix_us() / 1_000_000),
+                Ok(Err(Trouble::Away(error))) => self.tell(call.tuple, News::Waits(error)),
+                Ok(Err(Trouble::Failed(fault))) => return Err(fault),
+                Err(_) => return Err(Fault::new(format!("no answer within {limit:?} (--timeout-ms)"))),
+            }
         }
     }
 
     /// One request and its answer. A connection that was kept may have been closed meanwhile: then a new one is tried.
-    async fn exchange(&self, begun: Nanos, call: Call) -> Result<Answer, Fault> {
-        let body = Bytes::from(call.body);
-        let request = || self.request(&call.path, &call.key, body.clone());
+    async fn exchange(&self, begun: Nanos, call: &Call) -> Result<Answer, Trouble> {
+        let request = || self.request(&call.path, &call.key, call.body.clone()).map_err(Trouble::Failed);
         while let Some(kept) = self.kept() {
             if let Ok(answer) = self.send(kept, request()?).await {
                 return Ok(answer);
@@ -148,17 +194,13 @@ impl Client {
         let host = &self.settings.target.authority;
         let new = self.connect_by_gate(begun).await?;
         let answer = self.send(new, request()?).await;
-        answer.map_err(|error| Fault::new(format!("the connection to {host} broke: {error}")))
+        answer
+            .map_err(|error| Trouble::Failed(Fault::new(format!("the connection to {host} broke: {error}"))))
     }
 
-    /// A new connection, unless one has failed a short while ago.
-    async fn connect_by_gate(&self, begun: Nanos) -> Result<SendRequest<Full<Bytes>>, Fault> {
+    /// A new connection. If there is none, none is tried for a while.
+    async fn connect_by_gate(&self, begun: Nanos) -> Result<SendRequest<Full<Bytes>>, Trouble> {
         let host = &self.settings.target.authority;
-        let fault =
-            |pause, error: &str| Fault::silent(format!("no connection to {host}: {error}")).after(pause);
-        if let Some((pause, error)) = self.gate.borrow().closed(begun) {
-            return Err(fault(pause, error));
-        }
         let limit = self.settings.timeout / 2;
         let error = match tokio::time::timeout(limit, self.connect()).await {
             Ok(Ok(new)) => {
@@ -171,9 +213,8 @@ impl Client {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("none within {limit:?}, half of --timeout-ms"),
         };
-        let now = self.clock.now();
-        let mut gate = self.gate.borrow_mut();
-        if let Some(pause) = gate.on_failure(begun, now, &error) {
+        let pause = self.gate.borrow_mut().on_failure(begun, self.clock.now());
+        Err(Trouble::Away(pause.map(|pause| {
             tracing::warn!(
                 component = self.id,
                 host,
@@ -181,9 +222,8 @@ impl Client {
                 ?pause,
                 "there is no connection: it is tried again after a pause"
             );
-        }
-        let (pause, _) = gate.closed(now).unwrap_or_default();
-        Err(fault(pause, &error))
+            format!("no connection to {host}: {error}; the next attempt is in {} ms", pause.as_millis())
+        })))
     }
 
     fn kept(&self) -> Option<SendRequest<Full<Bytes>>> {
@@ -263,5 +303,7 @@ fn authorization(name: &str) -> Result<HeaderValue, Fault> {
 
 /// A connection that rests for longer is not used again: what is between may have forgotten it, and the request would wait for its whole time.
 const IDLE_MAX: Duration = Duration::from_secs(30);
+/// Time between two words of a tuple that waits for a connection.
+const EVERY_MAX: Duration = Duration::from_secs(5);
 const BODY_BYTES_MAX: usize = 64 << 10;
 const EXCERPT_BYTES: usize = 200;

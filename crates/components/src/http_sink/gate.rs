@@ -17,25 +17,23 @@ use clock::Nanos;
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     failures: u32,
-    /// Closed until then, and why.
+    /// Closed until then.
     until: Nanos,
-    error: String,
 }
 
 impl Gate {
-    /// How long it is closed, and why, if it is.
-    pub(super) fn closed(&self, now: Nanos) -> Option<(Duration, &str)> {
-        (now < self.until).then(|| (self.until.since(now), self.error.as_str()))
+    /// How long it is closed, if it is.
+    pub(super) fn closed(&self, now: Nanos) -> Option<Duration> {
+        (now < self.until).then(|| self.until.since(now))
     }
 
     /// A connection that was begun at `begun` has failed: the pause that begins, unless another one has begun since.
-    pub(super) fn on_failure(&mut self, begun: Nanos, now: Nanos, error: &str) -> Option<Duration> {
+    pub(super) fn on_failure(&mut self, begun: Nanos, now: Nanos) -> Option<Duration> {
         if begun < self.until {
             return None;
         }
         let pause = PAUSE_MAX.min(PAUSE_MIN * 2_u32.saturating_pow(self.failures));
         (self.failures, self.until) = (self.failures + 1, now + pause);
-        error.clone_into(&mut self.error);
         Some(pause)
     }
 
@@ -61,14 +59,14 @@ mod tests {
         let (mut gate, mut now, mut pauses) = (Gate::default(), at(1), Vec::new());
         for _ in 0..11 {
             assert!(gate.closed(now).is_none());
-            let pause = gate.on_failure(now, now, "no").expect("a pause");
-            assert_eq!(gate.on_failure(now, now, "no"), None, "another request of the same time");
-            assert_eq!(gate.closed(now), Some((pause, "no")));
+            let pause = gate.on_failure(now, now).expect("a pause");
+            assert_eq!(gate.on_failure(now, now), None, "another request of the same time");
+            assert_eq!(gate.closed(now), Some(pause));
             pauses.push(pause.as_millis());
             now = now + pause;
         }
         assert_eq!(pauses, [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
         assert_eq!(gate.on_connected(), 11);
-        assert_eq!(gate.on_failure(now, now, "no"), Some(PAUSE_MIN));
+        assert_eq!(gate.on_failure(now, now), Some(PAUSE_MIN));
     }
 }

@@ -44,7 +44,15 @@ impl Server {
         answers: Vec<&'static str>,
         wrap: impl Fn(std::net::TcpStream) -> Box<dyn Stream> + Send + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Self::start_on(TcpListener::bind("127.0.0.1:0").expect("a port"), scheme, answers, wrap)
+    }
+
+    fn start_on(
+        listener: TcpListener,
+        scheme: &str,
+        answers: Vec<&'static str>,
+        wrap: impl Fn(std::net::TcpStream) -> Box<dyn Stream> + Send + 'static,
+    ) -> Self {
         let url = format!("{scheme}://localhost:{}", listener.local_addr().expect("it is bound").port());
         let (sender, requests) = channel();
         let mut answers = answers.into_iter();
@@ -188,14 +196,48 @@ fn connection_that_breaks_fails_its_tuple_and_another_one_is_made() {
     assert_eq!(connections, [0, 0, 1, 2], "one that was kept is followed by a new one at once");
 }
 
+/// Waits until the sink shows an error.
+fn shown(stand: &mut Stand<HttpSink>) -> String {
+    loop {
+        stand.rest();
+        stand.wake();
+        if let Some(said) = stand.record.said.take() {
+            return said;
+        }
+    }
+}
+
+/// Each tuple failed when it was tried, and with it all else that came of its spout's tuple was repeated.
 #[test]
-fn server_that_is_not_there_or_says_nothing_fails_the_tuple() {
+fn tuples_wait_for_a_server_that_is_not_there() {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
-    let mut stand = sink(&format!("http://127.0.0.1:{port}"), "--key {id}");
-    post(&mut stand, 1, "w");
-    let error = format!("no connection to 127.0.0.1:{port}: ");
-    assert!(stand.record.failed[0].1.starts_with(&error));
-    assert!(stand.record.said.as_ref().is_some_and(|said| said.starts_with(&error)), "it is shown");
+    let mut stand = sink(&format!("http://127.0.0.1:{port}"), "--key {id} --requests 1");
+    let give = |stand: &mut Stand<HttpSink>, id: i64| stand.execute(&[Value::from(id), Value::from("w")]);
+    give(&mut stand, 1);
+    let said = shown(&mut stand);
+    assert!(said.starts_with(&format!("no connection to 127.0.0.1:{port}: ")), "{said}");
+    // What waits for a connection is not under way.
+    for id in 2..=4 {
+        while !stand.component.is_ready() {
+            stand.rest();
+            stand.wake();
+        }
+        give(&mut stand, id);
+    }
+    let listener = TcpListener::bind(("127.0.0.1", port)).expect("nobody else has it");
+    let server = Server::start_on(listener, "http", vec![OK; 4], |stream| Box::new(stream));
+    while stand.record.acked.len() < 4 {
+        stand.rest();
+        stand.wake();
+    }
+    assert!(stand.record.failed.is_empty(), "{:?}", stand.record.failed);
+    let mut lines: Vec<String> = (0..4).map(|_| server.request().headers.join("\n")).collect();
+    lines.dedup();
+    assert_eq!(lines.len(), 4, "each once: {lines:?}");
+}
+
+#[test]
+fn server_that_says_nothing_fails_the_tuple() {
     // It accepts, by its backlog, and never reads.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", silent.local_addr().expect("it is bound"));
@@ -254,8 +296,8 @@ fn server_proves_its_name_in_tls() {
         let server = start(name);
         let options = trusted.map_or_else(String::new, |path| format!(" --ca {path}"));
         let mut stand = sink(&server.url, &format!("--key {{id}}{options}"));
-        post(&mut stand, 1, "w");
-        let error = &stand.record.failed[0].1;
+        stand.execute(&[Value::from(1), Value::from("w")]);
+        let error = shown(&mut stand);
         assert!(error.contains("no connection") && error.contains("certificate"), "{error}");
     }
 }
