@@ -215,3 +215,97 @@ fn no_word_is_lost_on_a_server_whose_shell_component_is_killed_again_and_again()
         counts.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]).parse().expect("a number"))).collect();
     assert!(expected().iter().all(|(word, count)| counts.get(word) >= Some(count)), "at least once");
 }
+
+const BATCHES: &str = "
+import sys
+from pystorm import Bolt, BatchingBolt, Spout, TicklessBatchingBolt
+
+NUMBERS = 6000
+
+class Numbers(Spout):
+    def initialize(self, config, context):
+        self.next, self.acked = 0, 0
+
+    def next_tuple(self):
+        if self.next < NUMBERS:
+            self.emit([self.next], tup_id=self.next)
+            self.next += 1
+
+    def ack(self, number):
+        self.acked += 1
+        with open('acked', 'w') as file:
+            file.write(str(self.acked))
+
+class Batching:
+    def group_key(self, tup):
+        return tup.values[0] % 2
+
+    def process_batch(self, key, tups):
+        with open('batches', 'a') as file:
+            file.write('%d\\n' % len(tups))
+
+class ByTicks(Batching, BatchingBolt):
+    pass
+
+class ByTime(Batching, TicklessBatchingBolt):
+    secs_between_batches = 1
+
+class Forgets(Bolt):
+    auto_ack = False
+
+    def initialize(self, config, context):
+        self.seen = {}
+
+    def process(self, tup):
+        # One of ten is forgotten the first time.
+        number = tup.values[0]
+        self.seen[number] = self.seen.get(number, 0) + 1
+        if number % 10 or self.seen[number] > 1:
+            self.ack(tup)
+
+{'numbers': Numbers, 'ticks': ByTicks, 'time': ByTime, 'forgets': Forgets}[sys.argv[1]]().run()
+";
+
+/// Runs 6,000 numbers through the bolt `kind` of the program above, until all are acknowledged; sizes of batches.
+fn batches(kind: &str, config: &str) -> Vec<u64> {
+    let out = tempfile::tempdir().expect("a folder for the test");
+    let python = std::env::var("EVENKEEL_PYTHON").expect("EVENKEEL_PYTHON names a Python with pystorm");
+    let python = std::path::absolute(python).expect("a path").display().to_string();
+    std::fs::write(out.path().join("batches.py"), BATCHES).expect("it is written");
+    let class = "org.apache.storm.flux.wrappers";
+    let definition = format!(
+        "name: batches\nconfig: {{topology.max.spout.pending: 3000{config}}}\n\
+         spouts:\n- {{id: numbers, className: {class}.spouts.FluxShellSpout, constructorArgs: [[{python}, batches.py, numbers], [n]]}}\n\
+         bolts:\n- id: bolt\n  className: {class}.bolts.FluxShellBolt\n  constructorArgs: [[{python}, batches.py, {kind}], [n]]\n  \
+         configMethods: [{{name: addComponentConfig, args: [topology.tick.tuple.freq.secs, 1]}}]\n\
+         streams:\n- {{from: numbers, to: bolt, grouping: {{type: SHUFFLE}}}}\n"
+    );
+    std::fs::write(out.path().join("x.yaml"), definition).expect("it is written");
+    let mut command = evenkeel();
+    command.args(["topology", "run", "x.yaml", "--local"]).current_dir(out.path());
+    let log = std::fs::File::create(out.path().join("log")).expect("it is made");
+    let mut run = command.stdout(Stdio::null()).stderr(log).spawn().expect("it starts");
+    let read = |name: &str| std::fs::read_to_string(out.path().join(name)).unwrap_or_default();
+    eventually(&format!("all are acknowledged:\n{}", read("log")), || read("acked") == "6000");
+    run.kill().expect("it runs");
+    run.wait().expect("it ends");
+    read("batches").lines().map(|line| line.parse().expect("a number")).collect()
+}
+
+/// Bolts that hold more tuples than `topology.shellbolt.max.pending` stood still, and got no tick: its bound was on what is not acknowledged.
+#[test]
+fn bolts_that_work_in_batches_hold_thousands_of_tuples() {
+    for kind in ["ticks", "time"] {
+        let sizes = batches(kind, "");
+        assert_eq!(sizes.iter().sum::<u64>(), 6_000, "{kind}: {sizes:?}");
+        assert!(sizes.iter().any(|size| *size > 1_000), "{kind}: {sizes:?}");
+    }
+}
+
+/// It stood still when it had forgotten 1,000, and time-outs freed nothing.
+#[test]
+fn bolt_that_forgets_to_acknowledge_gets_the_rest_and_what_it_forgot_again() {
+    let config =
+        ", topology.shellbolt.max.pending: 100, topology.message.timeout.secs: 2, evenkeel.backoff_ms: [10]";
+    assert_eq!(batches("forgets", config), [0; 0]);
+}

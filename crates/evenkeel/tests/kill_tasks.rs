@@ -1,15 +1,17 @@
-//! Which task has which keys, over all that starts a topology again: windows and joins of several tasks are whole.
+//! Which task has which keys, over all that starts a topology again: windows, joins and counts of several tasks are what a plain program has. In each part of the input one tuple is
+//! poison, and the server refuses a command of another one.
 //!
 //! The hash of keys was drawn anew with each start: windows of 2 tuples, one before and one after it, became windows of 1.
 #![allow(clippy::disallowed_methods, reason = "tests make the files that users make")]
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::Stdio;
 
-use common::{Server, call, evenkeel, eventually, ok, receive};
+use common::{Server, call, evenkeel, eventually, field, ok, receive};
 use resp::Value;
 
 /// Keys of windows, and tuples that are joined in each part.
@@ -19,15 +21,23 @@ const SPOUTS: [&str; 3] = ["ones", "lefts", "rights"];
 const EXACTLY: &str = "exactly-once";
 
 /// What starts the tasks again between two parts of the input.
-const RESTARTS: [&str; 7] = [
+const RESTARTS: [&str; 10] = [
     "the server stops",
+    "a worker is killed",
     "the server is killed",
+    "it has more workers",
     "the definition is replaced",
     "a trial takes its place",
     "it is killed and submitted",
-    "it runs with --local",
-    "it has other workers",
+    "it has other executors",
+    LOCAL,
+    "it has fewer workers",
 ];
+const LOCAL: &str = "it runs with --local";
+
+/// What the topology may use on its server; `forbidden` is not among it.
+const KEYS_OF_IT: &str =
+    "[ones, lefts, rights, dead, seen, windows, passed, pairs, \"w:*\", \"j:*\", \"n:*\", \"s:*\"]";
 
 /// A window of a key ends with its tuple of the last part. With at-least-once `join` has its tuples in memory: there is no join then.
 fn definition(guarantee: &str) -> String {
@@ -43,7 +53,11 @@ fn definition(guarantee: &str) -> String {
     let late = "  configMethods: [{name: setNamedStream, args: [unmatched, [source, key, values]]}, {name: addComponentConfig, args: [topology.tick.tuple.freq.secs, 1]}]\n";
     let spouts = SPOUTS[..if joins { 3 } else { 1 }]
         .iter()
-        .map(|id| part(id, &format!("stream-spout, {id}"), "id, k", 1, ""))
+        .map(|id| {
+            let dead = if joins { "" } else { ", --dead-letter, dead" };
+            let fields = if *id == "ones" { "id, k, n, to" } else { "id, k" };
+            part(id, &format!("stream-spout, {id}{dead}"), fields, 1, "")
+        })
         .collect::<String>();
     let mut bolts = vec![
         part(
@@ -54,10 +68,19 @@ fn definition(guarantee: &str) -> String {
             "",
         ),
         part("windows-out", "key-sink, HSET, windows, \"{k} {start} {end} {n}\", \"1\"", "none", 2, ""),
+        part("counts", "count, --by, k, --prefix, \"n:\"", "k, n", 2, ""),
+        part("sums", "sum, --by, k, --field, n, --prefix, \"s:\"", "k, n", 4, ""),
+        part("seen", "key-sink, SADD, \"{to}\", \"{id}\"", "none", 2, ""),
         part("passed", "key-sink, HSET, passed, \"{id} {k}\", \"1\"", "none", 2, ""),
     ];
-    let mut streams =
-        vec!["ones windows FIELDS, args: [k]", "windows windows-out SHUFFLE", "ones passed SHUFFLE"];
+    let mut streams = vec![
+        "ones windows FIELDS, args: [k]",
+        "ones counts FIELDS, args: [k]",
+        "ones sums FIELDS, args: [k]",
+        "ones seen SHUFFLE",
+        "windows windows-out SHUFFLE",
+        "ones passed SHUFFLE",
+    ];
     if joins {
         let join = "join, lefts, rights, --by, k, --prefix, \"j:\", --within-ms, \"86400000\"";
         bolts.push(part("pairs", join, "l, k, r, k2", 4, late));
@@ -74,7 +97,7 @@ fn definition(guarantee: &str) -> String {
         format!("- {{from: {from}, to: {to}, grouping: {{type: {grouping}}}}}\n")
     });
     format!(
-        "name: it\nconfig: {{evenkeel.guarantee: {guarantee}, topology.workers: 2}}\nspouts:\n{spouts}bolts:\n{}streams:\n{}",
+        "name: it\nconfig: {{evenkeel.guarantee: {guarantee}, evenkeel.keys: {KEYS_OF_IT}, evenkeel.attempts_max: 3, evenkeel.backoff_ms: [10], topology.message.timeout.secs: 5, topology.workers: 2}}\nspouts:\n{spouts}bolts:\n{}streams:\n{}",
         bolts.concat(),
         streams.collect::<String>()
     )
@@ -87,8 +110,10 @@ struct Place {
     port: u16,
     definition: String,
     joins: bool,
-    /// Tuples that were put into streams.
+    /// Tuples that were put into streams and that pass.
     put: u64,
+    /// Tuples that are given up.
+    given_up: u64,
 }
 
 impl Place {
@@ -103,6 +128,7 @@ impl Place {
             definition,
             joins: guarantee == EXACTLY,
             put: 0,
+            given_up: 0,
         };
         place.start();
         place
@@ -135,9 +161,14 @@ impl Place {
         length as u64
     }
 
-    /// Puts a part of the input into the streams: a tuple for each window, left ones, and partners of the left ones before.
-    fn put(&mut self, part: u64) {
+    /// Puts a part of the input into the streams: a tuple for each window, left ones, partners of the left ones before, and those that are given up.
+    fn put(&mut self, part: u64, is_bound: bool) {
         let mut words: Vec<[String; 2]> = (0..KEYS).map(|k| ["ones".to_owned(), format!("k{k}")]).collect();
+        let at = words.len() / 2;
+        words.insert(at, ["ones".to_owned(), format!("poison{part}")]);
+        if is_bound {
+            words.insert(at / 2, ["ones".to_owned(), format!("refused{part}")]);
+        }
         if self.joins {
             words.extend((0..KEYS).map(|k| ["lefts".to_owned(), format!("{part}-{k}")]));
             let partners = (0..KEYS).filter(|_| part > 0);
@@ -145,16 +176,53 @@ impl Place {
         }
         let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("it connects");
         let mut requests = Vec::new();
-        words.iter().for_each(|[key, k]| resp::encode_command(&mut requests, &["XADD", key, "*", "k", k]));
+        for [key, k] in &words {
+            let n = if k.starts_with("poison") { "many" } else { "1.5" };
+            let to = if k.starts_with("refused") { "forbidden" } else { "seen" };
+            resp::encode_command(&mut requests, &["XADD", key, "*", "k", k, "n", n, "to", to]);
+        }
         connection.write_all(&requests).expect("it is sent");
         words.iter().for_each(|_| assert!(matches!(receive(&mut connection), Ok(Value::Bulk(_)))));
-        self.put += words.len() as u64;
+        // With exactly-once one that is poison somewhere is skipped everywhere.
+        self.put += words.len() as u64 - u64::from(self.joins);
+        self.given_up += 1 + u64::from(is_bound);
     }
 
     /// Waits until all that was put into the streams has passed, as the hash `passed` says.
     fn wait(&self, passed: &str) {
         let what = format!("all {} have passed, not {}", self.put, self.length(passed));
         eventually(&what, || self.length(passed) == self.put);
+        if passed == "passed" {
+            let different = || self.letters().into_iter().collect::<BTreeSet<_>>().len() as u64;
+            let what = format!("{} are given up, not {}", self.given_up, different());
+            eventually(&what, || different() == self.given_up);
+            // With at-least-once a letter may be there twice.
+            assert!(!self.joins || self.letters().len() as u64 == self.given_up, "{:?}", self.letters());
+        }
+    }
+
+    /// The keys of tuples that were given up.
+    fn letters(&self) -> Vec<String> {
+        let key = if self.joins { "topology:it:dead-letters" } else { "dead" };
+        let Value::Array(letters) = self.call(&["XRANGE", key, "-", "+"]) else { panic!("no stream {key}") };
+        let key_of = |letter: &Value| {
+            let Value::Array(parts) = letter else { panic!("{letter:?}") };
+            match field(&parts[1], "field:k") {
+                Value::Bulk(k) => String::from_utf8(k).expect("text"),
+                other => panic!("{other:?}"),
+            }
+        };
+        letters.iter().map(key_of).collect()
+    }
+
+    /// Kills one of the workers.
+    fn kill_worker(&self) {
+        let shown = self.call(&["TOPOLOGY", "SHOW", "it"]);
+        let Value::Array(workers) = field(&shown, "workers") else { panic!("no workers: {shown:?}") };
+        let Value::Integer(pid) = field(&workers[workers.len() - 1], "pid") else {
+            panic!("no pid: {shown:?}")
+        };
+        common::kill(pid);
     }
 
     fn restart(&mut self, how: &str, part: u64) {
@@ -167,6 +235,9 @@ impl Place {
                 self.end(libc::SIGKILL);
                 self.start();
             }
+            "a worker is killed" => self.kill_worker(),
+            "it has more workers" => self.rebalance(&["WORKERS", "3"]),
+            "it has other executors" => self.rebalance(&["EXECUTORS", "windows", "1"]),
             "the definition is replaced" => self.submit(&["REPLACE"]),
             "a trial takes its place" => {
                 assert_eq!(self.call(&["TOPOLOGY", "TRY", "it", &self.definition, "PREFIX", "try:"]), ok());
@@ -178,24 +249,26 @@ impl Place {
                 self.kill();
                 self.submit(&[]);
             }
-            "it runs with --local" => {
+            LOCAL => {
                 self.kill();
                 let mut command = evenkeel();
                 command.args(["topology", "run", "it.yaml", "--local"]).current_dir(self.dir.path());
                 command.env("EVENKEEL_URL", format!("redis://127.0.0.1:{}", self.port));
                 let local = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-                self.put(part);
+                self.put(part, false);
                 self.wait("passed");
                 end(local);
                 return self.submit(&["WORKERS", "3"]);
             }
-            "it has other workers" => {
-                assert_eq!(self.call(&["TOPOLOGY", "REBALANCE", "it", "WORKERS", "1"]), ok());
-            }
+            "it has fewer workers" => self.rebalance(&["WORKERS", "1"]),
             other => panic!("{other}"),
         }
-        self.put(part);
+        self.put(part, true);
         self.wait("passed");
+    }
+
+    fn rebalance(&self, how: &[&str]) {
+        assert_eq!(self.call(&[&["TOPOLOGY", "REBALANCE", "it"], how].concat()), ok());
     }
 
     fn kill(&self) {
@@ -217,7 +290,7 @@ fn end(mut local: std::process::Child) {
 fn keys_stay(guarantee: &str) {
     let mut place = Place::new(guarantee);
     place.submit(&[]);
-    place.put(0);
+    place.put(0, true);
     place.wait("passed");
     for (part, how) in (1..).zip(RESTARTS) {
         place.restart(how, part);
@@ -228,17 +301,28 @@ fn keys_stay(guarantee: &str) {
     }
     let windows = common::hash(place.port, "windows").into_keys();
     let all = RESTARTS.len() + 1;
+    let (counts, sums) = (common::hash(place.port, "n:count"), common::hash(place.port, "s:sum"));
+    for k in (0..KEYS).map(|k| format!("k{k}")) {
+        let number = |of: &BTreeMap<String, String>| of[&k].parse::<f64>().expect("a number");
+        let (count, sum) = (number(&counts) as usize, number(&sums));
+        if place.joins {
+            assert_eq!((count, sum), (all, all as f64 * 1.5), "{k}");
+        } else {
+            assert!(count >= all && sum >= all as f64 * 1.5, "{k}: {count}, {sum}");
+        }
+    }
+    assert_eq!(place.call(&["EXISTS", "forbidden"]), Value::Integer(0));
     let mut expected: Vec<String> = (0..KEYS).map(|k| format!("k{k} 0 {all} {all}")).collect();
     expected.sort();
     assert_eq!(windows.collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn windows_and_joins_of_several_tasks_are_whole_over_each_restart() {
+fn windows_and_counts_of_several_tasks_are_whole_over_each_restart() {
     keys_stay("at-least-once");
 }
 
 #[test]
-fn with_exactly_once_windows_and_joins_of_several_tasks_are_whole_over_each_restart() {
+fn with_exactly_once_windows_joins_and_counts_of_several_tasks_are_those_of_a_plain_program() {
     keys_stay(EXACTLY);
 }
