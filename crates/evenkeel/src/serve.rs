@@ -309,6 +309,8 @@ fn store_options(settings: &Settings, clock: &Arc<dyn Clock>, hooks: store::Hook
             },
             ..journal::Options::default()
         },
+        // for tests, in builds with debug assertions alone
+        is_always_cold: cfg!(debug_assertions) && std::env::var_os("EVENKEEL_ALWAYS_COLD").is_some(),
         resident_bytes: server::metrics::resident_bytes,
         never_evicted: server::is_of_a_topology,
         hooks,

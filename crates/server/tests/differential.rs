@@ -1,7 +1,8 @@
 //! The same random commands to redis-server 7.0 and to Evenkeel: every reply must be the same, or a listed difference.
 //!
 //! Commands are drawn from the table, so a new row fails here until the generator knows it or says why not.
-//! `EVENKEEL_DIFFERENTIAL_SEED` and `EVENKEEL_DIFFERENTIAL_COMMANDS` choose a run; a failure prints its seed.
+//! `EVENKEEL_DIFFERENTIAL_SEED` and `EVENKEEL_DIFFERENTIAL_COMMANDS` choose a run; a failure prints its seed. With `EVENKEEL_ALWAYS_COLD`
+//! set, all data is on disk alone when a command runs.
 
 #[path = "differential/compare.rs"]
 mod compare;
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use compare::Verdict;
 use generate::Generator;
 use resp::Value;
-use servers::{Evenkeel, Link, Redis, small};
+use servers::{Evenkeel, Link, Redis, always_cold, small};
 use store::EngineKind;
 
 /// Commands sent before the replies are read.
@@ -30,6 +31,8 @@ const PATTERNS: usize = 3_000;
 const COMMANDS: usize = 100_000;
 /// The same where each command is staged and committed, which takes longer.
 const STAGED_COMMANDS: usize = 10_000;
+/// The same where each command reads from disk.
+const COLD_COMMANDS: usize = 20_000;
 
 #[test]
 fn random_commands_get_the_replies_of_redis_7_0_from_memory() {
@@ -45,6 +48,12 @@ fn random_commands_get_the_replies_of_redis_7_0_from_the_log() {
 #[test]
 fn random_commands_staged_in_transactions_get_the_replies_of_redis_7_0() {
     run(EngineKind::Log, seed(4), Way::Staged);
+}
+
+/// Nothing of what a command needs is in memory when it begins, nor what an attempt of it has read when it is executed again.
+#[test]
+fn random_commands_on_data_that_is_on_disk_alone_get_the_replies_of_redis_7_0() {
+    run(EngineKind::Log, seed(5), Way::Cold);
 }
 
 /// Patterns against channels, whose names may be any bytes; and, without regard to case, against names of commands.
@@ -111,7 +120,7 @@ fn next(generator: &mut Generator, way: Way) -> Vec<Vec<u8>> {
     loop {
         let command = generator.command();
         let name = command[0].to_ascii_lowercase();
-        if way == Way::Plain || name != b"multi" && !name.ends_with(b"subscribe") {
+        if way != Way::Staged || name != b"multi" && !name.ends_with(b"subscribe") {
             return command;
         }
     }
@@ -129,18 +138,25 @@ fn number(variable: &str) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Plain,
+    /// As they are, to data that is on disk alone.
+    Cold,
     /// Two of three by TX.DO, each in a transaction of its own.
     Staged,
 }
 
 fn run(engine: EngineKind, seed: u64, way: Way) {
-    let usual = if way == Way::Plain { COMMANDS } else { STAGED_COMMANDS };
+    let usual = match way {
+        Way::Plain => COMMANDS,
+        Way::Cold => COLD_COMMANDS,
+        Way::Staged => STAGED_COMMANDS,
+    };
     let count = number("EVENKEEL_DIFFERENTIAL_COMMANDS").map_or(usual, |count| count as usize);
     println!("seed {seed}, {count} commands, engine {engine:?}, {way:?}");
-    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(small(engine)));
+    let options = if way == Way::Cold { always_cold(small(engine)) } else { small(engine) };
+    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(options));
     let mut oracle = Link::open(redis.port);
     let mut subject =
-        if way == Way::Plain { Link::open(evenkeel.port) } else { Link::staging(evenkeel.port) };
+        if way == Way::Staged { Link::staging(evenkeel.port) } else { Link::open(evenkeel.port) };
     let mut generator = Generator::new(seed);
     let (mut done, mut listed) = (0, 0);
     let mut different: BTreeMap<Vec<u8>, String> = BTreeMap::new();
@@ -178,4 +194,9 @@ fn run(engine: EngineKind, seed: u64, way: Way) {
         texts.into_iter().cloned().collect::<String>()
     );
     println!("{count} replies the same, {listed} of them by a listed difference");
+    if way == Way::Cold {
+        let reads = evenkeel.store.log_report().expect("a log").cold_reads;
+        assert!(reads > count as u64 / 10, "{reads} reads from disk");
+        println!("{reads} reads from disk");
+    }
 }

@@ -170,7 +170,7 @@ impl Store {
         let record = index.clock().1.clone();
         let clock = StoreClock::new(source, record.as_ref(), time_floor_ms, engine.newest());
         let objects = paged::Objects::new(&hasher, engine.newest(), options.clock.now());
-        let (memory, tender) = (Memory::new(options.memory_limit_bytes), Arc::new(Tender::default()));
+        let (memory, tender) = (Memory::with(&options), Arc::new(Tender::default()));
         let woken = Arc::clone(&tender);
         memory.set_waker(move || woken.wake());
         let snapshots = Arc::new(access::Snapshots::new(memory.ledger().clone()));
@@ -336,6 +336,9 @@ impl Store {
         credit_bytes: u64,
         now: Moment,
     ) -> Result<Access<'s>, Stop> {
+        if self.options.is_always_cold {
+            self.memory.drop_all(&self.index, &*self.engine);
+        }
         let is_known_to_need = prepared.has_records() || prepared.obstacle().is_some();
         if credit_bytes != 0 || is_known_to_need || self.memory.is_wished() {
             let pages = memory::ROOM_PAGES_MAX.max(prepared.records_count());

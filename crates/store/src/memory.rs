@@ -27,6 +27,7 @@ use crate::index::Index;
 use crate::large::{Held, LARGE_BYTES, Large, Ledger};
 use crate::log::wishes::FOLD_CHANGES_MIN;
 use crate::object::{ObjectRef, View, WORD_DELTAS, Word};
+use crate::options::Options;
 use crate::policy::{LEVEL_MAX, Room, Round, Verdict, admit};
 use crate::record;
 
@@ -54,6 +55,8 @@ pub(crate) struct Memory {
     wished_bytes: AtomicU64,
     /// What commands have asked for and hold ([`Memory::ask`]).
     asked_bytes: Arc<AtomicU64>,
+    /// Values that were read so far, where none is to stay in memory.
+    always_cold: Option<AtomicU64>,
     waker: Waker,
 }
 
@@ -192,6 +195,12 @@ impl Drop for Reserved {
 }
 
 impl Memory {
+    /// A budget as `options` say.
+    pub(crate) fn with(options: &Options) -> Self {
+        let always_cold = options.is_always_cold.then(AtomicU64::default);
+        Self { always_cold, ..Self::new(options.memory_limit_bytes) }
+    }
+
     /// A budget of `limit_bytes`, 0 for none.
     pub(crate) fn new(limit_bytes: u64) -> Self {
         Self {
@@ -207,6 +216,7 @@ impl Memory {
             barren_until: AtomicU64::new(0),
             wished_bytes: AtomicU64::new(0),
             asked_bytes: Arc::default(),
+            always_cold: None,
             waker: Waker::default(),
         }
     }
@@ -285,6 +295,35 @@ impl Memory {
         }
     }
 
+    /// Drops every value that can leave memory, whatever the policy says: for tests. Callers hold no stripe.
+    #[cold]
+    pub(crate) fn drop_all(&self, index: &Index, engine: &dyn Engine) {
+        if !engine.has_addresses() {
+            return;
+        }
+        let released = engine.released().min(engine.newest());
+        for number in 0..STRIPES {
+            let (mut stripe, mut at) = (index.lock(number), 0);
+            let mut freed_bytes = 0;
+            while let Some((_, space)) = stripe.space_at_mut(at) {
+                let mut next = Some(0);
+                while let Some(bits) = next {
+                    let (following, freed) = space.visit_words(bits, &mut |word, _| {
+                        if word.object().is_some() {
+                            word.set_level(0);
+                            pass(word, released, &mut Round::default(), true, |_| false);
+                        }
+                    });
+                    next = following;
+                    freed_bytes += freed;
+                }
+                at += 1;
+            }
+            stripe.unreported_bytes -= freed_bytes;
+            index.account(stripe.take_unreported());
+        }
+    }
+
     /// Whether the hand may find something to drop.
     fn may_drop(&self, engine: &dyn Engine) -> bool {
         let is_more_released =
@@ -352,6 +391,10 @@ impl Memory {
     /// What becomes of a value that was just read from disk, and is counted in what is used, from a slot with or without a mark. It
     /// may take a little more than `make_room` leaves; the next command makes up for it.
     pub(crate) fn verdict(&self, index: &Index, engine: &dyn Engine, is_marked: bool) -> Verdict {
+        if let Some(reads) = &self.always_cold {
+            let is_even = reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+            return if is_even { Verdict::Keep(0) } else { Verdict::Mark };
+        }
         let room = if self.used_within(index, engine, AMPLE_SHARE, 0) {
             Room::Ample
         } else if self.used_within(index, engine, FULL_SHARE, 0) {

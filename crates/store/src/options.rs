@@ -63,6 +63,9 @@ pub struct Options {
     pub leaf_bytes: u64,
     /// Whether the store runs its own threads; tests that drive it by hand switch them off.
     pub background: bool,
+    /// Before each command everything leaves memory that can, and of what it reads about half stays until the next one, as if memory were always
+    /// full: for tests, which so meet every command with data that is on disk alone.
+    pub is_always_cold: bool,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// The data folder (engine `log`).
@@ -136,6 +139,7 @@ impl Default for Options {
             space_ratio_max_percent: 200,
             leaf_bytes: 2 << 10,
             background: true,
+            is_always_cold: false,
             clock: Arc::new(SystemClock),
             dir: PathBuf::from("evenkeel-data"),
             vfs: Arc::new(RealDisk),

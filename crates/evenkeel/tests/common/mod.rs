@@ -135,6 +135,10 @@ fn serve_on(dir: &Path, arguments: &[&str], port: u16) -> Command {
     if !arguments.iter().any(|argument| argument.starts_with("--loops")) {
         command.args(["--loops", "1"]);
     }
+    let is_limited = arguments.iter().any(|argument| argument.starts_with("--memory-limit"));
+    if std::env::var_os("EVENKEEL_ALWAYS_COLD").is_some() && !is_limited {
+        command.arg("--memory-limit=16MiB");
+    }
     if !arguments.iter().any(|argument| argument.starts_with("--port") || *argument == "--config") {
         command.args(["--port", &port.to_string()]);
     }

@@ -10,7 +10,7 @@ use vfs::SimDisk;
 
 use crate::compare::{self, Verdict};
 use crate::large::{DATABASES, Step, Words, shown};
-use crate::servers::{Evenkeel, Link, Redis};
+use crate::servers::{self, Evenkeel, Link, Redis};
 
 /// Commands sent before the replies are read, and their bytes: less than the system keeps for who does not read.
 const BATCH: usize = 30;
@@ -68,8 +68,8 @@ impl Batch {
         self.expected.push((at, expected));
     }
 
-    fn is_full(&self) -> bool {
-        self.commands.len() >= BATCH || self.bytes >= BATCH_BYTES
+    fn is_full(&self, most: usize) -> bool {
+        self.commands.len() >= most || self.bytes >= BATCH_BYTES
     }
 }
 
@@ -79,6 +79,12 @@ impl Pair {
     /// `is_staged`: it gets commands by TX.DO, those of a transaction together.
     pub(crate) fn start(options: store::Options, is_staged: bool) -> Self {
         let (redis, disk) = (Redis::start(), SimDisk::new(1));
+        let options = store::Options { dir: DIR.into(), ..options };
+        // one command may read an eighth of it
+        let limit_bytes = options.memory_limit_bytes.max(COLD_MEMORY_BYTES);
+        let cold =
+            |options| servers::always_cold(store::Options { memory_limit_bytes: limit_bytes, ..options });
+        let options = if servers::is_always_cold() { cold(options) } else { options };
         let evenkeel = Evenkeel::start(on_disk(&options, &disk));
         let links = links(&redis, &evenkeel, is_staged);
         let (protocol, database) = (command(&["HELLO", "2"]), command(&["SELECT", "0"]));
@@ -113,6 +119,8 @@ impl Pair {
     /// The first difference.
     pub(crate) fn play(&mut self, steps: &[Step]) -> Result<(), Difference> {
         let mut batch = Batch::default();
+        // what is not acknowledged yet stays in memory
+        let most = if self.options.is_always_cold { 1 } else { BATCH };
         for (at, step) in steps.iter().enumerate() {
             match step {
                 Step::Same(words) => batch.push(at, words.clone(), Expected::Reply),
@@ -128,7 +136,7 @@ impl Pair {
                     self.special(step).map_err(|text| Difference { at, text: format!("{step}: {text}") })?;
                 }
             }
-            if batch.is_full() {
+            if batch.is_full(most) {
                 self.send(&mut batch)?;
             }
         }
@@ -566,5 +574,7 @@ fn items(flat: &Words, is_pairs: bool, is_scores: bool) -> BTreeSet<Vec<u8>> {
 }
 
 const DIR: &str = "/data";
+/// Memory of a server whose data is always cold.
+const COLD_MEMORY_BYTES: u64 = 64 << 20;
 /// What a lookup answers that finds nothing.
 const NONE: &str = "(nil)";

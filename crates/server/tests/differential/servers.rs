@@ -13,7 +13,7 @@ use reactor::{Handle, Reactor};
 use resp::{Value, decode_value, encode_command};
 use server::settings::{Config, Settings};
 use server::{EvenkeelProtocol, ServerOptions, Transactions, TransactionsOptions};
-use store::{EngineKind, Store};
+use store::{Durability, EngineKind, Store};
 use vfs::RealDisk;
 
 /// A redis-server of this test's own.
@@ -83,8 +83,30 @@ pub(crate) fn small(engine: EngineKind) -> store::Options {
     store::Options { engine, dir: PathBuf::new(), leaf_bytes: 64, ..store::Options::default() }
 }
 
+/// Whether all data is on disk alone when a command runs, with as little memory as a server can have.
+pub(crate) fn is_always_cold() -> bool {
+    std::env::var_os("EVENKEEL_ALWAYS_COLD").is_some()
+}
+
+/// `options` with nothing in memory that can leave it; what is not kept on a disk of its own is not synced, so that each effect can leave memory
+/// as soon as it is there.
+pub(crate) fn always_cold(options: store::Options) -> store::Options {
+    let is_disk_real = options.dir.as_os_str().is_empty();
+    store::Options {
+        engine: EngineKind::Log,
+        is_always_cold: true,
+        memory_limit_bytes: match options.memory_limit_bytes {
+            0 => COLD_MEMORY_BYTES,
+            limit_bytes => limit_bytes,
+        },
+        durability: if is_disk_real { Durability::Never } else { options.durability },
+        ..options
+    }
+}
+
 impl Evenkeel {
     pub(crate) fn start(options: store::Options) -> Evenkeel {
+        let options = if is_always_cold() { always_cold(options) } else { options };
         let dir = tempfile::tempdir().expect("a folder");
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let protocol: Arc<std::sync::OnceLock<Arc<EvenkeelProtocol>>> = Arc::default();
@@ -320,6 +342,8 @@ fn info(port: u16) -> Option<String> {
     }
 }
 
+/// Memory of a server whose data is always cold.
+const COLD_MEMORY_BYTES: u64 = 16 << 20;
 /// Ports that others took one after the other: then something is wrong.
 const PORTS_TRIED_MAX: usize = 10;
 /// Times that a server is asked whether it answers.
