@@ -29,7 +29,7 @@ use crate::call::Failure;
 use crate::calls::Ending;
 use crate::clients::Client;
 use crate::command::{Flags, Invoked, Kind};
-use crate::control::Control;
+use crate::control::{Control, ReplyMemory};
 use crate::copies::Copies;
 use crate::errors;
 use crate::eval::attempt::Attempt;
@@ -207,8 +207,10 @@ impl Body for Run<'_> {
         let (start, most) = (out.len(), server.tuned.reply_bytes_max());
         Writer::new(out, resp3).array(self.transaction.queue.len());
         for (number, queued) in self.transaction.queue.iter().enumerate() {
+            let before = out.len();
             self.run_one((number, queued), course, within, &mut executed, out)
                 .map_err(|pause| self.halted(pause, start, out))?;
+            make_room(out, out.len() - before);
             if out.len() - start + executed.attached.bytes() > most {
                 out.truncate(start);
                 server.stats.write_failure(errors::reply_too_large(most), resp3, out);
@@ -462,22 +464,29 @@ fn act(
 ) {
     let later = std::mem::take(&mut executed.later);
     let Some(first) = later.first().map(|(_, at)| *at) else { return };
-    let mut outbox = Outbox::new();
+    let (mut outbox, mut memory) = (Outbox::new(), ReplyMemory::default());
     let (data, mut taken, most) = (out.split_off(first), 0, server.tuned.reply_bytes_max());
-    let mut inserted = Vec::with_capacity(later.len());
+    let (mut inserted, mut inserted_bytes) = (Vec::with_capacity(later.len()), 0);
     for (number, at) in later {
         let queued = &transaction.queue[number];
         out.extend_from_slice(&data[taken..at - first]);
         taken = at - first;
         let before = out.len();
         let reply_bytes = before - start + data.len() - taken + executed.attached.bytes();
-        let (ticket, failed) = if reply_bytes >= most {
-            server.stats.write_failure(errors::reply_too_large(most), session.resp3, out);
-            (Ticket::NOTHING, true)
+        let admitted = if reply_bytes >= most {
+            Err(errors::reply_too_large(most))
         } else {
-            act_one(server, session, queued, request, &mut outbox, out)
+            memory.begin(&server.store, inserted_bytes)
+        };
+        let (ticket, failed) = match admitted {
+            Ok(()) => act_one(server, session, queued, request, (&mut outbox, &mut memory), out),
+            Err(failure) => {
+                server.stats.write_failure(failure, session.resp3, out);
+                (Ticket::NOTHING, true)
+            }
         };
         inserted.push((at, out.len() - before));
+        inserted_bytes += out.len() - before;
         executed.ticket = executed.ticket.and(ticket);
         executed.calls.push((queued.entry.id, failed));
     }
@@ -492,7 +501,7 @@ fn act_one(
     session: &mut Session,
     queued: &Queued,
     request: &Request<'_>,
-    outbox: &mut Outbox,
+    (outbox, memory): (&mut Outbox, &mut ReplyMemory),
     out: &mut Vec<u8>,
 ) -> (Ticket, bool) {
     let Handler::Control(handle) = table::handler(queued.entry) else {
@@ -500,7 +509,7 @@ fn act_one(
     };
     let (start, mut writer) = (out.len(), Writer::new(out, session.resp3));
     let (now, behind, in_exec, ticket) = (request.now, &[][..], true, Ticket::NOTHING);
-    let mut control = Control { server, session, now, behind, in_exec, outbox, ticket };
+    let mut control = Control { server, session, now, behind, in_exec, outbox, ticket, memory };
     let outcome = handle(&mut control, queued.args.view(&[]), &mut writer);
     let (ticket, failed) = (control.ticket, outcome.is_err());
     if let Err(failure) = outcome {
@@ -548,6 +557,15 @@ pub(crate) fn gather<'a>(
     everything
 }
 
+/// Makes room in large replies for another one of `bytes`: a vector that grows by itself takes twice what it holds, which nobody asked for.
+fn make_room(out: &mut Vec<u8>, bytes: usize) {
+    if out.len() > ROOM_FROM && out.capacity() - out.len() < bytes {
+        out.reserve_exact(bytes.max(out.len() / 8));
+    }
+}
+
+/// Replies of so many bytes grow by an eighth.
+const ROOM_FROM: usize = 1 << 20;
 /// What a transaction asks for at a time, and what one command asks for beyond it.
 const WANTED_MAX: usize = 4_096;
 /// Patterns that all messages of a transaction may match: they are sent at once.

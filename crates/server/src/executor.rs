@@ -25,7 +25,7 @@ use crate::call::{DataFn, Failure};
 use crate::calls::Ending;
 use crate::capture::recorder;
 use crate::command::{Flags, Kind};
-use crate::control::Control;
+use crate::control::{Control, ReplyMemory};
 use crate::errors;
 use crate::eval;
 use crate::exec;
@@ -333,10 +333,10 @@ fn run_control(
         return Err(Unready::Beside(Job::new(session, entry, request, Work::Watch { watched })));
     }
     let start = out.len();
-    let mut outbox = Outbox::new();
+    let (mut outbox, memory) = (Outbox::new(), &mut ReplyMemory::default());
     let mut writer = Writer::new(out, session.resp3);
     let (now, behind, in_exec, ticket) = (request.now, request.behind, false, Ticket::NOTHING);
-    let mut control = Control { server, session, now, behind, in_exec, outbox: &mut outbox, ticket };
+    let mut control = Control { server, session, now, behind, in_exec, outbox: &mut outbox, ticket, memory };
     let outcome = run(&mut control, request.args, &mut writer);
     let ticket = control.ticket;
     server.pubsub.deliver(outbox, session.ticket);

@@ -223,25 +223,144 @@ fn run(is_wanted: impl Fn(&str) -> bool, fills: bool) {
     let evenkeel = Evenkeel::start(options);
     let started = LIVE.load(Ordering::Relaxed) - own;
     load(evenkeel.port, fills);
-    // beside it buffers of the journal and of the loops, and the room of a reply that grows as a vector does: that is counted here, and is
-    // not resident
-    let most = started + BUFFERS + LIMIT / 4 * 5 + LIMIT / 2;
+    let most = most(started);
     let mut wrong = Vec::new();
     for (name, request) in REQUESTS.into_iter().filter(|(name, _)| is_wanted(name)) {
-        let mut client = Client::open(evenkeel.port);
-        let mut bytes = Vec::new();
-        request().iter().for_each(|command| encode_command(&mut bytes, command));
-        PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
-        let _ = client.0.write_all(&bytes);
-        let head = client.read_all();
-        let peak = PEAK.load(Ordering::Relaxed).saturating_sub(bytes.capacity());
-        let shown: String = String::from_utf8_lossy(&head).chars().take(100).collect();
-        println!("{name}: {} KiB at most of {}: {shown:?}", peak >> 10, most >> 10);
+        let peak = peak_of(evenkeel.port, name, &request(), most);
         if peak > most {
             wrong.push(format!("{name}: {} KiB", peak >> 10));
         }
     }
     assert!(wrong.is_empty(), "of {} KiB: {wrong:?}", most >> 10);
+}
+
+/// The most that may live in a process of which `started` bytes do without data. Beside five quarters of the limit there are buffers of the journal
+/// and of the loops, and the room of a reply that grows as a vector does: that is counted here, and is not resident.
+fn most(started: usize) -> usize {
+    started + BUFFERS + LIMIT / 4 * 5 + LIMIT / 2
+}
+
+/// The most that lives while `commands` are answered.
+fn peak_of(port: u16, name: &str, commands: &[Words], most: usize) -> usize {
+    let mut client = Client::open(port);
+    let mut bytes = Vec::new();
+    commands.iter().for_each(|command| encode_command(&mut bytes, command));
+    PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
+    let _ = client.0.write_all(&bytes);
+    let head = client.read_all();
+    let peak = PEAK.load(Ordering::Relaxed).saturating_sub(bytes.capacity());
+    let shown: String = String::from_utf8_lossy(&head).chars().take(100).collect();
+    println!("{name}: {} KiB at most of {}: {shown:?}", peak >> 10, most >> 10);
+    peak
+}
+
+/// A row of the table of costly commands: its name, whether it changes its keys, and its words, of which some stand for many.
+struct Row {
+    name: &'static str,
+    changes: bool,
+    text: &'static str,
+}
+
+/// Every command of the server that can be run beside others, with the arguments that cost most. The table's own test looks whether any is missing.
+fn rows() -> impl Iterator<Item = Row> {
+    let table = include_str!("../src/tests/costly.txt").lines();
+    table.filter(|line| !line.starts_with('#') && !line.is_empty()).filter_map(|line| {
+        let (name, rest) = line.split_once(' ').expect("a name");
+        let (place, text) = rest.split_once(' ').expect("a place");
+        (place != "none").then_some(Row { name, changes: place.ends_with('!'), text })
+    })
+}
+
+/// The words of a row on collections of `n` elements.
+fn row_words(text: &str, n: usize) -> Words {
+    let each = |made: fn(usize) -> Vec<String>| (0..n).flat_map(made).collect::<Vec<_>>();
+    let word = |word: &str| match word {
+        "{members}" => each(|i| vec![format!("m{i}")]),
+        "{keys}" => each(|i| vec![format!("k{i}")]),
+        "{fields}" => each(|i| vec![format!("m{i}"), "v".to_owned()]),
+        "{scored}" => each(|i| vec![i.to_string(), format!("m{i}")]),
+        "{zeros}" => each(|i| vec!["0".to_owned(), format!("m{i}")]),
+        "{places}" => each(|i| vec![(i % 180).to_string(), (i / 180 % 80).to_string(), format!("m{i}")]),
+        "{ids}" => each(|i| vec![format!("{}-1", i + 1)]),
+        word => vec![word.replace("{n}", &n.to_string())],
+    };
+    text.split(' ').flat_map(word).map(String::into_bytes).collect()
+}
+
+/// The keys of the table, and copies by which they are made anew.
+const TABLE_KEYS: [&str; 12] = ["str", "h", "s", "s2", "z", "z2", "zl", "geo", "l", "x", "hll", "number"];
+
+/// Makes them, and fills memory beside them.
+fn load_table(port: u16, n: usize) {
+    let mut client = Client::open(port);
+    for text in [
+        "HSET h {fields}",
+        "SADD s {members}",
+        "SADD s2 {members}",
+        "ZADD z {scored}",
+        "ZADD z2 {scored}",
+        "ZADD zl {zeros}",
+        "RPUSH l {members}",
+        "GEOADD geo {places}",
+        "PFADD hll {members}",
+        "PFADD hll2 a b c",
+        "SET short text",
+        "SET number 7",
+    ] {
+        client.send(&[row_words(text, n)]);
+        client.read_all();
+    }
+    client.send(&[vec![b"SET".to_vec(), b"str".to_vec(), vec![b'v'; 1 << 20]]]);
+    client.send(&many(n, |i| format!("XADD x {}-1 f v", i + 1)));
+    client.read_all();
+    client.send(
+        &["XGROUP CREATE x g 0", "XREADGROUP GROUP g c STREAMS x >", "XGROUP CREATE x g2 0"].map(words),
+    );
+    client.read_all();
+    client.send(&TABLE_KEYS.map(|key| words(&format!("COPY {key} kept:{key} REPLACE"))));
+    client.send(&many(12_000, |at| format!("SET fill:{at} {}", "x".repeat(1_000))));
+    client.read_all();
+}
+
+/// How often a command is in a request of this many bytes; `MULTI` and its effects on a limit of 16 MiB.
+const REQUEST_BYTES: usize = 64 << 10;
+const TOGETHER_MAX: usize = 200;
+
+/// SCAN, XINFO STREAM FULL and CLIENT LIST made their replies before anybody was asked for the memory.
+#[test]
+#[ignore = "minutes: cargo test --profile ci -p server --test amplification -- --ignored --test-threads 1"]
+fn no_command_of_the_table_makes_the_server_hold_more_than_five_quarters_of_the_limit_of_memory() {
+    const N: usize = 10_000;
+    let _runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
+    let only = std::env::var("EVENKEEL_AMPLIFICATION").unwrap_or_default();
+    let own = LIVE.load(Ordering::Relaxed);
+    let options = Options { leaf_bytes: 4 << 10, memory_limit_bytes: LIMIT as u64, ..small(EngineKind::Log) };
+    let evenkeel = Evenkeel::start(options);
+    let started = LIVE.load(Ordering::Relaxed) - own;
+    load_table(evenkeel.port, N);
+    let most = most(started);
+    let mut wrong = Vec::new();
+    for Row { name, changes, text } in rows().filter(|row| row.name.starts_with(&only)) {
+        let words_of_it = row_words(text, N);
+        let bytes: usize = words_of_it.iter().map(|word| word.len() + 8).sum();
+        let count = (REQUEST_BYTES / bytes).clamp(1, TOGETHER_MAX);
+        let peak = peak_of(evenkeel.port, name, &[words_of_it.clone()], most);
+        let of_many = peak_of(evenkeel.port, name, &together(vec![words_of_it; count]), most);
+        if peak.max(of_many) > most {
+            wrong.push(format!("{name}: {} KiB, {count} of them {} KiB", peak >> 10, of_many >> 10));
+        }
+        if changes {
+            let named: Vec<&str> = text.split(' ').collect();
+            let mut client = Client::open(evenkeel.port);
+            let changed = TABLE_KEYS.iter().filter(|key| named.contains(key));
+            client.send(
+                &changed.map(|key| words(&format!("COPY kept:{key} {key} REPLACE"))).collect::<Vec<_>>(),
+            );
+            client.send(&["DEL d new", "SELECT 1", "FLUSHDB", "SELECT 0"].map(words));
+            client.read_all();
+        }
+    }
+    assert!(wrong.is_empty(), "of {} KiB: {wrong:#?}", most >> 10);
 }
 
 #[test]

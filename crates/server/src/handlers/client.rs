@@ -49,7 +49,7 @@ pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     for client in clients {
         lines.extend_from_slice(&describe(&client, control.server.table, control.now));
         lines.push(b'\n');
-        control.server.tuned.admit_reply(lines.len())?;
+        control.admit_reply(lines.len())?;
     }
     out.verbatim(*b"txt", &lines);
     Ok(())

@@ -38,7 +38,7 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
             }
             None => out.null(),
         }
-        control.server.tuned.admit_reply(out.position() - start)?;
+        control.admit_reply(out.position() - start)?;
     }
     Ok(())
 }
@@ -141,7 +141,7 @@ pub(crate) fn docs(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     out.map(chosen.len());
     for entry in chosen {
         write_docs(table, entry, out);
-        control.server.tuned.admit_reply(out.position() - start)?;
+        control.admit_reply(out.position() - start)?;
     }
     Ok(())
 }

@@ -128,7 +128,9 @@ pub(crate) fn dump(
     _args: ArgsView<'_>,
     out: &mut Writer<'_>,
 ) -> crate::call::Outcome {
-    out.bulk(&control.server.scripts.libraries().encode());
+    let libraries = control.server.scripts.libraries();
+    control.admit_reply(2 * libraries.all().map(|library| library.code.len()).sum::<usize>())?;
+    out.bulk(&libraries.encode());
     Ok(())
 }
 
@@ -193,8 +195,11 @@ pub(crate) fn list(
         pattern.as_ref().is_none_or(|pattern| pattern.matches(&library.name, &mut 0))
     };
     let listed: Vec<_> = libraries.all().filter(fits).collect();
+    let start = out.position();
     out.array(listed.len());
     for library in listed {
+        let code_bytes = if with_code { library.code.len() } else { 0 };
+        control.admit_reply(out.position() - start + code_bytes)?;
         describe(library, with_code, out);
     }
     Ok(())

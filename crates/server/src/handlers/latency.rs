@@ -112,7 +112,7 @@ pub(crate) fn histogram(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut
     let start = out.position();
     out.map(summaries.len());
     for (entry, sum) in summaries {
-        control.server.tuned.admit_reply(out.position() - start)?;
+        control.admit_reply(out.position() - start)?;
         out.bulk(entry.command.name.as_bytes());
         out.map(2);
         out.bulk(b"calls");

@@ -199,7 +199,7 @@ pub(crate) fn channels(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut 
         return Err("ERR there are too many channels for PUBSUB CHANNELS inside MULTI".into());
     }
     let bytes: usize = walk.found.iter().map(|name| name.len() + super::scan::BULK_OVERHEAD_BYTES).sum();
-    control.server.tuned.admit_reply(bytes)?;
+    control.admit_reply(bytes)?;
     if !is_done {
         control.session.pending.get_or_insert_default().walk = walk;
         return Err(Failure::Wait(control.now));

@@ -72,52 +72,86 @@ pub(super) fn cursor(arg: &[u8]) -> Result<u64, Failure> {
 pub(crate) fn scan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let from = cursor(args.get(1))?;
     let options = Options::parse(args, 2, More::Type)?;
-    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let mut keys = Kept::default();
     let next = data.access.scan_weighed(data.db, from, options.count, &mut |key, meta| {
         let mut steps = 0;
         let fits = options.pattern.as_ref().is_none_or(|pattern| pattern.matches(key, &mut steps))
             && options.kind.is_none_or(|kind| is(kind, meta.kind.name()));
         if fits {
-            keys.push(key.to_vec());
+            keys.push(data, key);
         }
-        slots_of(steps)
+        // the cursor says where to go on, whatever COUNT says
+        if keys.bytes > SCAN_BYTES_MAX { SCAN_BUDGET_MAX } else { slots_of(steps) }
     })?;
+    keys.admit(data)?;
     out.array(2);
     out.bulk(itoa::Buffer::new().format(next).as_bytes());
-    out.array(keys.len());
-    keys.iter().for_each(|key| out.bulk(key));
+    keys.write(out);
     Ok(())
+}
+
+/// Keys that are told once all of them are known: in one buffer, for there may be millions.
+#[derive(Default)]
+struct Kept {
+    found: Vec<u8>,
+    ends: Vec<usize>,
+    /// Bytes of the reply.
+    bytes: usize,
+    asked_bytes: usize,
+    /// Why no more are kept.
+    stop: Option<Failure>,
+}
+
+impl Kept {
+    /// Keeps `key`, if there is memory for it.
+    fn push(&mut self, data: &Data<'_, '_>, key: &[u8]) {
+        if self.stop.is_some() || self.bytes > data.tuned.reply_bytes_max() {
+            return;
+        }
+        self.bytes += key.len() + BULK_OVERHEAD_BYTES;
+        if self.bytes > self.asked_bytes {
+            // kept, with where each ends, before they are told
+            let more_bytes = (self.bytes - self.asked_bytes).next_multiple_of(KEYS_STEP_BYTES);
+            self.asked_bytes += more_bytes;
+            self.stop = data.ask(3 * more_bytes).err();
+            if self.stop.is_some() {
+                return;
+            }
+        }
+        self.found.extend_from_slice(key);
+        self.ends.push(self.found.len());
+    }
+
+    /// Refuses the reply if it is too large, or there is no memory.
+    fn admit(&mut self, data: &Data<'_, '_>) -> Outcome {
+        self.stop.take().map_or(Ok(()), Err)?;
+        data.admit_reply(self.bytes)
+    }
+
+    /// Tells all of them.
+    fn write(self, out: &mut Writer<'_>) {
+        out.array(self.ends.len());
+        let mut start = 0;
+        for end in self.ends {
+            out.bulk(&self.found[start..end]);
+            start = end;
+        }
+    }
 }
 
 pub(crate) fn keys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let pattern = if args.get(1) == b"*" { None } else { Some(pattern(args.get(1), false)?) };
-    let most = data.tuned.reply_bytes_max();
-    // one buffer for all of them: there may be millions
-    let (mut found, mut ends, mut bytes) = (Vec::new(), Vec::new(), 0);
-    let (mut asked, mut stop) = (0, None);
+    let mut found = Kept::default();
     data.access.scan_weighed(data.db, 0, usize::MAX, &mut |key, _| {
         let mut steps = 0;
         let fits = |pattern: &Pattern| pattern.matches(key, &mut steps);
-        if bytes <= most && stop.is_none() && pattern.as_ref().is_none_or(fits) {
-            bytes += key.len() + BULK_OVERHEAD_BYTES;
-            if bytes > asked {
-                // kept, with where each ends, before they are told
-                asked += KEYS_STEP_BYTES;
-                stop = data.ask(3 * KEYS_STEP_BYTES).err();
-            }
-            found.extend_from_slice(key);
-            ends.push(found.len());
+        if pattern.as_ref().is_none_or(fits) {
+            found.push(data, key);
         }
         slots_of(steps)
     })?;
-    stop.map_or(Ok(()), Err)?;
-    data.admit_reply(bytes)?;
-    out.array(ends.len());
-    let mut start = 0;
-    for end in ends {
-        out.bulk(&found[start..end]);
-        start = end;
-    }
+    found.admit(data)?;
+    found.write(out);
     Ok(())
 }
 
@@ -138,5 +172,7 @@ const SLOT_STEPS: u64 = 100;
 const KEYS_STEP_BYTES: usize = 64 << 10;
 /// Slots that one SCAN looks at, or elements of one HSCAN, whatever COUNT says: others of its loop wait meanwhile.
 const SCAN_BUDGET_MAX: usize = 10_000;
+/// Bytes of keys that one SCAN tells, about.
+const SCAN_BYTES_MAX: usize = 1 << 20;
 /// Length and line ends around a short key.
 pub(super) const BULK_OVERHEAD_BYTES: usize = 7;

@@ -16,8 +16,10 @@ pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
         },
     };
     let entries = control.server.slowlog.newest(count);
+    let start = out.position();
     out.array(entries.len());
     for entry in entries {
+        control.admit_reply(out.position() - start)?;
         out.array(6);
         out.integer(entry.id.cast_signed());
         out.integer(entry.unix_s.cast_signed());

@@ -7,7 +7,7 @@ use store::Stop;
 
 use super::args::{integer, is, option_value};
 use super::groups::no_consumer_group;
-use super::streams::{Left, admit, newest, stream, write_entry, write_id};
+use super::streams::{Left, admit, newest, stream, told_bytes, write_entry, write_id};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::control::Control;
 use crate::stream::{Consumer, Extent, Group, Id, Pending, Stream};
@@ -172,7 +172,7 @@ fn write_short(data: &Data<'_, '_>, stream: Stream<'_, '_>, out: &mut Writer<'_>
 fn write_full(data: &Data<'_, '_>, stream: Stream<'_, '_>, most: usize, out: &mut Writer<'_>) -> Outcome {
     let entries = newest(stream, Id::MIN, most, &mut Left::all())?;
     admit(data, entries.iter())?;
-    let start = out.position();
+    let (start, mut telling) = (out.position(), entries.iter().map(told_bytes).sum::<usize>());
     out.map(9 + names_len(stream)?);
     write_head(stream, out)?;
     write_names(stream, out)?;
@@ -188,6 +188,13 @@ fn write_full(data: &Data<'_, '_>, stream: Stream<'_, '_>, most: usize, out: &mu
         out.bulk(name);
         write_progress(&extent, group, out);
         let pending = stream.all_pending(name)?;
+        let consumers = stream.consumers(name)?;
+        let of_pending = pending.iter().take(most).map(|(_, it)| it.consumer.len() + PENDING_BYTES);
+        let of_consumers = consumers.iter().map(|(name, _)| name.len() + CONSUMER_BYTES);
+        // what is told of the group is told of its consumers again
+        let again = pending.len().min(most.saturating_mul(consumers.len())) * PENDING_BYTES;
+        telling += of_pending.sum::<usize>() + of_consumers.sum::<usize>() + again + GROUP_BYTES + name.len();
+        data.admit_reply(telling.max(out.position() - start))?;
         out.bulk(b"pel-count");
         out.integer(pending.len() as i64);
         out.bulk(b"pending");
@@ -199,8 +206,7 @@ fn write_full(data: &Data<'_, '_>, stream: Stream<'_, '_>, most: usize, out: &mu
             out.integer(it.delivered_ms.cast_signed());
             out.integer(it.times.cast_signed());
         }
-        write_consumers(stream.consumers(name)?, &by_consumer(&pending), most, out);
-        data.admit_reply(out.position() - start)?;
+        write_consumers(consumers, &by_consumer(&pending), most, out);
     }
     Ok(())
 }
@@ -247,3 +253,8 @@ pub(crate) fn xinfo_help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &
     super::help(out, "XINFO", &lines);
     Ok(())
 }
+
+/// What is told of a group, of a consumer and of what is pending, beside names.
+const GROUP_BYTES: usize = 200;
+const CONSUMER_BYTES: usize = 150;
+const PENDING_BYTES: usize = 80;

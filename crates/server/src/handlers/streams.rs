@@ -69,7 +69,7 @@ pub(super) fn admit<'e>(data: &Data<'_, '_>, entries: impl Iterator<Item = &'e E
 }
 
 /// About the bytes of an entry in an answer.
-fn told_bytes(entry: &Entry<'_>) -> usize {
+pub(super) fn told_bytes(entry: &Entry<'_>) -> usize {
     entry.parts().iter().map(|part| part.len() + BULK_OVERHEAD_BYTES).sum::<usize>() + 48
 }
 

@@ -120,7 +120,7 @@ pub(crate) fn diff(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     let count = diff.settings.len()
         + diff.state.len()
         + diff.components.iter().map(|it| 1 + it.differences.len()).sum::<usize>();
-    control.server.tuned.admit_reply(count * DIFFERENCE_BYTES)?;
+    control.admit_reply(count * DIFFERENCE_BYTES)?;
     out.map(4);
     pair(out, "name", name);
     out.bulk(b"settings");

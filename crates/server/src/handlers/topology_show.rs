@@ -35,7 +35,7 @@ pub(crate) fn show(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     let edges = || components.iter().flat_map(|it| it.edges.iter().map(move |edge| (&*it.id, edge)));
     let of_edges = edges().map(|(from, it)| EDGE_BYTES + from.len() + it.stream.len() + it.to.len());
     let bytes = bytes.sum::<usize>() + of_edges.sum::<usize>() + report.workers.len() * WORKER_BYTES;
-    control.server.tuned.admit_reply(bytes)?;
+    control.admit_reply(bytes)?;
     let letters = topologies.letters(name);
     out.map(8);
     pair(out, "name", &report.name);

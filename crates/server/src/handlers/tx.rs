@@ -355,7 +355,7 @@ pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
         .iter()
         .map(|info| NOTE_BYTES + 128 + info.branches.iter().map(|it| 160 + it.trouble.len()).sum::<usize>())
         .sum();
-    control.server.tuned.admit_reply(bytes)?;
+    control.admit_reply(bytes)?;
     out.array(all.len());
     all.iter().for_each(|info| write_info(control, info, out));
     Ok(())

@@ -242,6 +242,17 @@ impl Body for Reaching<'_> {
     }
 }
 
+/// Appends `reply` to `out`. Of a large one there is no second copy meanwhile, which nobody asked for.
+fn put_behind(out: &mut Vec<u8>, mut reply: Vec<u8>) {
+    if reply.len() > out.len() {
+        reply.reserve_exact(out.len());
+        reply.splice(0..0, out.iter().copied());
+        *out = reply;
+    } else {
+        out.extend_from_slice(&reply);
+    }
+}
+
 /// What a long command that came back comes to: a reply, or another wait.
 pub(crate) fn end_long(
     server: &Arc<Server>,
@@ -251,11 +262,7 @@ pub(crate) fn end_long(
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
     let start = out.len();
-    if start == 0 {
-        *out = reply;
-    } else {
-        out.extend_from_slice(&reply);
-    }
+    put_behind(out, reply);
     match end {
         End::Ran(mut ran) => {
             ran.attached.make_room(&[(0, start)]);

@@ -176,8 +176,7 @@ impl Access<'_> {
             return;
         }
         if self.copied.is_on {
-            self.copied.clear();
-            return;
+            return self.forget_copied();
         }
         match keys {
             [key] if self.prepared().stripes().is_empty() => {
@@ -189,6 +188,12 @@ impl Access<'_> {
             }
         }
         self.warm(keys);
+    }
+
+    /// Forgets what lookups have copied.
+    pub(super) fn forget_copied(&mut self) {
+        let bytes = self.copied.clear();
+        self.give_back(bytes);
     }
 
     /// Makes hot what was read of `keys`, whose stripes are locked.

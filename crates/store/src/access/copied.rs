@@ -2,9 +2,9 @@
 //!
 //! A command that runs beside the loops on large collections has claimed its keys: nobody changes them. So it need not keep their stripes locked
 //! while it works, which may take seconds: each lookup locks a stripe for itself, and copies the value that it finds, once. What was copied is lent
-//! for as long as the access lives, or until it turns to another key.
+//! for as long as the access lives, or until it turns to another key; the memory for it is asked for before.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -24,6 +24,8 @@ pub(super) struct Copied {
     found: Lent<Found>,
     /// Their numbers.
     known: RefCell<HashMap<(Keyspace, KeyHash), Vec<usize>>>,
+    /// What they take.
+    bytes: Cell<u64>,
 }
 
 /// A key's state, and what lies on its base in the log.
@@ -60,6 +62,7 @@ impl Copied {
         state: State<'_>,
     ) -> State<'c> {
         let State { kind, expiry_ms, header_ms, seq, value_len, has_value, .. } = state;
+        self.bytes.set(self.bytes.get() + Self::bytes_of(key, &state));
         let value = match state.value {
             Bytes::Plain(value) => Value::Plain(value.into()),
             Bytes::Large(large) => Value::Large(Arc::clone(large)),
@@ -70,12 +73,23 @@ impl Copied {
         self.found.push(found).state()
     }
 
-    /// Forgets all of them.
-    pub(super) fn clear(&mut self) {
+    /// What a copy of this state takes.
+    pub(super) fn bytes_of(key: &[u8], state: &State<'_>) -> u64 {
+        let value_len = match state.value {
+            Bytes::Plain(value) => value.len(),
+            Bytes::Large(_) => 0,
+        };
+        (COPY_BYTES + key.len() + value_len + size_of_val(state.deltas)) as u64
+    }
+
+    /// Forgets all of them; returns what they took.
+    #[must_use]
+    pub(super) fn clear(&mut self) -> u64 {
         if self.found.len() > 0 {
             self.found = Lent::default();
             self.known.get_mut().clear();
         }
+        self.bytes.take()
     }
 }
 
@@ -90,3 +104,6 @@ impl Found {
         State { kind, value, expiry_ms, header_ms, seq, object, staged, deltas, value_len, has_value }
     }
 }
+
+/// What a copy takes beside its bytes, with its place in the lists.
+const COPY_BYTES: usize = size_of::<Found>() + 96;

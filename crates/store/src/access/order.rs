@@ -31,7 +31,7 @@ impl Access<'_> {
 
     /// Turns to key number `order[at]` of the claimed scope, as [`Access::turn_to`] does; brings those behind it near.
     pub fn turn_to_next(&mut self, order: &[u32], at: usize) {
-        self.copied.clear();
+        self.forget_copied();
         self.expect_next(order, at);
         let (Some((_, hash)), Some(keys)) = (self.only, self.keys) else { return };
         if at.is_multiple_of(AHEAD_KEYS_MAX) {
