@@ -114,6 +114,8 @@ pub struct Access<'s> {
     /// Random numbers that were drawn, now and at the last save.
     drawn: Cell<u64>,
     drawn_before: u64,
+    /// What was made, and asked for effects, at the last save.
+    made_before: (u64, u64),
     /// The newest effect that some answer depends on.
     looked: Cell<Seq>,
     /// Whether a key that is looked up counts as used.
@@ -207,6 +209,7 @@ impl<'s> Access<'s> {
             has_read_ahead: Cell::default(),
             drawn: Cell::default(),
             drawn_before: 0,
+            made_before: (0, 0),
             looked: Cell::default(),
             touches: Cell::new(true),
             now,
@@ -667,12 +670,17 @@ impl<'s> Access<'s> {
     pub fn save(&mut self) {
         self.overlay.save();
         self.drawn_before = self.drawn.get();
+        self.made_before = (self.made_bytes.get(), self.effects_bytes);
     }
 
     /// Takes back what was staged since [`Access::save`], for a command that is executed again in this access: what it read decides what it
     /// does, so it must not meet its own effects.
     pub fn undo(&mut self) {
         self.drawn.set(self.drawn_before);
+        let (made_bytes, effects_bytes) = self.made_before;
+        // else each time it is executed again it would hold as much more
+        self.give_back(self.made_bytes.get().saturating_sub(made_bytes));
+        self.effects_bytes = effects_bytes;
         if self.overlay.undo() {
             self.gathered = Gathered::default();
         }
@@ -765,6 +773,7 @@ impl<'s> Access<'s> {
         }
         let stripe = self.at_stripe(hash.stripe())?;
         let found = self.lookup_in(&stripe, (keyspace, hash), key, db)?;
+        found.iter().try_for_each(|state| self.ask(Copied::bytes_of(key, state)))?;
         Ok(found.map(|state| self.copied.keep((keyspace, hash), key, state)))
     }
 
