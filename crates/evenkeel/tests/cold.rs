@@ -501,9 +501,8 @@ fn exec_over_many_cold_leaves_reads_them_together() {
         assert_eq!(results.len(), 2 * commands);
         assert!(results.iter().all(|result| !matches!(result, Value::Error(_))), "{results:?}");
         let fetches = figure_of(&server, "journal_fetches:");
-        // Far fewer than commands. One that begins on its loop and goes on beside it takes 25 to 46, which is more than needed: 6 to 8 do
-        // when it stays where it began.
-        assert!(fetches < 100, "{fetches} reads from disk");
+        // what the commands are known to need, level by level, and a few for leaves that are split because others are full
+        assert!(fetches <= 20, "{fetches} reads from disk");
     }
 }
 

@@ -11,11 +11,13 @@ use crate::error::Stop;
 pub(super) struct Effort {
     touched: Cell<u64>,
     pub(super) most: u64,
+    /// How often a node was used that could be done without.
+    extras: Cell<u32>,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { touched: Cell::new(0), most: u64::MAX }
+        Self { touched: Cell::new(0), most: u64::MAX, extras: Cell::new(0) }
     }
 }
 
@@ -35,7 +37,16 @@ impl Effort {
         self.touched.set(self.touched().saturating_add(elements as u64));
     }
 
+    /// Counts the use of a node that could be done without; returns whether it is to be read if it is cold.
+    pub(super) fn use_extra(&self) -> bool {
+        self.extras.set(self.extras.get().saturating_add(1));
+        self.extras.get() <= EXTRAS_MAX
+    }
+
     pub(super) fn touched(&self) -> u64 {
         self.touched.get()
     }
 }
+
+/// Nodes that can be done without, and are read for one access although they are cold.
+const EXTRAS_MAX: u32 = 8;

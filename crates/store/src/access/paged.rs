@@ -631,8 +631,10 @@ impl Access<'_> {
                 Leaf::Is { kind: paged.hashed_kind(), value: after, operations: Some(operations) },
             );
         }
-        let leaves = self.leaves_for(paged, &changed);
-        self.miss_resized(paged, &changed, leaves)?;
+        let mut leaves = self.leaves_for(paged, &changed);
+        if !self.may_resize(paged, &changed, leaves)? {
+            leaves = changed.root.leaves;
+        }
         while changed.root.leaves < leaves {
             self.split(paged, &mut changed)?;
         }
@@ -668,6 +670,19 @@ impl Access<'_> {
             return 0;
         }
         Packed::new(paged.hashed_shape(), value).bytes_up_to(leaf_bytes).saturating_sub(room_bytes)
+    }
+
+    /// Whether there are to be so many leaves. What is to be split is none of what the command names: each leaf of these that is cold costs a
+    /// read that no other can go with. So there are a few of them at most in all commands of an access, and later changes split the others.
+    fn may_resize(&self, paged: &Paged, changed: &Changed, wanted: u32) -> Result<bool, Stop> {
+        if wanted == changed.root.leaves {
+            return Ok(true);
+        }
+        let is_to_read = self.effort.use_extra();
+        match self.miss_resized(paged, changed, wanted) {
+            Err(Stop::Cold) if wanted > changed.root.leaves && !is_to_read => Ok(false),
+            found => found.map(|()| true),
+        }
     }
 
     /// Looks for the leaves that are going to be split, or put together, so that all that are cold are fetched at once.

@@ -27,8 +27,6 @@ pub(super) struct TreeEdit<'e, 's> {
     /// Elements.
     count: u64,
     nodes: BTreeMap<u32, Leaf>,
-    /// How often a node was used that could be done without.
-    extras: u32,
 }
 
 /// A child that is to be.
@@ -68,14 +66,13 @@ impl Nodes for TreeEdit<'_, '_> {
 impl<'e, 's> TreeEdit<'e, 's> {
     /// Begins with the tree of `paged`.
     pub(super) fn new(access: &'e Access<'s>, paged: &'e Paged) -> Self {
-        Self { access, paged, tree: paged.tree(), count: paged.root.count, nodes: BTreeMap::new(), extras: 0 }
+        Self { access, paged, tree: paged.tree(), count: paged.root.count, nodes: BTreeMap::new() }
     }
 
     /// The tree of all elements of `packed`, for `paged`, which has none yet.
     pub(super) fn of(access: &'e Access<'s>, paged: &'e Paged, packed: Packed<'_>) -> Result<Self, Stop> {
         let tree = Tree { bytes: 0, nodes: 0, top: 0, free: NO_NODE, depth: 0 };
-        let mut edit =
-            Self { access, paged, tree, count: packed.len() as u64, nodes: BTreeMap::new(), extras: 0 };
+        let mut edit = Self { access, paged, tree, count: packed.len() as u64, nodes: BTreeMap::new() };
         let leaves = edit.put_runs(None, packed, true, Vec::new())?;
         edit.set_top(leaves)?;
         Ok(edit)
@@ -573,11 +570,11 @@ impl<'e, 's> TreeEdit<'e, 's> {
     }
 
     /// Whether to use a node that can be done without: each that is cold costs a read that no other can go with, so there are a few of
-    /// them at most.
+    /// them at most in all commands of an access.
     fn may_use(&mut self, number: u32, is_leaf: bool) -> Result<bool, Stop> {
-        self.extras += 1;
+        let is_to_read = self.access.effort.use_extra();
         match self.node(number, is_leaf) {
-            Err(Stop::Cold) if self.extras > EXTRAS_MAX => Ok(false),
+            Err(Stop::Cold) if !is_to_read => Ok(false),
             found => found.map(|_| true),
         }
     }
@@ -639,6 +636,3 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
 /// Elements that are compared before more are read.
 const LOOKED_AT: u64 = 1_024;
-
-/// Nodes that can be done without, and are read for one change.
-const EXTRAS_MAX: u32 = 8;
