@@ -346,7 +346,7 @@ fn no_command_of_the_table_makes_the_server_hold_more_than_five_quarters_of_the_
         let words_of_it = row_words(text, N);
         let bytes: usize = words_of_it.iter().map(|word| word.len() + 8).sum();
         let count = (REQUEST_BYTES / bytes).clamp(1, TOGETHER_MAX);
-        let peak = peak_of(evenkeel.port, name, &[words_of_it.clone()], most);
+        let peak = peak_of(evenkeel.port, name, std::slice::from_ref(&words_of_it), most);
         let of_many = peak_of(evenkeel.port, name, &together(vec![words_of_it; count]), most);
         let more = if TOO_MUCH_YET.contains(&name) { LIMIT / 2 } else { 0 };
         if peak.max(of_many) > most + more {
