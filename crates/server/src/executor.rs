@@ -20,7 +20,7 @@ use store::{KeyRef, Scope, Stop};
 use ticket::Ticket;
 
 use crate::admission::{admit, paused_until, queue, runs_in_multi};
-use crate::blocked::{self, Resumed};
+use crate::blocked;
 use crate::call::{DataFn, Failure};
 use crate::calls::Ending;
 use crate::capture::recorder;
@@ -236,15 +236,12 @@ fn run_data(
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
     let blocks = entry.command.flags.has(Flags::BLOCKING);
-    if !blocks && server.long.is_long(session.db, entry, request.args) {
+    if blocks && session.pending.as_ref().is_some_and(|pending| pending.stands_in_line) {
+        return blocked::go_on(server, session, entry, request, out);
+    }
+    if server.long.is_long(session.db, entry, request.args) {
         return Err(Unready::Beside(Job::new(session, entry, request, Work::Data(run))));
     }
-    let turn = match blocked::resume(server, session, request.now, out) {
-        Resumed::Runs(turn) => turn,
-        Resumed::Ended(result) => return result,
-    };
-    let waiter = turn.as_ref().map(|turn| Arc::clone(&turn.waiter));
-    let args = waiter.as_ref().map_or(request.args, |waiter| waiter.args.view(&[]));
     let mut prepared = session.take_prepared();
     let one;
     let many;
@@ -261,8 +258,8 @@ fn run_data(
     };
     let scope = scope_of(entry, request, keys);
     let Caller { db, resp3, uses } = session.caller();
-    let ready = if blocks { Ready::on_loop(waiter.is_some()) } else { Ready::AnswersAtOnce };
-    let step = Step { handler: run, args, db, resp3, ready, in_parts: session.takes_parts() };
+    let ready = if blocks { Ready::Waits } else { Ready::AnswersAtOnce };
+    let step = Step { handler: run, args: request.args, db, resp3, ready, in_parts: session.takes_parts() };
     let plan = Plan {
         scope,
         prepared: &prepared,
@@ -275,25 +272,16 @@ fn run_data(
     let (mut copies, body) = (session.take_copies(), Single { step, stored: entry.command.stored });
     match server.runner().run(&body, plan, &mut copies, out) {
         Ok((Answered { blocked: Some(wait), .. }, _)) => {
-            blocked::wait(server, session, (entry, run), request, (*wait, turn), out)
+            blocked::wait(server, session, (entry, run), request, *wait, out)
         }
-        Ok((answered, ticket)) => {
-            blocked::end(server, session, turn);
-            Ok(Ran::answered(answered, ticket))
-        }
+        Ok((answered, ticket)) => Ok(Ran::answered(answered, ticket)),
         Err((Stop::Long, _)) => {
-            // it comes to the end of the line if it finds nothing there
-            blocked::end(server, session, turn);
             let job = Job::new(session, entry, request, Work::Data(run));
             Err(Unready::Beside(Box::new(Job { prepared, copies, ..*job })))
         }
         Err((stop, wanted)) => {
             prepared.want(wanted);
-            let result = halted::wait(server, stop, session, (prepared, copies), keys, out);
-            if result.is_ok() {
-                blocked::end(server, session, turn);
-            }
-            result
+            halted::wait(server, stop, session, (prepared, copies), keys, out)
         }
     }
 }

@@ -8,14 +8,18 @@ use resp::Args;
 use store::Stop;
 
 use crate::copies::Splice;
+use crate::ready::Wants;
 
 /// How a command waits for an element.
 #[derive(Debug)]
 pub(crate) struct Wait {
     /// How long; `None`: for ever.
     pub(crate) timeout: Option<Duration>,
+    pub(crate) wants: Wants,
     /// What it is run again with, if not with its own arguments.
     pub(crate) again: Option<Args>,
+    /// When there will be something without a change, as time passes.
+    pub(crate) ripe_in: Option<Duration>,
 }
 
 /// The reply is written, or why not.

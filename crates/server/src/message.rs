@@ -35,6 +35,8 @@ pub enum Message {
     Answered(VecDeque<Answer>),
     /// A long command has run, or was stopped.
     LongDone(Box<Done>),
+    /// Go on serving those who wait for elements, of whom this connection is one.
+    Serve,
     /// What a command that waited for an element came to.
     Served(Box<Served>),
     /// Work on a thread of its own is done.

@@ -1,4 +1,8 @@
-//! What a command does that finds no element: BLPOP and its like.
+//! What a command does that finds no element, and what it then waits for: BLPOP and its like.
+
+use std::sync::Arc;
+
+use store::ValueKind;
 
 /// What a command does that finds nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -8,15 +12,17 @@ pub(crate) enum Ready<'a> {
     AnswersAtOnce,
     /// Waits.
     Waits,
-    /// Goes on waiting; all its keys are looked at once more.
-    StillWaits,
     /// Goes on waiting; this key alone was changed and is looked at.
     Changed(&'a [u8]),
 }
 
-impl Ready<'_> {
-    /// Of a command that waits, on its own loop; whether it stands in line.
-    pub(crate) fn on_loop(stands_in_line: bool) -> Self {
-        if stands_in_line { Self::StillWaits } else { Self::Waits }
-    }
+/// What a command waits for: whether others find nothing where it has found nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// Any element of a collection of this type: nobody else who wants that finds one.
+    Any(ValueKind),
+    /// New entries for this group of consumers: the same.
+    New(Arc<[u8]>),
+    /// What only it can tell: others may find something.
+    Own,
 }

@@ -95,7 +95,7 @@ pub(crate) struct Server {
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) monitors: Monitors,
     pub(crate) waits: Waits,
-    pub(crate) blocked: Blocked,
+    pub(crate) blocked: Arc<Blocked>,
     /// Scripts, and libraries of functions.
     pub(crate) scripts: Arc<Scripts>,
     /// Commands that run beside their loops.
@@ -145,7 +145,7 @@ impl Server {
             pause: Pause::default(),
             monitors: Monitors::new(Arc::clone(&clock), Arc::clone(&peers), Arc::clone(&traffic)),
             waits: Waits::new(Arc::clone(&peers)),
-            blocked: Blocked::default(),
+            blocked: Arc::default(),
             traffic,
             scripts: Arc::default(),
             long,

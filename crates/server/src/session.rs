@@ -120,7 +120,7 @@ impl Session {
     pub(crate) fn end(mut self, long: &Arc<LongCommands>) {
         self.end_transaction(long);
         let job = self.pending.as_mut().and_then(|pending| pending.long.take());
-        if let Some(job @ (Long::Back(_) | Long::Again(_))) = job {
+        if let Some(job @ (Long::Back(_) | Long::Again(_) | Long::InLine(_))) = job {
             long.drop_in_background(job);
         }
     }

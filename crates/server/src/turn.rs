@@ -238,24 +238,38 @@ fn go_on_long(
             beside::start(server, session, job);
             Some((parked(), 0))
         }
+        Long::InLine(job) => {
+            let (args, bytes, start) = (Arc::clone(&job.args), job.bytes, output.buffer().len());
+            let request = here.request(&args, bytes);
+            if session.replies == Replies::SkipNext {
+                session.replies = Replies::Skip;
+            }
+            let out = output.buffer();
+            let result = blocked::go_on(server, session, job.entry, &request, out);
+            let waits = matches!(&result, Err(Unready::Parked(_)));
+            let verdict = conclude(server, session, job.entry, &request, (result, start), out);
+            let answer = settle_answer(server, session, &request, (verdict, start), output);
+            if let (true, Some(pending)) = (waits, &mut session.pending) {
+                pending.long = Some(Long::InLine(job));
+            }
+            Some((answer, bytes))
+        }
         Long::Back(done) => {
             let Done { mut job, out, end } = *done;
             let (args, bytes, start) = (std::mem::take(&mut job.args), job.bytes, output.buffer().len());
-            let Here { loop_index, now, moment, recorder } = here;
-            let (args_view, behind, foreseen) = (args.view(&[]), &[][..], None);
-            let request =
-                Request { args: args_view, foreseen, bytes, behind, loop_index, now, moment, recorder };
+            let request = here.request(&args, bytes);
             if session.replies == Replies::SkipNext {
                 session.replies = Replies::Skip;
             }
             let out_to = output.buffer();
-            let result = beside::end_long(server, session, &request, (&mut job.work, end, out), out_to);
+            let result = beside::end_long(server, session, &request, (&mut *job, end, out), out_to);
             let waits = matches!(&result, Err(Unready::Parked(_)));
             let verdict = conclude(server, session, job.entry, &request, (result, start), out_to);
             let answer = settle_answer(server, session, &request, (verdict, start), output);
             if let (true, Some(pending)) = (waits, &mut session.pending) {
+                let stands = pending.stands_in_line;
                 job.args = args;
-                pending.long = Some(Long::Again(job));
+                pending.long = Some(if stands { Long::InLine(job) } else { Long::Again(job) });
             } else if let Work::Exec { .. } = job.work {
                 server.long.drop_in_background(job);
             }
@@ -402,6 +416,10 @@ pub(crate) fn on_message(
             server.captures.on_capture_end(&session.client, &last, output);
             return unchanged;
         }
+        Message::Serve => {
+            blocked::serve_more(server, session.client.id);
+            return unchanged;
+        }
         Message::Retry => {}
         Message::Fetched(prepared) => take_fetched(session, prepared),
         result => {
@@ -433,6 +451,7 @@ fn take_result(pending: &mut Pending, result: Message) {
         Message::TrialEnded(result) => pending.trial_end = Some(result),
         Message::Fetched(_)
         | Message::Retry
+        | Message::Serve
         | Message::Published(_)
         | Message::Monitor(_)
         | Message::Captured(_)
@@ -451,7 +470,7 @@ fn take_fetched(session: &mut Session, prepared: Prepared) {
 
 /// Ends what a connection holds in the registries.
 pub(crate) fn on_close(server: &Arc<Server>, session: &mut Session) {
-    let (id, mut forgotten_beside) = (session.client.id, None);
+    let (id, mut forgotten_beside, mut waits) = (session.client.id, None, false);
     if let Some(subscriptions) = session.subscriptions.take() {
         if subscriptions.channels.len() + subscriptions.patterns.len() <= NAMES_FORGOTTEN_HERE {
             server.pubsub.forget(id, &subscriptions);
@@ -467,11 +486,12 @@ pub(crate) fn on_close(server: &Arc<Server>, session: &mut Session) {
     server.pause.end_wait(&session.client);
     if let Some(pending) = &session.pending {
         server.waits.forget(id);
-        if pending.stands_in_line {
-            blocked::forget(server, id);
-        }
+        waits = pending.stands_in_line || pending.long.is_some();
     }
     let holds = server.clients.remove(id);
+    if waits {
+        blocked::forget(server, id);
+    }
     if !holds.is_empty() {
         server.long.abandon(id, &holds);
     }
@@ -563,6 +583,18 @@ fn attach(Attached { at, bytes, part, unsealed }: Attached, output: &mut Output)
         payload::seal(&(*bytes).as_ref()[part.clone()], &mut output.buffer()[at..]);
     }
     output.attach(at, bytes, part);
+}
+
+impl<'a> Here<'a> {
+    /// A request that was copied out of the input, its size there `bytes`.
+    fn request<'r>(self, args: &'r Args, bytes: usize) -> Request<'r>
+    where
+        'a: 'r,
+    {
+        let Self { loop_index, now, moment, recorder } = self;
+        let (args, behind, foreseen) = (args.view(&[]), &[][..], None);
+        Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder }
+    }
 }
 
 enum Answer {

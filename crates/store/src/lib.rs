@@ -77,7 +77,7 @@ pub use staging::{Halted, PreparedBranch, Staging, Workspace};
 pub use sweep::waiting::LeafReport;
 pub use time::{ClockReport, Deadline, Moment};
 pub use value::{Found, Meta, Value, ValueKind};
-pub use watch::Watch;
+pub use watch::{ChangedWaited, Watch};
 
 use engine::{Class, Engine};
 use evict::policy::Evictor;
@@ -621,10 +621,9 @@ impl Store {
         self.changed.any()
     }
 
-    /// Takes the keys that changed and that somebody waits for, with their databases, in the order in which they changed. Until a call
-    /// finds none, [`Store::has_changed_waited`] says that there are some.
+    /// Takes the keys that changed and that somebody waits for. Until a call finds none, [`Store::has_changed_waited`] says that there are some.
     #[must_use]
-    pub fn take_changed_waited(&self) -> Vec<(u16, Box<[u8]>)> {
+    pub fn take_changed_waited(&self) -> ChangedWaited {
         self.changed.take()
     }
 

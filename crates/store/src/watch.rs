@@ -4,6 +4,7 @@
 //!
 //! The count of changes is in the key's stripe (`index::watches`), and stays there as long as a [`Watch`] for it lives.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,13 +15,29 @@ use crate::index::watches::WatchState;
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     any: AtomicBool,
-    keys: Mutex<Vec<(u16, Box<[u8]>)>>,
+    waited: Mutex<ChangedWaited>,
+}
+
+/// Keys that changed and that somebody waits for ([`crate::Store::wait_for`]).
+#[derive(Debug, Default)]
+pub struct ChangedWaited {
+    /// With their databases, in the order in which they changed.
+    pub keys: Vec<(u16, Box<[u8]>)>,
+    /// Databases of which all keys may have changed, while too many were waited for to tell each.
+    pub databases: BTreeSet<u16>,
 }
 
 impl Changed {
     pub(crate) fn note(&self, db: u16, key: &[u8]) {
-        let mut keys = self.lock();
-        keys.push((db, key.into()));
+        let mut waited = self.lock();
+        waited.keys.push((db, key.into()));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Notes that all keys of a database may have changed.
+    pub(crate) fn note_all(&self, db: u16) {
+        let mut waited = self.lock();
+        waited.databases.insert(db);
         self.any.store(true, Ordering::Release);
     }
 
@@ -31,14 +48,15 @@ impl Changed {
     }
 
     /// Takes the keys; when there are none, [`Changed::any`] says so from now on.
-    pub(crate) fn take(&self) -> Vec<(u16, Box<[u8]>)> {
-        let mut keys = self.lock();
-        self.any.store(!keys.is_empty(), Ordering::Release);
-        std::mem::take(&mut *keys)
+    pub(crate) fn take(&self) -> ChangedWaited {
+        let mut waited = self.lock();
+        let is_empty = waited.keys.is_empty() && waited.databases.is_empty();
+        self.any.store(!is_empty, Ordering::Release);
+        std::mem::take(&mut *waited)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(u16, Box<[u8]>)>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ChangedWaited> {
+        self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,7 +8,7 @@ use store::ValueKind;
 
 use super::args::{count, is, option_value};
 use crate::call::{Data, Failure, Outcome, Wait, text};
-use crate::ready::Ready;
+use crate::ready::{Ready, Wants};
 
 /// How a command answers that must not wait.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +33,6 @@ pub(super) fn first<'k>(
     }
     for key in keys {
         data.turn_to_key(key);
-        if matches!(data.ready, Ready::StillWaits) && !is_kind(data, key, kind)? {
-            continue;
-        }
         data.access.charge(1)?;
         if data.access.count(data.db, key, kind)?? > 0 {
             return Ok(Some(Cow::Borrowed(key)));
@@ -50,8 +47,13 @@ pub(super) fn is_kind(data: &Data<'_, '_>, key: &[u8], kind: ValueKind) -> Resul
 }
 
 impl Data<'_, '_> {
-    /// Waits this long for an element, for ever if it is `None`; or answers with `nothing` where a command must not wait.
-    pub(crate) fn wait(&self, timeout: Option<Duration>, nothing: Nothing, out: &mut Writer<'_>) -> Outcome {
+    /// Waits this long for what it wants, for ever if it is `None`; or answers with `nothing` where a command must not wait.
+    pub(crate) fn wait(
+        &self,
+        (timeout, wants): (Option<Duration>, Wants),
+        nothing: Nothing,
+        out: &mut Writer<'_>,
+    ) -> Outcome {
         if let Ready::AnswersAtOnce = self.ready {
             match nothing {
                 Nothing::Array => out.null_array(),
@@ -59,7 +61,7 @@ impl Data<'_, '_> {
             }
             return Ok(());
         }
-        Err(Failure::Blocked(Box::new(Wait { timeout, again: None })))
+        Err(Failure::Blocked(Box::new(Wait { timeout, wants, again: None, ripe_in: None })))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Groups of consumers: who is given which entry of a stream, and what is not acknowledged yet.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use resp::{ArgsView, Writer};
 use store::Stop;
@@ -41,13 +42,24 @@ pub(super) fn check_read(data: &Data<'_, '_>, query: &Query<'_>, nth: usize) -> 
     }
 }
 
-/// Reads key number `nth` for a consumer and writes the entries; returns how many, or `None` if there is nothing new.
+/// What a consumer was told of a stream.
+pub(super) enum Told {
+    /// So many entries.
+    Entries(usize),
+    /// There is nothing new.
+    Nothing {
+        /// When what others have will have been pending for long enough.
+        ripe_in: Option<Duration>,
+    },
+}
+
+/// Reads key number `nth` for a consumer and writes the entries.
 pub(super) fn read_group(
     data: &mut Data<'_, '_>,
     query: &Query<'_>,
     (nth, left): (usize, &mut Left),
     out: &mut Writer<'_>,
-) -> Result<Option<usize>, Failure> {
+) -> Result<Told, Failure> {
     let (key, (group_name, consumer)) = (query.key(nth), query.reader.expect("it was asked for"));
     let now_ms = data.now.unix().0;
     let stream = stream_to_change(data, key)?;
@@ -55,8 +67,8 @@ pub(super) fn read_group(
     let mut changes = Changes::default();
     let known = stream.consumer(group_name, consumer)?;
     let count = if query.id(nth) == b">" {
-        let claimed = match query.claims_idle_ms {
-            None => Vec::new(),
+        let (claimed, ripe_in) = match query.claims_idle_ms {
+            None => (Vec::new(), None),
             Some(idle_min_ms) => {
                 let reader = (group_name, consumer);
                 let wanted = (idle_min_ms, now_ms);
@@ -71,9 +83,11 @@ pub(super) fn read_group(
         if count == 0 {
             if known.is_none() {
                 changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms: 0 });
+            }
+            if !changes.is_empty() {
                 apply(data, key, &changes)?;
             }
-            return Ok(None);
+            return Ok(Told::Nothing { ripe_in });
         }
         admit(data, claimed.iter().map(|(entry, _)| entry).chain(&new))?;
         changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms: now_ms });
@@ -102,19 +116,29 @@ pub(super) fn read_group(
         )?
     };
     apply(data, key, &changes)?;
-    Ok(Some(count))
+    Ok(Told::Entries(count))
 }
 
-/// Gives a consumer what has been pending for long, the longest first; returns the entries, and what was pending.
+/// Entries that were claimed, and what was pending of them.
+type Claimed<'a> = Vec<(Entry<'a>, Pending)>;
+
+/// Gives a consumer what has been pending for long, the longest first; returns the entries with what was pending, and when the next will have been
+/// pending for long enough.
 fn claim_idle<'a>(
     stream: Stream<'a, '_>,
     (group, consumer): (&[u8], &[u8]),
     (idle_min_ms, now_ms): (u64, u64),
     (most, left): (usize, &mut Left),
     changes: &mut Changes,
-) -> Result<Vec<(Entry<'a>, Pending)>, Stop> {
-    let mut idle = stream.all_pending(group)?;
-    idle.retain(|(_, pending)| pending.idle_ms(now_ms) >= idle_min_ms);
+) -> Result<(Claimed<'a>, Option<Duration>), Stop> {
+    let (mut idle, mut ripe_in_ms) = (Vec::new(), None);
+    for it in stream.pending_from(group, Id::MIN)? {
+        let (id, pending) = it?;
+        match idle_min_ms.saturating_sub(pending.idle_ms(now_ms)) {
+            0 => idle.push((id, pending)),
+            left_ms => ripe_in_ms = Some(ripe_in_ms.map_or(left_ms, |before: u64| before.min(left_ms))),
+        }
+    }
     idle.sort_by_key(|(id, pending)| (pending.delivered_ms, *id));
     let (mut together, mut claimed) = (Together::default(), Vec::new());
     for (id, former) in idle {
@@ -135,7 +159,7 @@ fn claim_idle<'a>(
         claimed.push((entry, former));
     }
     together.end()?;
-    Ok(claimed)
+    Ok((claimed, ripe_in_ms.map(Duration::from_millis)))
 }
 
 /// Answers with an entry, how long it had been idle, and how often it had been delivered: as with CLAIM all are told.

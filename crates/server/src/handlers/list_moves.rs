@@ -9,6 +9,7 @@ use super::elements::sequence_to_change;
 use super::lists::{End, change, kept, write_all};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
+use crate::ready::Wants;
 
 /// What is moved, and how.
 #[derive(Clone, Copy, Debug)]
@@ -112,5 +113,9 @@ pub(crate) fn blmovem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     let asked = Move::parse(args, 6)?;
     let limit = timeout(args.get(5))?;
     let is_there = first(data, std::iter::once(args.get(1)), ValueKind::List)?.is_some();
-    if is_there && asked.run(data, args, out)? { Ok(()) } else { data.wait(limit, Nothing::Value, out) }
+    if is_there && asked.run(data, args, out)? {
+        Ok(())
+    } else {
+        data.wait((limit, Wants::Own), Nothing::Value, out)
+    }
 }

@@ -9,6 +9,7 @@ use super::elements::{Part, count, part, sequence, sequence_to_change};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::ChunkedReply;
+use crate::ready::Wants;
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -421,7 +422,7 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mu
     let timeout = timeout(args.get(last))?;
     let keys = args.iter().take(last).skip(1);
     let Some(key) = first(data, keys, ValueKind::List)? else {
-        return data.wait(timeout, Nothing::Array, out);
+        return data.wait((timeout, Wants::Any(ValueKind::List)), Nothing::Array, out);
     };
     let key = &key[..];
     let taken = take(data, key, end, 1)?;
@@ -434,7 +435,11 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mu
 pub(crate) fn blmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let pop = MultiPop::parse(args, 2, End::parse)?;
     let timeout = timeout(args.get(1))?;
-    if pop_first(data, &pop, args, out)? { Ok(()) } else { data.wait(timeout, Nothing::Array, out) }
+    if pop_first(data, &pop, args, out)? {
+        Ok(())
+    } else {
+        data.wait((timeout, Wants::Any(ValueKind::List)), Nothing::Array, out)
+    }
 }
 
 pub(crate) fn blmove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -455,7 +460,11 @@ fn block_and_carry(
 ) -> Outcome {
     let timeout = timeout(limit)?;
     let is_there = first(data, std::iter::once(args.get(1)), ValueKind::List)?.is_some();
-    if is_there && carry(data, args, ends, out)? { Ok(()) } else { data.wait(timeout, Nothing::Value, out) }
+    if is_there && carry(data, args, ends, out)? {
+        Ok(())
+    } else {
+        data.wait((timeout, Wants::Any(ValueKind::List)), Nothing::Value, out)
+    }
 }
 
 /// Elements that LPOS and LINSERT look at before they read more.

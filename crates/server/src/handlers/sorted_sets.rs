@@ -12,6 +12,7 @@ use super::elements::{
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::WriteElement;
+use crate::ready::Wants;
 
 /// A member and its score, to keep.
 pub(super) type Scored = (Vec<u8>, f64);
@@ -393,7 +394,11 @@ pub(crate) fn zmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 pub(crate) fn bzmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let pop = MultiPop::parse(args, 2, Side::parse)?;
     let timeout = timeout(args.get(1))?;
-    if pop_first(data, &pop, args, out)? { Ok(()) } else { data.wait(timeout, Nothing::Array, out) }
+    if pop_first(data, &pop, args, out)? {
+        Ok(())
+    } else {
+        data.wait((timeout, Wants::Any(SORTED_SET)), Nothing::Array, out)
+    }
 }
 
 pub(crate) fn bzpopmin(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -408,7 +413,7 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, side: Side, out: &
     let last = args.len() - 1;
     let timeout = timeout(args.get(last))?;
     let Some(key) = first(data, args.iter().take(last).skip(1), SORTED_SET)? else {
-        return data.wait(timeout, Nothing::Array, out);
+        return data.wait((timeout, Wants::Any(SORTED_SET)), Nothing::Array, out);
     };
     let key = &key[..];
     let taken = take(data, key, side, 1)?;

@@ -1,17 +1,19 @@
 //! Streams: adding, reading, trimming entries. Groups of consumers are in `groups`, what XINFO tells in `stream_info`.
 
+use std::time::Duration;
+
 use resp::{Args, ArgsView, Writer};
 use store::{Element, Stop, ValueKind};
 
 use super::args::{integer, is, option_value};
 use super::blocking::{is_kind, millis};
 use super::elements::{Part, part, sequence, sequence_to_change};
-use super::groups;
+use super::groups::{self, Told};
 use super::scan::BULK_OVERHEAD_BYTES;
 use super::together::Together;
 use crate::call::{Data, Failure, Outcome, Wait, text};
 use crate::chunked::ChunkedReply;
-use crate::ready::Ready;
+use crate::ready::{Ready, Wants};
 use crate::stream::{Changes, Entry, Id, IdError, Stream, Tracking, Wanted, automatic_name};
 
 impl From<IdError> for Failure {
@@ -494,7 +496,7 @@ pub(super) struct Query<'a> {
     /// How long entries of others must have been idle to be given to this consumer, if they are to be.
     pub(super) claims_idle_ms: Option<u64>,
     /// How long to wait, if at all; inside, `None` is for ever.
-    block: Option<Option<std::time::Duration>>,
+    block: Option<Option<Duration>>,
     /// The index of the first key.
     first: usize,
     /// How many keys, behind which are as many identifiers.
@@ -611,7 +613,7 @@ fn answer(
     data: &Data<'_, '_>,
     query: &Query<'_>,
     (found, reply): (usize, &[u8]),
-    again: impl FnOnce() -> Option<Args>,
+    wait: impl FnOnce(Option<Duration>) -> Wait,
     out: &mut Writer<'_>,
 ) -> Outcome {
     if found > 0 {
@@ -625,7 +627,7 @@ fn answer(
     }
     match query.block {
         Some(timeout) if !matches!(data.ready, Ready::AnswersAtOnce) => {
-            Err(Failure::Blocked(Box::new(Wait { timeout, again: again() })))
+            Err(Failure::Blocked(Box::new(wait(timeout))))
         }
         _ => {
             out.null_array();
@@ -656,9 +658,7 @@ pub(crate) fn xread(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     let (mut reply, mut found, mut left, ready) = (Vec::new(), 0, query.all, data.ready);
     for nth in (0..query.count).filter(|nth| query.looks_at(ready, *nth)) {
         data.turn_to_key(query.key(nth));
-        if matches!(ready, Ready::Changed(_) | Ready::StillWaits)
-            && !is_kind(data, query.key(nth), ValueKind::Stream)?
-        {
+        if matches!(ready, Ready::Changed(_)) && !is_kind(data, query.key(nth), ValueKind::Stream)? {
             continue;
         }
         let stream = stream(data, query.key(nth))?;
@@ -673,7 +673,11 @@ pub(crate) fn xread(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         entries.iter().for_each(|entry| write_entry(entry, &mut writer));
         found += 1;
     }
-    answer(data, &query, (found, &reply), || Some(query.settled(&after)), out)
+    let wait = |timeout| {
+        let again = Some(query.settled(&after));
+        Wait { timeout, wants: Wants::Own, again, ripe_in: None }
+    };
+    answer(data, &query, (found, &reply), wait, out)
 }
 
 /// The entries from `first` on: `most` at most, and as far as may be told.
@@ -722,18 +726,31 @@ pub(crate) fn xreadgroup(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         groups::check_read(data, &query, nth)?;
     }
     let (mut reply, mut found, mut left) = (Vec::new(), 0, query.all);
+    let mut ripe_in: Option<Duration> = None;
     for nth in (0..query.count).filter(|nth| query.looks_at(ready, *nth)) {
         data.turn_to_key(query.key(nth));
         let mut entries = Vec::new();
         let mut writer = Writer::new(&mut entries, out.is_resp3());
-        let told = groups::read_group(data, &query, (nth, &mut left), &mut writer)?;
-        let Some(count) = told else { continue };
+        let count = match groups::read_group(data, &query, (nth, &mut left), &mut writer)? {
+            Told::Entries(count) => count,
+            Told::Nothing { ripe_in: of_key } => {
+                ripe_in = ripe_in.into_iter().chain(of_key).min();
+                continue;
+            }
+        };
         begin_stream(query.key(nth), count, &mut Writer::new(&mut reply, out.is_resp3()));
         reply.extend_from_slice(&entries);
         found += 1;
         data.admit_reply(reply.len())?;
     }
-    answer(data, &query, (found, &reply), || None, out)
+    let wait = |timeout| {
+        let wants = match (query.claims_idle_ms, query.reader) {
+            (None, Some((group, _))) => Wants::New(group.into()),
+            _ => Wants::Own,
+        };
+        Wait { timeout, wants, again: None, ripe_in }
+    };
+    answer(data, &query, (found, &reply), wait, out)
 }
 
 /// So many entries are removed by whole leaves, fewer by their keys.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
 use resp::{Args, ArgsView, Writer};
-use store::{KeyRef, Prepared, Scope, Stop, Store, StoreError, Watch};
+use store::{KeyRef, Prepared, Scope, Stop, Store, StoreError, Wanted, Watch};
 use ticket::Ticket;
 
 use super::Begin;
@@ -18,6 +18,7 @@ use crate::eval;
 use crate::exec::{self, Run};
 use crate::halted;
 use crate::handlers::transactions::watch_keys;
+use crate::lines::Spot;
 use crate::lookup::Entry;
 use crate::message::Message;
 use crate::outcome::{Executed, Next, Ran};
@@ -51,6 +52,15 @@ fn run(server: &Arc<Server>, mut job: Box<Job>) {
         Begin::Paused => Some(End::Later(now)),
         Begin::Abandoned => None,
     };
+    let end = end.map(|end| match (end, &job.work) {
+        (End::Blocked(wait), Work::Data(handler)) if job.looks_at.is_none() => {
+            match blocked::stand(server, &job, *handler, *wait) {
+                Ok(in_line) => End::InLine(in_line),
+                Err(stop) => End::Stopped(stop),
+            }
+        }
+        (end, _) => end,
+    });
     server.long.give_back(job.held_bytes());
     // Its own connection does so, too, but may be gone.
     blocked::serve_changed(server);
@@ -107,7 +117,7 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
         Work::Data(run) => {
             let known = (job.caller, job.bytes);
             let kept = (&mut job.retained, &prepared, &mut job.copies);
-            run_data(server, (job.entry, *run), known, &job.args, kept, out)
+            run_data(server, (job.entry, *run), known, (&job.args, &job.looks_at), kept, out)
         }
         Work::Exec { transaction, watched, course } => {
             let known = (job.caller, &mut job.copies, &mut job.retained);
@@ -136,7 +146,7 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
                 keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
             }
             Work::Data(_) | Work::Script(_) => {
-                collect_keys(job.entry, job.caller.db, job.args.view(&[]), &mut keys);
+                keys = keys_of(job.entry, job.caller.db, job.args.view(&[]), &job.looks_at);
             }
             _ => {}
         }
@@ -181,21 +191,42 @@ fn exec_beside(
     }
 }
 
+/// The keys of a command, or those that it needs to look at one of them.
+fn keys_of<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, looks_at: &'a Option<Spot>) -> Vec<KeyRef<'a>> {
+    if let Some((db, key)) = looks_at {
+        return blocked::keys_to_look_at(entry, args, (*db, key));
+    }
+    let mut keys = Vec::new();
+    collect_keys(entry, db, args, &mut keys);
+    keys
+}
+
 fn run_data(
     server: &Arc<Server>,
     (entry, run): (&Entry, DataFn),
     (Caller { db, resp3, uses }, bytes): (Caller, usize),
-    args: &Args,
+    (args, looks_at): (&Args, &Option<Spot>),
     (retained, prepared, copies): (&mut Retained, &Prepared, &mut Copies),
     out: &mut Vec<u8>,
 ) -> Result<End, Stopped> {
     let (args, writes) = (args.view(&[]), entry.command.flags.has(Flags::WRITE));
-    let ready = if entry.command.flags.has(Flags::BLOCKING) { Ready::Waits } else { Ready::AnswersAtOnce };
+    let ready = match looks_at {
+        Some((_, key)) => Ready::Changed(key),
+        None if entry.command.flags.has(Flags::BLOCKING) => Ready::Waits,
+        None => Ready::AnswersAtOnce,
+    };
     let step = Step { handler: run, args, db, resp3, ready, in_parts: false };
     let (moment, growth_bytes, effort_max) = (None, entry.growth_bytes(bytes), None);
+    // what looks for keys in vain may get in line for all of them: others only hold what their requests come to
+    let _asked = match ready {
+        Ready::Waits => {
+            let look_bytes = (entry.command.count_keys(args) * LOOK_BYTES) as u64;
+            Some(server.store.ask_memory(look_bytes).map_err(|stop| (stop, Wanted::default()))?)
+        }
+        _ => None,
+    };
     loop {
-        let mut keys = Vec::new();
-        collect_keys(entry, db, args, &mut keys);
+        let mut keys = keys_of(entry, db, args, looks_at);
         keys.extend(retained.keys());
         let scope = match entry.command.kind {
             Kind::Walk => Scope::Walk,
@@ -206,7 +237,7 @@ fn run_data(
         let plan = Plan { scope, prepared, moment, growth_bytes, uses, effort_max, effects };
         let body = Reaching(Single { step, stored: entry.command.stored });
         match server.runner().run(&body, plan, copies, out)? {
-            (Reached::Answered(answered), _) if answered.blocked.is_some() => return Ok(End::Blocked),
+            (Reached::Answered(Answered { blocked: Some(wait), .. }), _) => return Ok(End::Blocked(wait)),
             (Reached::Answered(answered), ticket) => return Ok(End::Ran(Ran::answered(answered, ticket))),
             (Reached::Keys(more), _) => retained.add(more),
         }
@@ -258,7 +289,7 @@ pub(crate) fn end_long(
     server: &Arc<Server>,
     session: &mut Session,
     request: &Request<'_>,
-    (work, end, reply): (&mut Work, End, Vec<u8>),
+    (job, end, reply): (&mut Job, End, Vec<u8>),
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
     let start = out.len();
@@ -266,46 +297,73 @@ pub(crate) fn end_long(
     match end {
         End::Ran(mut ran) => {
             ran.attached.make_room(&[(0, start)]);
+            if job.looks_at.is_some() {
+                blocked::is_back(server, session, true);
+            }
             Ok(ran)
         }
         End::Executed(mut executed) => {
             executed.make_room(start);
-            let Work::Exec { transaction, course, .. } = work else {
+            let Work::Exec { transaction, course, .. } = &mut job.work else {
                 unreachable!("only a transaction is executed")
             };
             Ok(exec::finish(server, session, request, (transaction, *course), executed, (start, out)))
         }
-        End::Watched(outcome) => {
-            if let Work::Watch { watched } = work {
-                let bytes = *outcome.as_ref().unwrap_or(&session.watched_bytes());
-                session.watch(std::mem::take(watched), bytes);
-                session.show_transaction();
-            }
-            let failed = outcome.is_err();
-            match outcome {
-                Ok(_) => Writer::new(out, session.resp3).ok(),
-                Err(failure) => server.stats.write_failure(failure, session.resp3, out),
-            }
-            Ok(Ran::plain(Ticket::NOTHING, failed))
-        }
+        End::Watched(outcome) => Ok(end_watch(server, session, &mut job.work, outcome, out)),
         End::Script(answer, ticket) => Ok(eval::finish(server, session, request.loop_index, answer, ticket)),
         End::Later(later) => {
             out.truncate(start);
             Err(Unready::Parked(Parked::Until(later)))
         }
-        // on its loop it takes its place in the line
-        End::Blocked => {
+        End::InLine(in_line) => {
             out.truncate(start);
-            Err(Unready::Parked(Parked::Until(request.now)))
+            blocked::has_stood(server, session, job.entry, request, in_line, out)
+        }
+        End::Blocked(wait) => {
+            out.truncate(start);
+            let found = (job.looks_at.take(), &*wait);
+            blocked::has_found_nothing(server, session, job.entry, request, found, out)
         }
         End::Stopped(stop) => {
             out.truncate(start);
-            halted::wait(server, stop, session, (Prepared::default(), Copies::default()), &[], out)
+            let kept = (Prepared::default(), Copies::default());
+            let result = halted::wait(server, stop, session, kept, &[], out);
+            if job.looks_at.take().is_some() {
+                blocked::is_back(server, session, result.is_ok());
+            }
+            result
         }
         End::NeverReady(failure) => {
             out.truncate(start);
             server.stats.write_failure(failure, session.resp3, out);
+            if job.looks_at.is_some() {
+                blocked::is_back(server, session, true);
+            }
             Ok(Ran::plain(server.store.newest(), true))
         }
     }
 }
+
+/// The keys of WATCH are watched, or not.
+fn end_watch(
+    server: &Server,
+    session: &mut Session,
+    work: &mut Work,
+    outcome: Result<u64, Failure>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    if let Work::Watch { watched } = work {
+        let bytes = *outcome.as_ref().unwrap_or(&session.watched_bytes());
+        session.watch(std::mem::take(watched), bytes);
+        session.show_transaction();
+    }
+    let failed = outcome.is_err();
+    match outcome {
+        Ok(_) => Writer::new(out, session.resp3).ok(),
+        Err(failure) => server.stats.write_failure(failure, session.resp3, out),
+    }
+    Ran::plain(Ticket::NOTHING, failed)
+}
+
+/// What a key takes that is claimed.
+const LOOK_BYTES: usize = 100;

@@ -1,13 +1,17 @@
 //! A request that runs beside its loop: what it takes along, what it comes back with, and where it is.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use clock::Nanos;
 use resp::Args;
-use store::{Prepared, Stop, Watch};
+use store::{AskedMemory, Prepared, Stop, Watch};
 use ticket::Ticket;
 
-use crate::call::{DataFn, Failure};
+use crate::call::{DataFn, Failure, Wait};
 use crate::command::Invoked;
 use crate::copies::Copies;
+use crate::lines::Spot;
 use crate::lookup::Entry;
 use crate::outcome::{Answer, Executed, Ran};
 use crate::request::Request;
@@ -22,7 +26,7 @@ pub(crate) struct Job {
     pub(crate) client: u64,
     pub(crate) entry: &'static Entry,
     /// The request, its bytes its own.
-    pub(crate) args: Args,
+    pub(crate) args: Arc<Args>,
     /// Its size as received.
     pub(crate) bytes: usize,
     pub(crate) caller: Caller,
@@ -31,6 +35,8 @@ pub(crate) struct Job {
     /// What its scripts keep from attempt to attempt.
     pub(crate) retained: Retained,
     pub(crate) work: Work,
+    /// Of a command that stands in line: the key that it looks at.
+    pub(crate) looks_at: Option<Spot>,
 }
 
 /// What is to be run.
@@ -62,11 +68,23 @@ pub(crate) enum End {
     Script(Answer, Ticket),
     /// To be run again from then on.
     Later(Nanos),
-    /// It found nothing, and waits for something.
-    Blocked,
+    /// It found nothing, and is to get in line.
+    Blocked(Box<Wait>),
+    /// It stands in line.
+    InLine(InLine),
     Stopped(Stop),
     /// It has read from disk for too long, and is answered so.
     NeverReady(Failure),
+}
+
+/// A command that waits for many keys, when it stands in line for all of them, or has left.
+#[derive(Debug)]
+pub(crate) struct InLine {
+    pub(crate) timeout: Option<Duration>,
+    /// What it takes there.
+    pub(crate) bytes: u64,
+    /// Held until its connection counts the bytes.
+    pub(crate) asked: AskedMemory,
 }
 
 /// Where the long command of a connection is.
@@ -78,6 +96,8 @@ pub(crate) enum Long {
     Back(Box<Done>),
     /// To be run again, now that what it waits for may have come.
     Again(Box<Job>),
+    /// It stands in line for what it waits for.
+    InLine(Box<Job>),
 }
 
 impl Job {
@@ -91,17 +111,18 @@ impl Job {
         Box::new(Self {
             client: session.client.id,
             entry,
-            args: if request.args.len() > FEW_ARGUMENTS {
+            args: Arc::new(if request.args.len() > FEW_ARGUMENTS {
                 Args::copied_whole(request.args)
             } else {
                 Args::copied(request.args)
-            },
+            }),
             bytes: request.bytes,
             caller: session.caller(),
             prepared: session.take_prepared(),
             copies: session.take_copies(),
             retained: session.take_retained(),
             work,
+            looks_at: None,
         })
     }
 

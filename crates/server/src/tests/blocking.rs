@@ -235,3 +235,317 @@ fn wait_for_a_key_that_is_gone_ends_when_it_goes_whoever_removes_it() {
         }
     }
 }
+
+/// `name`, `count` keys, and `rest`.
+fn many_keys(name: &str, count: usize, rest: &str) -> String {
+    let keys: Vec<String> = (0..count).map(|at| format!("key{at}")).collect();
+    format!("{name} {} {rest}", keys.join(" "))
+}
+
+impl Harness {
+    /// Waits until nothing runs beside the loops, and delivers what came of it.
+    fn beside(&self, wire: &mut Wire) -> String {
+        while self.server.long.waiting() > 0 {
+            std::thread::yield_now();
+        }
+        delivered(self, wire)
+    }
+
+    /// Waits until nobody stands in any line.
+    fn expect_no_lines(&self) {
+        while self.server.long.waiting() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(self.server.blocked.counts(), (0, 0), "keys that are waited for, and commands that wait");
+    }
+}
+
+/// BLPOP of a million keys looked at all of them, got in all lines and left them in one turn of its loop: two seconds each.
+#[test]
+fn command_gets_in_many_lines_beside_its_loop_and_leaves_them_there() {
+    for (command, adding, expected) in [
+        (many_keys("BLPOP", 500, "0"), "RPUSH key321 x", element("key321", "x")),
+        (many_keys("BRPOP", 500, "0"), "RPUSH key499 x", element("key499", "x")),
+        (
+            many_keys("BLMPOP 0 500", 500, "LEFT"),
+            "RPUSH key0 x",
+            "*2\r\n$4\r\nkey0\r\n*1\r\n$1\r\nx\r\n".to_owned(),
+        ),
+        (
+            many_keys("BZPOPMIN", 500, "0"),
+            "ZADD key321 1 x",
+            "*3\r\n$6\r\nkey321\r\n$1\r\nx\r\n$1\r\n1\r\n".to_owned(),
+        ),
+        (
+            many_keys("XREAD BLOCK 0 STREAMS", 500, "$ ".repeat(500).trim_end()),
+            "XADD key321 1-1 f v",
+            "*1\r\n*2\r\n$6\r\nkey321\r\n*1\r\n*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\nf\r\n$1\r\nv\r\n".to_owned(),
+        ),
+    ] {
+        let mut harness = Harness::new();
+        harness.server.long.set_from(10);
+        let (mut waits, mut adds) = (harness.connect(), harness.connect());
+        assert_eq!(harness.line(&mut waits, &command), PARKED);
+        assert_eq!(harness.line(&mut adds, "PING"), "+PONG\r\n", "its loop is free");
+        assert_eq!(harness.beside(&mut waits), PARKED);
+        assert!(harness.server.long.count() > 0, "{command:.20} ran on its loop");
+        assert_eq!(harness.server.blocked.counts(), (500, 1));
+        assert!(!harness.line(&mut adds, adding).starts_with('-'), "{adding}");
+        assert_eq!(delivered(&harness, &mut waits), expected);
+        harness.expect_no_lines();
+        assert_eq!(harness.line(&mut waits, "PING"), "+PONG\r\n");
+    }
+}
+
+#[test]
+fn who_waits_for_many_keys_leaves_by_its_time_by_client_unblock_and_with_the_client() {
+    let mut harness = Harness::new();
+    harness.server.long.set_from(10);
+    let (mut waits, mut looks) = (harness.connect(), harness.connect());
+    assert_eq!(harness.line(&mut waits, &many_keys("BLPOP", 500, "1.5")), PARKED);
+    assert_eq!(harness.beside(&mut waits), PARKED);
+    assert!(harness.line(&mut looks, "INFO clients").contains("blocked_clients:1\r\n"));
+    assert_eq!(waits.wake, Some(harness.clock.now() + Duration::from_millis(1_500)));
+    assert_eq!(harness.after(&mut waits, Duration::from_millis(1_500)), NOTHING.as_bytes());
+    harness.expect_no_lines();
+    assert_eq!(harness.line(&mut waits, &many_keys("BLPOP", 500, "0")), PARKED);
+    assert_eq!(harness.beside(&mut waits), PARKED);
+    harness.expect(&mut looks, &[("CLIENT UNBLOCK 1 ERROR", ":1\r\n"), ("CLIENT UNBLOCK 1", ":0\r\n")]);
+    assert_eq!(delivered(&harness, &mut waits), "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n");
+    harness.expect_no_lines();
+    // it ends at any moment, also while it gets in line
+    for ends_early in [false, true] {
+        let mut leaves = harness.connect();
+        assert_eq!(harness.line(&mut leaves, &many_keys("BLPOP", 5_000, "0")), PARKED);
+        if !ends_early {
+            assert_eq!(harness.beside(&mut leaves), PARKED);
+        }
+        harness.end(leaves);
+        harness.expect_no_lines();
+        harness.expect(&mut looks, &[("RPUSH key7 x", ":1\r\n"), ("LPOP key7", "$1\r\nx\r\n")]);
+    }
+    assert_eq!(harness.line(&mut waits, "PING"), "+PONG\r\n");
+}
+
+#[test]
+fn element_that_comes_while_a_command_gets_in_line_is_its_own() {
+    for round in 0..50 {
+        let mut harness = Harness::new();
+        harness.server.long.set_from(10);
+        let (mut waits, mut adds) = (harness.connect(), harness.connect());
+        assert_eq!(harness.line(&mut waits, &many_keys("BLPOP", 2_000, "0")), PARKED);
+        let key = format!("key{}", round * 39);
+        // while the keys are claimed who adds waits, too
+        let mut pushed = harness.line(&mut adds, &format!("RPUSH {key} x"));
+        while pushed.is_empty() {
+            pushed = String::from_utf8(harness.after(&mut adds, Duration::from_millis(5))).expect("text");
+        }
+        assert_eq!(pushed, ":1\r\n");
+        assert_eq!(harness.beside(&mut waits), element(&key, "x"));
+        harness.expect_no_lines();
+    }
+}
+
+#[test]
+fn who_waits_for_many_keys_has_its_place_in_each_line() {
+    let mut harness = Harness::new();
+    harness.server.long.set_from(10);
+    let mut wires: Vec<Wire> = (0..3).map(|_| harness.connect()).collect();
+    let mut adds = harness.connect();
+    assert_eq!(harness.line(&mut wires[0], "BLPOP key7 0"), PARKED);
+    assert_eq!(harness.line(&mut wires[1], &many_keys("BLPOP", 500, "0")), PARKED);
+    assert_eq!(harness.beside(&mut wires[1]), PARKED);
+    assert_eq!(harness.line(&mut wires[2], "BLPOP key7 0"), PARKED);
+    harness.expect(&mut adds, &[("RPUSH key7 a b c d", ":4\r\n"), ("LLEN key7", ":1\r\n")]);
+    for (wire, value) in wires.iter_mut().zip(["a", "b", "c"]) {
+        assert_eq!(delivered(&harness, wire), element("key7", value));
+    }
+}
+
+/// Who finds nothing stood before all others: they waited although there was something for them.
+#[test]
+fn who_finds_nothing_lets_those_behind_it_have_their_turn() {
+    let entry = |id: &str| {
+        let fields = "*2\r\n$1\r\nf\r\n$1\r\nv\r\n";
+        format!("*1\r\n*2\r\n$1\r\nk\r\n*1\r\n*2\r\n${}\r\n{id}\r\n{fields}", id.len())
+    };
+    for (first, second, adding, expected) in [
+        ("XREAD BLOCK 0 STREAMS k 100-0", "XREAD BLOCK 0 STREAMS k $", "XADD k 5-0 f v", entry("5-0")),
+        (
+            "XREADGROUP GROUP g c BLOCK 0 STREAMS k >",
+            "XREADGROUP GROUP h c BLOCK 0 STREAMS k >",
+            "XADD k 5-0 f v",
+            entry("5-0"),
+        ),
+        ("XREAD BLOCK 0 STREAMS k 100-0", "BLPOP k 0", "RPUSH k x", element("k", "x")),
+        ("BZPOPMIN k 0", "BLPOP k 0", "RPUSH k x", element("k", "x")),
+    ] {
+        let mut harness = Harness::new();
+        let (mut one, mut two, mut adds) = (harness.connect(), harness.connect(), harness.connect());
+        if first.contains("GROUP") {
+            harness.line(&mut adds, "XGROUP CREATE k g $ MKSTREAM");
+            harness.line(&mut adds, "XGROUP CREATE k h $");
+            harness.line(&mut adds, "XADD k 1-0 f v");
+            harness.line(&mut adds, "XREADGROUP GROUP h other STREAMS k >");
+            // the first group has nothing to read: its position is ahead
+            harness.line(&mut adds, "XGROUP SETID k g 100-0");
+        }
+        assert_eq!(harness.line(&mut one, first), PARKED);
+        assert_eq!(harness.line(&mut two, second), PARKED);
+        assert!(!harness.line(&mut adds, adding).starts_with('-'));
+        assert_eq!(delivered(&harness, &mut two), expected, "{second} behind {first}");
+        assert_eq!(delivered(&harness, &mut one), PARKED, "{first}");
+    }
+}
+
+/// One entry for which 10,000 clients wait was given to all of them in one turn of the loop of who added it.
+#[test]
+fn those_who_wait_for_one_entry_are_served_some_at_a_time_in_their_order() {
+    let mut harness = Harness::new();
+    let mut adds = harness.connect();
+    let mut wires: Vec<Wire> = (0..1_000).map(|_| harness.connect()).collect();
+    for wire in &mut wires {
+        assert_eq!(harness.line(wire, "XREAD BLOCK 0 STREAMS s $"), PARKED);
+    }
+    let ids: Vec<u64> = wires.iter().map(|wire| wire.session.client.id).collect();
+    let served = |before: usize, harness: &Harness| {
+        let lines = harness.server.blocked.lock();
+        let now = ids.iter().filter(|id| lines.of(**id).is_some()).count();
+        assert!(before - now <= 64, "{} were served in one turn", before - now);
+        let first = ids.iter().position(|id| lines.of(*id).is_some());
+        assert_eq!(first.unwrap_or(ids.len()), ids.len() - now, "who came first is served first");
+        now
+    };
+    harness.line(&mut adds, "XADD s 1-1 f v");
+    let mut left = served(wires.len(), &harness);
+    assert_eq!(left, wires.len() - 64);
+    let mut replies = 0;
+    while replies < wires.len() {
+        let before = (replies, left);
+        for wire in &mut wires {
+            replies += usize::from(!delivered(&harness, wire).is_empty());
+            left = served(left, &harness);
+        }
+        assert!((replies, left) != before, "{replies} were served, and no more are");
+    }
+    // whose connection was to go on has left
+    for wire in &mut wires {
+        assert_eq!(harness.line(wire, "XREAD BLOCK 0 STREAMS s $"), PARKED);
+    }
+    harness.line(&mut adds, "XADD s 1-2 f v");
+    let last = wires.pop().expect("many");
+    wires.drain(..70).for_each(|wire| harness.end(wire));
+    for _ in 0..wires.len() {
+        wires.iter_mut().for_each(|wire| _ = delivered(&harness, wire));
+    }
+    harness.end(last);
+    harness.expect_no_lines();
+}
+
+/// What others had was given to who waited for it by the next change of the stream: it may never come.
+#[test]
+fn who_claims_what_is_pending_is_woken_when_it_has_been_for_long_enough() {
+    let mut harness = Harness::new();
+    let (mut one, mut two, mut adds) = (harness.connect(), harness.connect(), harness.connect());
+    for line in ["XGROUP CREATE s g $ MKSTREAM", "XADD s 1-1 f v", "XREADGROUP GROUP g other STREAMS s >"] {
+        harness.line(&mut adds, line);
+    }
+    harness.clock.advance(Duration::from_secs(1));
+    let claims = "XREADGROUP GROUP g one BLOCK 0 CLAIM 3000 STREAMS s >";
+    assert_eq!(harness.line(&mut one, claims), PARKED);
+    assert_eq!(one.wake, Some(harness.clock.now() + Duration::from_secs(2)));
+    assert_eq!(
+        harness.line(&mut two, &claims.replace(" one ", " two ").replace("BLOCK 0", "BLOCK 5000")),
+        PARKED
+    );
+    harness.clock.advance(Duration::from_millis(1_999));
+    let reply = String::from_utf8(harness.after(&mut one, Duration::from_millis(1))).expect("text");
+    assert!(reply.contains("$3\r\n1-1\r\n") && reply.contains(":3000\r\n:1\r\n"), "{reply}");
+    // the other one waits for what the first one has now
+    delivered(&harness, &mut two);
+    assert_eq!(harness.after(&mut two, Duration::from_millis(1)), b"");
+    // what becomes pending later wakes it, too
+    harness.line(&mut adds, "XACK s g 1-1");
+    harness.line(&mut adds, "XADD s 2-1 f v");
+    let reply = delivered(&harness, &mut two);
+    assert!(reply.contains("$3\r\n2-1\r\n"), "{reply}");
+    assert_eq!(harness.line(&mut one, claims), PARKED);
+    assert_eq!(one.wake, Some(harness.clock.now() + Duration::from_secs(3)), "what the other one has");
+    harness.line(&mut adds, "XACK s g 2-1");
+    harness.clock.advance(Duration::from_secs(10));
+    delivered(&harness, &mut one);
+    harness.line(&mut adds, "XADD s 3-1 f v");
+    assert!(delivered(&harness, &mut one).contains("$3\r\n3-1\r\n"));
+}
+
+#[test]
+fn what_becomes_pending_while_a_client_waits_to_claim_it_wakes_it_in_time() {
+    let mut harness = Harness::new();
+    let (mut waits, mut adds) = (harness.connect(), harness.connect());
+    harness.line(&mut adds, "XGROUP CREATE s g $ MKSTREAM");
+    assert_eq!(harness.line(&mut waits, "XREADGROUP GROUP g one BLOCK 0 CLAIM 500 STREAMS s >"), PARKED);
+    // another one adds and takes it before anybody who waits
+    for line in ["MULTI", "XADD s 1-1 f v", "XREADGROUP GROUP g other STREAMS s >", "EXEC"] {
+        harness.line(&mut adds, line);
+    }
+    assert_eq!(delivered(&harness, &mut waits), PARKED);
+    assert_eq!(waits.wake, Some(harness.clock.now() + Duration::from_millis(500)));
+    let reply = String::from_utf8(harness.after(&mut waits, Duration::from_millis(500))).expect("text");
+    assert!(reply.contains("$3\r\n1-1\r\n") && reply.contains(":500\r\n:1\r\n"), "{reply}");
+}
+
+/// Who waits to claim what is pending, where that is much, looked at it all again and again beside the loops.
+#[test]
+fn command_that_looks_at_much_keeps_its_place_and_looks_again_when_something_has_changed() {
+    let mut harness = Harness::new();
+    let (mut one, mut two, mut adds) = (harness.connect(), harness.connect(), harness.connect());
+    harness.line(&mut adds, "XGROUP CREATE s g $ MKSTREAM");
+    let entries: Vec<Vec<String>> = (1..=6_000)
+        .map(|at| ["XADD", "s", &format!("{at}-1"), "f", "v"].map(str::to_owned).to_vec())
+        .collect();
+    harness.long(&mut adds, &entries);
+    let read = "XREADGROUP GROUP g other STREAMS s >".split(' ').map(str::to_owned).collect();
+    harness.long(&mut adds, &[read]);
+    let claims = "XREADGROUP GROUP g one BLOCK 0 CLAIM 999999999 STREAMS s >";
+    assert_eq!(harness.line(&mut one, claims), PARKED);
+    let settle = |harness: &Harness, wire: &mut Wire| {
+        let mut reply = harness.beside(wire);
+        while harness.server.long.waiting() > 0 {
+            reply += &harness.beside(wire);
+        }
+        reply
+    };
+    assert_eq!(settle(&harness, &mut one), PARKED);
+    let looked = harness.server.long.count();
+    assert_eq!(settle(&harness, &mut one), PARKED);
+    assert_eq!(harness.server.long.count(), looked, "nothing has changed");
+    assert_eq!(harness.line(&mut two, "XREADGROUP GROUP g two BLOCK 0 STREAMS s >"), PARKED);
+    harness.line(&mut adds, "XACK s g 17-1");
+    assert_eq!(settle(&harness, &mut one), PARKED);
+    assert!(harness.server.long.count() > looked, "it has looked");
+    harness.line(&mut adds, "XADD s 7000-1 f v");
+    assert!(settle(&harness, &mut one).contains("$6\r\n7000-1\r\n"), "who came first");
+    assert_eq!(delivered(&harness, &mut two), PARKED);
+    harness.line(&mut adds, "XADD s 7000-2 f v");
+    assert!(delivered(&harness, &mut two).contains("$6\r\n7000-2\r\n"));
+}
+
+/// FLUSHALL and SWAPDB told each key that somebody waits for, with all of them locked.
+#[test]
+fn database_that_changes_as_a_whole_serves_those_who_wait_for_very_many_keys() {
+    let mut harness = Harness::new();
+    let (mut waits, mut adds) = (harness.connect(), harness.connect());
+    assert_eq!(harness.line(&mut waits, &many_keys("BLPOP", 40_000, "0")), PARKED);
+    assert_eq!(harness.beside(&mut waits), PARKED);
+    harness.expect(&mut adds, &[("SELECT 1", "+OK\r\n"), ("RPUSH key33333 x", ":1\r\n")]);
+    harness.expect(
+        &mut adds,
+        &[("FLUSHDB", "+OK\r\n"), ("RPUSH key33333 x", ":1\r\n"), ("SWAPDB 0 1", "+OK\r\n")],
+    );
+    let mut reply = String::new();
+    while reply.is_empty() {
+        reply = delivered(&harness, &mut waits);
+    }
+    assert_eq!(reply, element("key33333", "x"));
+    harness.expect_no_lines();
+}

@@ -437,15 +437,18 @@ impl Access<'_> {
             for (db, (&old, &new)) in
                 before.iter().zip(&mapping).enumerate().filter(|(_, (old, new))| old != new)
             {
+                if stripe.watches.are_many() {
+                    if stripe.watches.is_any_waited() {
+                        self.store.changed.note_all(db as u16);
+                    }
+                    stripe.watches.touch_all(db as u16, seq);
+                    continue;
+                }
                 stripe
                     .watches
                     .waited(db as u16)
                     .iter()
                     .for_each(|key| self.store.changed.note(db as u16, key));
-                if stripe.watches.are_many() {
-                    stripe.watches.touch_all(db as u16, seq);
-                    continue;
-                }
                 for key in stripe.watches.keys(db as u16) {
                     let hash = self.store.hasher.hash(&key);
                     let there = |id| stripe.space(id).is_some_and(|space| space.may_hold(hash, &key));

@@ -100,6 +100,11 @@ impl Watches {
         waited.map(|((_, key), _)| key.clone()).collect()
     }
 
+    /// Whether somebody waits for a key of any database.
+    pub(crate) fn is_any_waited(&self) -> bool {
+        self.keys.values().any(|entry| entry.waiting > 0)
+    }
+
     /// Looks whether only what is watched is listed: for simulations.
     ///
     /// # Panics
