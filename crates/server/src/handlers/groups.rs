@@ -1,6 +1,5 @@
 //! Groups of consumers: who is given which entry of a stream, and what is not acknowledged yet.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use resp::{ArgsView, Writer};
@@ -13,7 +12,7 @@ use super::streams::{
 };
 use super::together::Together;
 use crate::call::{Data, Failure, Outcome, text};
-use crate::stream::{Changes, Consumer, Entry, Group, Id, IdError, Pending, Stream};
+use crate::stream::{Changes, Consumer, Counts, Entry, Group, Id, IdError, Pending, Stream};
 
 /// There is no such group.
 pub(super) fn no_group(key: &[u8], group: &[u8], rest: &str) -> Failure {
@@ -291,12 +290,17 @@ pub(crate) fn xpending(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
     }
     let Some(filter) = filter else { return Ok(summarize(stream, group, out)?) };
     let mut found: Vec<(Id, Pending)> = Vec::new();
+    let mut left = match filter.consumer {
+        Some(consumer) => pending_at(stream, group, consumer)?,
+        None => usize::MAX,
+    };
     for it in stream.pending_from(group, filter.first)? {
         let (id, pending) = it?;
-        if id > filter.last || found.len() == filter.most {
+        if id > filter.last || found.len() == filter.most || left == 0 {
             break;
         }
         let is_wanted = filter.consumer.is_none_or(|consumer| pending.is_of(consumer));
+        left -= usize::from(is_wanted);
         if is_wanted && pending.idle_ms(now_ms) >= filter.idle_min_ms {
             found.push((id, pending));
         }
@@ -313,19 +317,20 @@ pub(crate) fn xpending(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
     Ok(())
 }
 
+/// No more than this is pending at a consumer.
+fn pending_at(stream: Stream<'_, '_>, group: &[u8], consumer: &[u8]) -> Result<usize, Stop> {
+    let counts = stream.kept_counts(group)?;
+    let own = |counts: Counts| counts.by_consumer.get(consumer).map_or(0, |count| *count as usize);
+    Ok(counts.map_or(usize::MAX, own))
+}
+
 /// How much is pending, from where to where, and of whom.
 fn summarize(stream: Stream<'_, '_>, group: &[u8], out: &mut Writer<'_>) -> Result<(), Stop> {
-    let (mut ends, mut count, mut counts) = (None, 0, BTreeMap::<Vec<u8>, i64>::new());
-    for (id, pending) in stream.all_pending(group)? {
-        ends = Some((ends.map_or(id, |(first, _)| first), id));
-        count += 1;
-        if !pending.is_free() {
-            *counts.entry(pending.consumer).or_default() += 1;
-        }
-    }
+    let mut counts = stream.pending_counts(group)?.by_consumer;
+    counts.retain(|_, count| *count > 0);
     out.array(4);
-    out.integer(count);
-    let Some((first, last)) = ends else {
+    out.integer(stream.count_pending(group)? as i64);
+    let Some((first, last)) = stream.ends_of_pending(group)? else {
         out.null();
         out.null();
         out.null_array();
@@ -686,10 +691,16 @@ pub(crate) fn xgroup_delconsumer(
     let (group, consumer) = (args.get(3), args.get(4));
     let (mut changes, mut count) = (Changes::default(), 0);
     if stream.consumer(group, consumer)?.is_some() {
-        let pending = stream.all_pending(group)?.into_iter();
-        for (id, _) in pending.filter(|(_, pending)| pending.is_of(consumer)) {
-            changes.delete_pending(group, id);
-            count += 1;
+        let mut left = pending_at(stream, group, consumer)?;
+        for it in stream.pending_from(group, Id::MIN)? {
+            let (id, pending) = it?;
+            if left == 0 {
+                break;
+            }
+            if pending.is_of(consumer) {
+                changes.delete_pending(group, id);
+                (count, left) = (count + 1, left - 1);
+            }
         }
         changes.delete_consumer(group, consumer);
     }

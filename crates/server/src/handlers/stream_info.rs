@@ -25,12 +25,42 @@ fn number_or_null(number: Option<i64>, out: &mut Writer<'_>) {
     }
 }
 
-/// What is pending in a group, by consumer.
-fn by_consumer(pending: &[(Id, Pending)]) -> HashMap<&[u8], Vec<&(Id, Pending)>> {
-    let mut all = HashMap::<&[u8], Vec<&(Id, Pending)>>::new();
-    let owned = pending.iter().filter(|(_, pending)| !pending.is_free());
-    owned.for_each(|entry| all.entry(&entry.1.consumer).or_default().push(entry));
-    all
+/// What is pending in a group.
+#[derive(Default)]
+struct Summary {
+    first: Vec<(Id, Pending)>,
+    by_consumer: HashMap<Vec<u8>, OfConsumer>,
+}
+
+/// What is pending at a consumer.
+#[derive(Default)]
+struct OfConsumer {
+    count: usize,
+    first: Vec<(Id, Pending)>,
+}
+
+impl Summary {
+    /// Keeps the first `most` entries of all, and of each consumer; the others are counted.
+    fn of(stream: Stream<'_, '_>, group: &[u8], most: usize) -> Result<Self, Stop> {
+        let mut all = Self::default();
+        for it in stream.pending_from(group, Id::MIN)? {
+            let (id, pending) = it?;
+            if !pending.is_free() {
+                if !all.by_consumer.contains_key(&pending.consumer) {
+                    all.by_consumer.insert(pending.consumer.clone(), OfConsumer::default());
+                }
+                let own = all.by_consumer.get_mut(&pending.consumer).expect("just put there");
+                own.count += 1;
+                if own.first.len() < most {
+                    own.first.push((id, pending.clone()));
+                }
+            }
+            if all.first.len() < most {
+                all.first.push((id, pending));
+            }
+        }
+        Ok(all)
+    }
 }
 
 pub(crate) fn xinfo_consumers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -40,8 +70,7 @@ pub(crate) fn xinfo_consumers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: 
         return Err(no_consumer_group(args));
     }
     let consumers = stream.consumers(group)?;
-    let pending = stream.all_pending(group)?;
-    let pending = by_consumer(&pending);
+    let pending = stream.pending_counts(group)?.by_consumer;
     data.admit_reply(consumers.iter().map(|(name, _)| name.len() + 96).sum())?;
     out.array(consumers.len());
     for (name, consumer) in consumers {
@@ -49,7 +78,7 @@ pub(crate) fn xinfo_consumers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: 
         out.bulk(b"name");
         out.bulk(name);
         out.bulk(b"pending");
-        out.integer(pending.get(name).map_or(0, Vec::len) as i64);
+        out.integer(pending.get(name).map_or(0, |count| count.cast_signed()));
         out.bulk(b"idle");
         out.integer(now_ms.saturating_sub(consumer.seen_ms).cast_signed());
         out.bulk(b"inactive");
@@ -187,40 +216,40 @@ fn write_full(data: &Data<'_, '_>, stream: Stream<'_, '_>, most: usize, out: &mu
         out.bulk(b"name");
         out.bulk(name);
         write_progress(&extent, group, out);
-        let pending = stream.all_pending(name)?;
+        let pending = Summary::of(stream, name, most)?;
         let consumers = stream.consumers(name)?;
-        let of_pending = pending.iter().take(most).map(|(_, it)| it.consumer.len() + PENDING_BYTES);
+        let of_pending = pending.first.iter().map(|(_, it)| it.consumer.len() + PENDING_BYTES);
         let of_consumers = consumers.iter().map(|(name, _)| name.len() + CONSUMER_BYTES);
         // what is told of the group is told of its consumers again
-        let again = pending.len().min(most.saturating_mul(consumers.len())) * PENDING_BYTES;
-        telling += of_pending.sum::<usize>() + of_consumers.sum::<usize>() + again + GROUP_BYTES + name.len();
+        let again = pending.by_consumer.values().map(|own| own.first.len() * PENDING_BYTES);
+        let told = of_pending.chain(of_consumers).chain(again).sum::<usize>();
+        telling += told + GROUP_BYTES + name.len();
         data.admit_reply(telling.max(out.position() - start))?;
         out.bulk(b"pel-count");
-        out.integer(pending.len() as i64);
+        out.integer(stream.count_pending(name)? as i64);
         out.bulk(b"pending");
-        out.array(pending.len().min(most));
-        for (id, it) in pending.iter().take(most) {
+        out.array(pending.first.len());
+        for (id, it) in &pending.first {
             out.array(4);
             write_id(*id, out);
             out.bulk(&it.consumer);
             out.integer(it.delivered_ms.cast_signed());
             out.integer(it.times.cast_signed());
         }
-        write_consumers(consumers, &by_consumer(&pending), most, out);
+        write_consumers(consumers, &pending.by_consumer, out);
     }
     Ok(())
 }
 
 fn write_consumers(
     consumers: Vec<(&[u8], Consumer)>,
-    pending: &HashMap<&[u8], Vec<&(Id, Pending)>>,
-    most: usize,
+    pending: &HashMap<Vec<u8>, OfConsumer>,
     out: &mut Writer<'_>,
 ) {
     out.bulk(b"consumers");
     out.array(consumers.len());
     for (name, consumer) in consumers {
-        let pending = pending.get(name).map_or(&[][..], |own| own);
+        let (count, first) = pending.get(name).map_or((0, &[][..]), |own| (own.count, &own.first));
         out.map(5);
         out.bulk(b"name");
         out.bulk(name);
@@ -229,10 +258,10 @@ fn write_consumers(
         out.bulk(b"active-time");
         out.integer(if consumer.active_ms > 0 { consumer.active_ms.cast_signed() } else { -1 });
         out.bulk(b"pel-count");
-        out.integer(pending.len() as i64);
+        out.integer(count as i64);
         out.bulk(b"pending");
-        out.array(pending.len().min(most));
-        for (id, it) in pending.iter().take(most) {
+        out.array(first.len());
+        for (id, it) in first {
             out.array(3);
             write_id(*id, out);
             out.integer(it.delivered_ms.cast_signed());

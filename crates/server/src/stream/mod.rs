@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  key                                   value
-//!  c | group len u32 | group | consumer  seen u64 | active u64                        a consumer, and when it asked, and got something (0: never), in ms
+//!  c | group len u32 | group | consumer  seen u64 | active u64                        a consumer, and when it asked, and got something (0: never), in ms; behind them a count (`counts`)
 //!  e | id                                 (len u32 | field or value) x 2n              an entry
-//!  g | group                             last delivered id | entries read u64         u64::MAX: not known
+//!  g | group                             last delivered id | entries read u64         u64::MAX: not known; behind them a count
 //!  i | producer len u32 | producer | id  entry's id | added u64 ms                     an entry that a producer named so, to know it again
 //!  k                                     seconds u64 | most u64 | named u64 | again u64  how long and how many of those are known, and counters
 //!  m                                     last id | greatest deleted id | added u64    of the whole stream; always there
@@ -16,9 +16,11 @@
 //!
 //! Out of scope: what commands answer (`handlers::streams`, `handlers::groups`).
 
+mod counts;
 mod id;
 mod producers;
 
+pub(crate) use counts::Counts;
 pub(crate) use id::{Id, IdError, Wanted};
 pub(crate) use producers::{Tracking, automatic_name};
 
@@ -241,11 +243,6 @@ impl<'a, 's> Stream<'a, 's> {
             let (key, value) = element?;
             Ok((Reader(&key[prefix.len()..]).id(), Pending::read_from(value)))
         }))
-    }
-
-    /// All that is pending in a group.
-    pub(crate) fn all_pending(self, group: &[u8]) -> Result<Vec<(Id, Pending)>, Stop> {
-        self.pending_from(group, Id::MIN)?.collect()
     }
 
     /// Whether all of `groups` were given the entry `id` and have acknowledged it.

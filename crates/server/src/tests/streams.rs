@@ -289,3 +289,98 @@ fn many_who_wait_for_one_entry_are_served_some_at_a_time() {
         waiting.retain_mut(|reader| !harness.deliver(reader).windows(3).any(|part| part == b"1-0"));
     }
 }
+
+/// What is kept of how much is pending at whom; `None`: it is not kept, or not right.
+fn kept_counts(harness: &Harness, group: &[u8]) -> Option<crate::stream::Counts> {
+    let (prepared, keys) = (store::Prepared::default(), [store::KeyRef { db: 0, key: b"s" }]);
+    let access =
+        harness.server.store.access(store::Scope::Keys(&keys), &prepared, 0).expect("it is in memory");
+    let sequence = access.sequence(0, b"s", store::ValueKind::Stream).expect("it is in memory");
+    let stream = crate::stream::Stream::new(sequence.expect("a stream"));
+    stream.kept_counts(group).expect("it is in memory")
+}
+
+/// XPENDING, XINFO CONSUMERS and XGROUP DELCONSUMER looked at all that was pending in a group.
+#[test]
+fn what_is_pending_at_each_consumer_is_counted_whatever_changes_it() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let mut state = 7_u64;
+    let mut dice = |sides: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % sides
+    };
+    harness.line(&mut wire, "XGROUP CREATE s g 0 MKSTREAM");
+    harness.line(&mut wire, "XGROUP CREATE s h 0");
+    for step in 1..3_000_u64 {
+        let (id, other) = (1 + dice(step), 1 + dice(step));
+        let (c, g) = (dice(4), if dice(4) == 0 { "h" } else { "g" });
+        let line = match dice(24) {
+            0..6 => format!("XADD s {step}-0 f v"),
+            6..9 => format!("XREADGROUP GROUP {g} c{c} COUNT 3 STREAMS s >"),
+            9 => format!("XREADGROUP GROUP {g} c{c} COUNT 3 NOACK STREAMS s >"),
+            10 => format!("XREADGROUP GROUP {g} c{c} COUNT 2 CLAIM 0 STREAMS s >"),
+            11 => format!("XREADGROUP GROUP {g} c{c} COUNT 2 STREAMS s 0"),
+            12 | 13 => format!("XACK s {g} {id}-0 {other}-0"),
+            14 => format!("XCLAIM s {g} c{c} 0 {id}-0 {other}-0 {id}-0 FORCE"),
+            15 => format!("XAUTOCLAIM s {g} c{c} 0 {id}-0 COUNT 2"),
+            16 => format!("XNACK s {g} FAIL IDS 2 {id}-0 {other}-0 FORCE"),
+            17 => format!("XDELEX s DELREF IDS 2 {id}-0 {other}-0"),
+            18 => format!("XACKDEL s {g} DELREF IDS 2 {id}-0 {other}-0"),
+            19 => format!("XTRIM s MAXLEN {} DELREF", 20 + dice(60)),
+            20 => format!("XGROUP {} s {g} c{c}", ["CREATECONSUMER", "DELCONSUMER"][dice(2) as usize]),
+            21 => format!("XGROUP SETID s {g} {id}-0"),
+            22 => format!("XDEL s {id}-0"),
+            _ if dice(20) == 0 => format!("XGROUP DESTROY s {g}"),
+            _ => format!("XGROUP CREATE s {g} {id}-0"),
+        };
+        harness.line(&mut wire, &line);
+        for group in ["g", "h"] {
+            let listed = harness.line(&mut wire, &format!("XPENDING s {group} - + 100000"));
+            if listed.starts_with("-NOGROUP") {
+                continue;
+            }
+            let counts = kept_counts(&harness, group.as_bytes());
+            let counts = counts.unwrap_or_else(|| panic!("step {step}, {line}: {group} is not counted"));
+            for consumer in 0..4 {
+                let name = format!("c{consumer}");
+                let found = listed.matches(&format!("$2\r\n{name}\r\n")).count() as u64;
+                let kept = counts.by_consumer.get(name.as_bytes()).copied().unwrap_or(0);
+                assert_eq!(kept, found, "step {step}, {line}: {name} of {group}");
+            }
+        }
+    }
+}
+
+#[test]
+fn group_that_was_not_counted_is_when_something_of_what_is_pending_changes() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for line in ["XGROUP CREATE s g 0 MKSTREAM", "XADD s 1-0 f v", "XADD s 2-0 f v", "XADD s 3-0 f v"] {
+        harness.line(&mut wire, line);
+    }
+    for consumer in ["a", "b"] {
+        harness.line(&mut wire, &format!("XREADGROUP GROUP g {consumer} COUNT 1 STREAMS s >"));
+    }
+    // as older versions have written it
+    let mut older = crate::stream::Changes::default();
+    let id = crate::stream::Id { ms: 2, seq: 0 };
+    older.put_group(b"g", crate::stream::Group { last_delivered: id, read: Some(2) });
+    for name in [b"a", b"b"] {
+        older.put_consumer(b"g", name, crate::stream::Consumer { seen_ms: 5, active_ms: 5 });
+    }
+    let (prepared, keys) = (store::Prepared::default(), [store::KeyRef { db: 0, key: b"s" }]);
+    let mut access = harness.server.store.access(store::Scope::Keys(&keys), &prepared, 0).expect("in memory");
+    let changed = access.change_stream(0, b"s", &older.iter().collect::<Vec<_>>()).expect("in memory");
+    changed.expect("a stream");
+    access.commit().expect("in memory");
+    let summary = |a: u32| format!("*2\r\n$1\r\na\r\n$1\r\n{a}\r\n*2\r\n$1\r\nb\r\n$1\r\n1\r\n");
+    assert!(harness.line(&mut wire, "XPENDING s g").contains(&summary(1)));
+    harness.line(&mut wire, "XGROUP CREATECONSUMER s g c");
+    assert_eq!(kept_counts(&harness, b"g"), None);
+    harness.line(&mut wire, "XREADGROUP GROUP g a STREAMS s >");
+    let counts = kept_counts(&harness, b"g").expect("it is counted");
+    let of = |name: &[u8]| counts.by_consumer.get(name).copied();
+    assert_eq!((of(b"a"), of(b"b"), of(b"c")), (Some(2), Some(1), Some(0)));
+    assert!(harness.line(&mut wire, "XPENDING s g").contains(&summary(2)));
+}

@@ -23,7 +23,7 @@ use super::record::Definition;
 use super::rights::Rights;
 use super::{Kept, LIST, Letters, Listed, Topologies, encoded, key, list};
 use crate::relocate::rename;
-use crate::stream::{Changes, Stream};
+use crate::stream::{Changes, Id, Stream};
 use topology::Plan;
 use topology::definition::Guarantee;
 
@@ -502,7 +502,8 @@ fn move_group(access: &mut Access<'_>, group: &Group, takes_place: bool) -> Resu
             for (name, consumer) in stream.consumers(trial)? {
                 changes.put_consumer(live, name, consumer);
             }
-            for (id, pending) in stream.all_pending(trial)? {
+            for it in stream.pending_from(trial, Id::MIN)? {
+                let (id, pending) = it?;
                 changes.put_pending(live, id, &pending);
             }
         }
