@@ -2,7 +2,7 @@
 //!
 //! `EVENKEEL_COSTLY_ELEMENTS=1000000 cargo test --release -p evenkeel --test costly -- --ignored --nocapture`
 //!
-//! On a quiet machine no reply may take longer than 50 ms. The table is that of `server`, whose own test checks by counts where each command runs.
+//! `EVENKEEL_COSTLY_ONLY=b,x` has it run the commands alone whose names begin so. On a quiet machine no reply may take longer than 50 ms. The table is that of `server`, whose own test checks by counts where each command runs.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -10,6 +10,8 @@
 )]
 
 mod common;
+#[path = "../../server/src/tests/costly/table.rs"]
+mod table;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -19,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use common::Server;
 use resp::encode_command;
+use table::{Row, filling, renewing, rows, words};
 
-const KEYS: [&str; 12] = ["str", "h", "s", "s2", "z", "z2", "zl", "geo", "l", "x", "hll", "number"];
 const BYSTANDERS: u64 = 3;
 const BYSTANDERS_KEYS: u64 = 2_000;
 const WAIT_MAX: Duration = Duration::from_millis(50);
@@ -59,56 +61,6 @@ impl Client {
     }
 }
 
-/// The words of a command, on elements `range` of `n`.
-fn words(text: &str, range: std::ops::Range<u64>, n: u64) -> Vec<String> {
-    let mut words = Vec::new();
-    for word in text.split(' ') {
-        let numbers = range.clone();
-        match word {
-            "{members}" => words.extend(numbers.map(|i| format!("m{i}"))),
-            "{keys}" => words.extend(numbers.map(|i| format!("k{i}"))),
-            "{fields}" => words.extend(numbers.flat_map(|i| [format!("m{i}"), "v".to_owned()])),
-            "{scored}" => words.extend(numbers.flat_map(|i| [i.to_string(), format!("m{i}")])),
-            "{zeros}" => words.extend(numbers.flat_map(|i| ["0".to_owned(), format!("m{i}")])),
-            "{places}" => words.extend(
-                numbers.flat_map(|i| [(i % 180).to_string(), (i / 180 % 80).to_string(), format!("m{i}")]),
-            ),
-            "{ids}" => words.extend(numbers.map(|i| format!("{}-1", i + 1))),
-            word => words.push(word.replace("{n}", &n.to_string())),
-        }
-    }
-    words
-}
-
-/// Makes the keys of the table, and copies by which they are made anew.
-fn fill(client: &mut Client, n: u64) {
-    let parts = || (0..n).step_by(1_000).map(|from| from..n.min(from + 1_000));
-    for text in [
-        "HSET h {fields}",
-        "SADD s {members}",
-        "SADD s2 {members}",
-        "ZADD z {scored}",
-        "ZADD z2 {scored}",
-        "ZADD zl {zeros}",
-        "RPUSH l {members}",
-        "GEOADD geo {places}",
-    ] {
-        parts().for_each(|part| client.run(&[words(text, part, n)]));
-    }
-    for part in parts() {
-        let entries = part.map(|i| words(&format!("XADD x {}-1 f v", i + 1), 0..0, n));
-        client.run(&entries.collect::<Vec<_>>());
-    }
-    client.run(&[vec!["SET".to_owned(), "str".to_owned(), "v".repeat(n as usize)]]);
-    for line in ["SET short text", "SET number 7", "PFADD hll a b c", "PFADD hll2 a", "XGROUP CREATE x g 0"] {
-        client.line(line);
-    }
-    client.line("XREADGROUP GROUP g c STREAMS x >");
-    client.line("XGROUP CREATE x g2 0");
-    KEYS.iter().for_each(|key| client.line(&format!("COPY {key} kept:{key} REPLACE")));
-    (0..BYSTANDERS_KEYS).for_each(|i| client.line(&format!("SET bystander:{i} v")));
-}
-
 /// Reads keys of all stripes one after the other until it is told to stop, and notes the longest wait.
 fn watch(port: u16, seed: u64, worst_ns: &AtomicU64, stops: &AtomicBool) {
     let (mut client, mut number) = (Client::new(port), seed);
@@ -132,7 +84,8 @@ fn nobody_waits_for_the_most_expensive_command() {
     let dir = tempfile::tempdir().expect("a folder for the test");
     let server = Server::start(dir.path(), &["--loops=2", "--memory-limit=6GiB", "--durability=never"]);
     let mut client = Client::new(server.port);
-    fill(&mut client, n);
+    filling(n).for_each(|commands| client.run(&commands));
+    (0..BYSTANDERS_KEYS).for_each(|i| client.line(&format!("SET bystander:{i} v")));
     let (worst_ns, stops) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let bystanders: Vec<_> = (1..=BYSTANDERS)
         .map(|seed| {
@@ -140,15 +93,13 @@ fn nobody_waits_for_the_most_expensive_command() {
             std::thread::spawn(move || watch(port, seed, &worst_ns, &stops))
         })
         .collect();
-    let table = include_str!("../../server/src/tests/costly.txt").lines();
+    let only = std::env::var("EVENKEEL_COSTLY_ONLY").unwrap_or_default();
+    let is_wanted = |name: &str| only.split(',').any(|begin| name.starts_with(begin));
     let mut late = Vec::new();
-    for line in table.filter(|line| !line.starts_with('#') && !line.is_empty()) {
-        let (name, rest) = line.split_once(' ').expect("a name");
-        let (place, text) = rest.split_once(' ').expect("a place");
-        if place == "none" {
-            continue;
-        }
-        let command = words(text, 0..n, n);
+    for Row { name, place, changes, rest } in
+        rows().into_iter().filter(|row| row.place != "none" && is_wanted(row.name))
+    {
+        let command = words(rest, 0..n, n);
         worst_ns.store(0, Ordering::Relaxed);
         let began = Instant::now();
         client.run(&[command]);
@@ -157,12 +108,8 @@ fn nobody_waits_for_the_most_expensive_command() {
         if worst > WAIT_MAX {
             late.push(format!("{name}: {worst:.1?}"));
         }
-        if place.ends_with('!') {
-            let named: Vec<&str> = text.split(' ').collect();
-            for key in KEYS.iter().filter(|key| named.contains(*key)) {
-                client.line(&format!("COPY kept:{key} {key} REPLACE"));
-            }
-            ["DEL d", "SELECT 1", "FLUSHDB", "SELECT 0"].iter().for_each(|line| client.line(line));
+        if changes {
+            client.run(&renewing(rest));
         }
     }
     stops.store(true, Ordering::Relaxed);
