@@ -396,8 +396,8 @@ mod tests {
             if address < 500 {
                 count(true);
             }
-            drop(self.changed.wait_while(lock(&self.may_read), |may| !*may));
             lock(&self.order).push(address);
+            drop(self.changed.wait_while(lock(&self.may_read), |may| !*may));
             if address < 500 {
                 count(false);
             }
@@ -420,6 +420,11 @@ mod tests {
                 addresses.for_each(|address| prepared.want_record(sought(address)));
                 let sender = sender.clone();
                 readers.submit(prepared, Box::new(move |_| sender.send(()).expect("the test waits")));
+            }
+            // all threads that may read have begun to
+            let begun = threads.min(threads / 2 + 1);
+            while lock(&source.order).len() < begun {
+                std::thread::yield_now();
             }
             *lock(&source.may_read) = true;
             source.changed.notify_all();
