@@ -254,11 +254,8 @@ fn memory(server: &View<'_>, text: &mut String) {
     line(text, "mem_clients_normal", clients.bytes());
     let buffered = server.store.journal_counters().map_or(0, |counters| counters.buffered_bytes);
     line(text, "mem_aof_buffer", buffered);
-    zeros(
-        text,
-        &["used_memory_lua", "used_memory_scripts", "number_of_cached_scripts", "mem_clients_slaves"],
-    );
-    zeros(text, &["mem_replication_backlog", "active_defrag_running", "lazyfree_pending_objects"]);
+    zeros(text, &["mem_clients_slaves", "mem_replication_backlog"]);
+    zeros(text, &["active_defrag_running", "lazyfree_pending_objects"]);
     line(text, "used_memory_buffers", report.reported_bytes);
     line(text, "used_memory_clients", clients.bytes());
     line(text, "clients_memory_max", clients.max_bytes);

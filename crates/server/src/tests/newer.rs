@@ -161,6 +161,18 @@ fn info_has_the_fields_that_tools_read() {
     }
 }
 
+/// The memory of scripts was told twice, as 0 and as what it is: clients take either.
+#[test]
+fn info_tells_each_field_once() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let info = harness.line(&mut wire, "INFO everything");
+    let names = info.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name);
+    let mut seen = std::collections::BTreeSet::new();
+    let twice: Vec<&str> = names.filter(|name| !seen.insert(*name)).collect();
+    assert_eq!(twice, [""; 0]);
+}
+
 /// used_memory was 0 where nothing lived, and the ratios with it were in the millions.
 #[test]
 fn memory_of_an_empty_server_has_ratios_that_people_can_read() {
