@@ -79,7 +79,9 @@ pub(crate) fn execute(
             return Verdict::answered(request);
         }
     };
+    // what has happened is told, whoever pauses what is to happen
     if server.pause.is_set()
+        && !session.is_served()
         && let Some(until) = paused_until(&server.pause, session, entry, request.now)
     {
         session.client.paused.store(true, Ordering::Relaxed);

@@ -196,6 +196,11 @@ impl Session {
         self.client.watched.store(watched, Ordering::Relaxed);
     }
 
+    /// Whether the command being run was served while it stood in line: only its reply is missing.
+    pub(crate) fn is_served(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.served.is_some())
+    }
+
     /// Whether the command being run parked before: what it did once is not done again.
     pub(crate) fn is_retry(&self) -> bool {
         self.pending.is_some()

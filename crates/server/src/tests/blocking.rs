@@ -549,3 +549,16 @@ fn database_that_changes_as_a_whole_serves_those_who_wait_for_very_many_keys() {
     assert_eq!(reply, element("key33333", "x"));
     harness.expect_no_lines();
 }
+
+/// A client was served by a push, then others paused writes: its element was gone, and its reply came when the pause was over.
+#[test]
+fn who_was_served_is_answered_though_a_pause_has_begun() {
+    let mut harness = Harness::new();
+    let (mut waits, mut pushes, mut pauses) = (harness.connect(), harness.connect(), harness.connect());
+    assert_eq!(harness.line(&mut waits, "BLPOP l 0"), PARKED);
+    assert_eq!(harness.line(&mut pushes, "RPUSH l x"), ":1\r\n");
+    assert_eq!(harness.line(&mut pauses, "CLIENT PAUSE 100000 WRITE"), "+OK\r\n");
+    assert_eq!(delivered(&harness, &mut waits), element("l", "x"));
+    assert_eq!(harness.line(&mut waits, "BLPOP l 0"), PARKED, "the pause holds what is to happen");
+    assert_eq!(harness.line(&mut pauses, "CLIENT UNPAUSE"), "+OK\r\n");
+}
