@@ -36,6 +36,7 @@ use crate::eval::attempt::Attempt;
 use crate::eval::{self, Invocation};
 use crate::halted;
 use crate::handlers::connection::{greeted, selected};
+use crate::handlers::scripts::compiled;
 use crate::long::EFFORT_MAX;
 use crate::long::job::{Job, Work};
 use crate::lookup::Entry;
@@ -45,6 +46,7 @@ use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Body, Effects, Halt, Plan, Step, Within, collect_keys};
 use crate::script::cache::Running;
+use crate::script::is_long_source;
 use crate::script::retained::Retained;
 use crate::server::Server;
 use crate::session::Session;
@@ -279,7 +281,7 @@ fn exec_queue(
     // The locks must be gone before a watch is: dropping one locks its stripe.
     let (watched_bytes, watched) = (session.watched_bytes(), session.unwatch());
     let (start, course) = (out.len(), Course::from(session.caller()));
-    if server.long.is_long_transaction(&transaction) {
+    if server.long.is_long_transaction(&transaction) || compiles_long(server, &transaction) {
         let work = Work::Exec { transaction, watched, course };
         return Err(Unready::Beside(Job::new(session, entry, request, work)));
     }
@@ -324,6 +326,31 @@ fn exec_queue(
                 return Err(Unready::Parked(Parked::Until(later)));
             }
         }
+    }
+}
+
+/// Whether a source of `transaction` takes long to compile.
+fn compiles_long(server: &Server, transaction: &Transaction) -> bool {
+    transaction.queue.iter().any(|queued| {
+        let args = queued.args.view(&[]);
+        match table::handler(queued.entry) {
+            Handler::Script(invoked) => eval::has_long_source(server, invoked, args),
+            Handler::Control(_) => {
+                queued.entry.command.name == "script|load" && is_long_source(args.get(2).len())
+            }
+            _ => false,
+        }
+    })
+}
+
+/// Compiles the long sources that `transaction` loads, beside its loop: there they are known then.
+pub(crate) fn compile_ahead(server: &Server, transaction: &Transaction) {
+    let loads = transaction.queue.iter().filter(|queued| queued.entry.command.name == "script|load");
+    for source in
+        loads.map(|queued| queued.args.view(&[]).get(2)).filter(|source| is_long_source(source.len()))
+    {
+        // what is wrong with it SCRIPT LOAD answers
+        _ = compiled(server, source, false);
     }
 }
 

@@ -33,12 +33,13 @@ use crate::halted;
 use crate::handlers::tx;
 use crate::long::EFFORT_MAX;
 use crate::long::beside;
-use crate::long::job::{Job, Work};
+use crate::long::job::{Job, Load, Work};
 use crate::lookup::Entry;
 use crate::outcome::Ran;
 use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Answered, Effects, Plan, Single, Step, collect_keys};
+use crate::script::is_long_source;
 use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::Outbox;
@@ -322,6 +323,9 @@ fn run_control(
         let watched = session.lend_watched();
         return Err(Unready::Beside(Job::new(session, entry, request, Work::Watch { watched })));
     }
+    if let Some(load) = loads_beside(entry, request.args) {
+        return Err(Unready::Beside(Job::new(session, entry, request, Work::Load(load))));
+    }
     let start = out.len();
     let (mut outbox, memory) = (Outbox::new(), &mut ReplyMemory::default());
     let mut writer = Writer::new(out, session.resp3);
@@ -338,5 +342,17 @@ fn run_control(
             server.stats.write_failure(failure, session.resp3, out);
             Ok(Ran::plain(ticket, true))
         }
+    }
+}
+
+/// What `entry` with `args` compiles beside its loop, where others would wait for it.
+fn loads_beside(entry: &Entry, args: ArgsView<'_>) -> Option<Load> {
+    let is_long = || args.iter().any(|arg| is_long_source(arg.len()));
+    match entry.command.name {
+        "script|load" if is_long() => Some(Load::Script),
+        "function|load" if is_long() => Some(Load::Library),
+        // however many libraries: each may run its code
+        "function|restore" => Some(Load::Libraries),
+        _ => None,
     }
 }

@@ -42,10 +42,10 @@ use crate::lookup::Entry;
 use crate::outcome::{Answer, Next, Pause, Ran};
 use crate::request::Request;
 use crate::run::{Effects, Halt, Plan, Stopped, collect_keys};
-use crate::script::cache::{Running, Script};
+use crate::script::cache::{Digest, Running, Script};
 use crate::script::library::Library;
 use crate::script::retained::Retained;
-use crate::script::{Code, Inputs};
+use crate::script::{Code, Inputs, is_long_source};
 use crate::server::Server;
 use crate::session::Session;
 use crate::transaction::Caller;
@@ -127,14 +127,34 @@ impl<'a> Invocation<'a> {
         }
     }
 
+    /// Whether it is run beside the loops from the beginning.
     fn is_slow(&self) -> bool {
-        matches!(&self.what, What::Script(script) if script.is_slow.load(Ordering::Relaxed))
+        match &self.what {
+            What::Script(script) => {
+                script.is_slow.load(Ordering::Relaxed) || is_long_source(script.source.len())
+            }
+            What::Function(library, _) => {
+                library.loads_slowly.load(Ordering::Relaxed) || is_long_source(library.code.len())
+            }
+        }
     }
 }
 
 fn script<'a>(script: Arc<Script>) -> (What<'a>, Option<crate::script::library::FunctionFlags>) {
     let flags = script.flags;
     (What::Script(script), flags)
+}
+
+/// Whether the script or function that `args` ask for has such a source.
+pub(crate) fn has_long_source(server: &Server, invoked: Invoked, args: ArgsView<'_>) -> bool {
+    let bytes = match invoked.by {
+        By::Source => Some(args.get(1).len()),
+        By::Digest => Digest::parse(args.get(1))
+            .and_then(|digest| server.scripts.find(&digest))
+            .map(|script| script.source.len()),
+        By::Name => server.scripts.libraries().with_function(args.get(1)).map(|library| library.code.len()),
+    };
+    bytes.is_some_and(is_long_source)
 }
 
 /// How many keys the request names.
@@ -167,7 +187,7 @@ pub(crate) fn run(
 ) -> Result<Ran, Unready> {
     let mut retained = session.take_retained();
     begin(server, &mut retained);
-    if matches!(invoked.by, By::Source) && request.args.get(1).len() > SOURCE_BYTES_HERE {
+    if matches!(invoked.by, By::Source) && is_long_source(request.args.get(1).len()) {
         return Err(Unready::Beside(beside(session, (entry, invoked), request, retained)));
     }
     let invocation = match Invocation::new(server, invoked, request.args) {
@@ -359,8 +379,6 @@ impl crate::run::Body for Attempt<'_> {
 
 /// A script runs on its loop for so long.
 const LOOP_TIME_MAX: Duration = Duration::from_millis(1);
-/// A larger source is compiled beside the loop.
-const SOURCE_BYTES_HERE: usize = 64 << 10;
 /// One that has all keys locked may run for this part of `script.time_limit`.
 const EVERYTHING_SHARE: u32 = 10;
 /// The first key, or argument.

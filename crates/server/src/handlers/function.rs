@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use resp::{ArgsView, Writer};
 use store::{Stop, StoreError};
+use ticket::Ticket;
 
 use super::args::is;
 use super::scripts::with_interpreter;
@@ -15,8 +16,9 @@ use crate::call::Failure;
 use crate::control::Control;
 use crate::errors;
 use crate::glob::Pattern;
+use crate::script::cache::Running;
 use crate::script::library::{Libraries, Library, Registered};
-use crate::script::{Outcome, Pace};
+use crate::script::{LOAD_TIME_MAX, Outcome, Over, Pace};
 use crate::server::Server;
 
 /// Reads the libraries that the store keeps.
@@ -31,31 +33,38 @@ pub(crate) fn recover(server: &Server) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Changes the libraries by `change`; then they are as they were if that, or the store, refuses.
+/// Changes the libraries by `change`, as [`change_of`] does.
 fn change(
     control: &mut Control<'_>,
     change: impl FnOnce(&mut Libraries) -> crate::call::Outcome,
 ) -> crate::call::Outcome {
-    let server = control.server;
+    control.ticket = change_of(control.server, change)?;
+    Ok(())
+}
+
+/// Changes the libraries by `change`; then they are as they were if that, or the store, refuses. Returns what the reply depends on.
+fn change_of(
+    server: &Server,
+    change: impl FnOnce(&mut Libraries) -> crate::call::Outcome,
+) -> Result<Ticket, Failure> {
     let _alone = server.scripts.changing.lock().unwrap_or_else(PoisonError::into_inner);
     let mut libraries = Libraries::clone(&server.scripts.libraries());
     change(&mut libraries)?;
-    control.ticket = match server.store.keep(RECORD, &libraries.encode()) {
+    let ticket = match server.store.keep(RECORD, &libraries.encode()) {
         Ok(ticket) => ticket,
         Err(Stop::Busy | Stop::Long | Stop::Locked(_) | Stop::Cold) => {
-            return Err(Failure::Wait(control.now + ROOM_RETRY));
+            return Err(Failure::Wait(server.clock.now() + ROOM_RETRY));
         }
         Err(Stop::Refused(error) | Stop::Damaged(error)) => return Err(errors::of_store(&error)),
     };
     server.scripts.set_libraries(libraries);
-    Ok(())
+    Ok(ticket)
 }
 
-/// The library with this code, and its functions.
-fn loaded(server: &Server, code: &[u8]) -> Result<Library, Failure> {
+/// The library with this code, and its functions; beside a loop it is `running`.
+fn loaded(server: &Server, code: &[u8], running: Option<&Arc<Running>>) -> Result<Library, Failure> {
     let library = Arc::new(Library::new(code).map_err(Failure::Bytes)?);
-    let until = server.clock.now() + LOAD_TIME_MAX;
-    let pace = Pace { clock: Arc::clone(&server.clock), until, looks_max: LOAD_LOOKS_MAX, running: None };
+    let pace = Pace::of_library(Arc::clone(&server.clock), running.cloned());
     let functions = with_interpreter(server, |interpreter| interpreter.load_library(&library, pace))?;
     let functions = functions.map_err(|outcome| match outcome {
         Outcome::Error(text) => Failure::Bytes(text),
@@ -63,6 +72,7 @@ fn loaded(server: &Server, code: &[u8]) -> Result<Library, Failure> {
             let most = server.tuned.script_memory_bytes_max.load(Ordering::Relaxed);
             format!("ERR FUNCTION LOAD needs more memory than script.memory_limit ({most} B)").into()
         }
+        Outcome::Over(Over::Killed) => "ERR Script killed by user with FUNCTION KILL.".into(),
         Outcome::Over(_) | Outcome::Reply => format!(
             "ERR FUNCTION LOAD timeout: the code of a library may run for {LOAD_TIME_MAX:?} when it is loaded"
         )
@@ -76,17 +86,28 @@ pub(crate) fn load(
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
 ) -> crate::call::Outcome {
+    control.ticket = load_beside(control.server, args, None, out)?;
+    Ok(())
+}
+
+/// FUNCTION LOAD on whatever thread; returns what the reply depends on.
+pub(crate) fn load_beside(
+    server: &Server,
+    args: ArgsView<'_>,
+    running: Option<&Arc<Running>>,
+    out: &mut Writer<'_>,
+) -> Result<Ticket, Failure> {
     let replaces = match args.len() {
         3 => false,
         4 if is(args.get(2), "replace") => true,
         4 => return Err(Failure::Bytes([b"ERR Unknown option given: ", args.get(2)].concat())),
         _ => return Err(errors::sub_syntax("FUNCTION", args.get(1))),
     };
-    let library = loaded(control.server, args.get(args.len() - 1))?;
+    let library = loaded(server, args.get(args.len() - 1), running)?;
     let name = library.name.clone();
-    change(control, |libraries| libraries.add(library, replaces).map_err(Failure::Bytes))?;
+    let ticket = change_of(server, |libraries| libraries.add(library, replaces).map_err(Failure::Bytes))?;
     out.bulk(&name);
-    Ok(())
+    Ok(ticket)
 }
 
 pub(crate) fn delete(
@@ -139,6 +160,17 @@ pub(crate) fn restore(
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
 ) -> crate::call::Outcome {
+    control.ticket = restore_beside(control.server, args, None, out)?;
+    Ok(())
+}
+
+/// FUNCTION RESTORE on whatever thread; returns what the reply depends on.
+pub(crate) fn restore_beside(
+    server: &Server,
+    args: ArgsView<'_>,
+    running: Option<&Arc<Running>>,
+    out: &mut Writer<'_>,
+) -> Result<Ticket, Failure> {
     let (flushes, replaces) = match args.try_get(3) {
         _ if args.len() > 4 => return Err(errors::sub_syntax("FUNCTION", args.get(1))),
         None => (false, false),
@@ -154,16 +186,16 @@ pub(crate) fn restore(
     let given = Libraries::decode(args.get(2))
         .ok_or_else(|| Failure::from("ERR DUMP payload version or checksum are wrong"))?;
     // what they register is what this server finds
-    let libraries = given.all().map(|library| loaded(control.server, &library.code));
+    let libraries = given.all().map(|library| loaded(server, &library.code, running));
     let libraries = libraries.collect::<Result<Vec<_>, _>>()?;
-    change(control, |all| {
+    let ticket = change_of(server, |all| {
         if flushes {
             *all = Libraries::default();
         }
         libraries.into_iter().try_for_each(|library| all.add(library, replaces).map_err(Failure::Bytes))
     })?;
     out.ok();
-    Ok(())
+    Ok(ticket)
 }
 
 pub(crate) fn list(
@@ -303,9 +335,5 @@ pub(crate) fn help(
 
 /// What the store keeps the libraries as.
 const RECORD: &[u8] = b"libraries";
-/// The code of a library is run to see what it registers; for so long at most.
-const LOAD_TIME_MAX: Duration = Duration::from_millis(20);
-/// The same where the clock stands still.
-const LOAD_LOOKS_MAX: u32 = 40_000;
 /// A change asks for room in the journal again after this.
 const ROOM_RETRY: Duration = Duration::from_millis(5);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
+use ticket::Ticket;
 
 use super::args::is;
 use crate::call::{Failure, Outcome};
@@ -89,10 +90,18 @@ pub(crate) fn compiled(server: &Server, source: &[u8], is_loaded: bool) -> Resul
             return Ok(script);
         }
         let script = match server.scripts.find(&digest) {
-            Some(script) => script,
-            None => Arc::new(Script::new(source, digest).map_err(Failure::Bytes)?),
+            // it was compiled, on whatever thread
+            Some(script) if is_loaded => script,
+            Some(script) => {
+                interpreter.compile(&script).map_err(Failure::Bytes)?;
+                script
+            }
+            None => {
+                let script = Arc::new(Script::new(source, digest).map_err(Failure::Bytes)?);
+                interpreter.compile(&script).map_err(Failure::Bytes)?;
+                script
+            }
         };
-        interpreter.compile(&script).map_err(Failure::Bytes)?;
         server.scripts.add(&script, is_loaded);
         Ok(script)
     })?
@@ -110,9 +119,18 @@ pub(crate) fn found(server: &Server, text: &[u8]) -> Result<Arc<Script>, Failure
 }
 
 pub(crate) fn load(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let script = compiled(control.server, args.get(2), true)?;
+    load_beside(control.server, args, out).map(drop)
+}
+
+/// SCRIPT LOAD on whatever thread; returns what the reply depends on.
+pub(crate) fn load_beside(
+    server: &Server,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Result<Ticket, Failure> {
+    let script = compiled(server, args.get(2), true)?;
     out.bulk(script.digest.hex().as_bytes());
-    Ok(())
+    Ok(Ticket::NOTHING)
 }
 
 pub(crate) fn exists(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

@@ -8,7 +8,7 @@ use store::{KeyRef, Prepared, Scope, Stop, Store, StoreError, Wanted, Watch};
 use ticket::Ticket;
 
 use super::Begin;
-use super::job::{Done, End, Job, Long, Work};
+use super::job::{Done, End, Job, Load, Long, Work};
 use crate::admission;
 use crate::blocked;
 use crate::call::{DataFn, Failure};
@@ -18,6 +18,7 @@ use crate::eval;
 use crate::exec::{self, Run};
 use crate::halted;
 use crate::handlers::transactions::watch_keys;
+use crate::handlers::{function, scripts};
 use crate::lines::Spot;
 use crate::lookup::Entry;
 use crate::message::Message;
@@ -135,6 +136,7 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
             let ahead = (&keys[..], &prepared, &mut job.copies);
             stage::stage(server, (&*staged, &mut *work), known, args, ahead, out).map(End::Ran)
         }
+        Work::Load(load) => Ok(load_beside(server, (job.entry, job.caller), *load, &job.args, out)),
         Work::Watch { watched } => {
             Ok(End::Watched(watch_keys(server, job.caller.db, watched, job.args.view(&[]))))
         }
@@ -158,6 +160,33 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
     result
 }
 
+/// Compiles what `args` have.
+fn load_beside(
+    server: &Server,
+    (entry, caller): (&Entry, Caller),
+    load: Load,
+    args: &Args,
+    out: &mut Vec<u8>,
+) -> End {
+    let (name, args) = (entry.command.name.as_bytes().to_vec(), args.view(&[]));
+    let guard = server.scripts.begin((name.clone(), load != Load::Script), vec![name], server.clock.now());
+    let (running, mut writer) = (Some(&guard.running), Writer::new(out, caller.resp3));
+    let result = match load {
+        Load::Script => scripts::load_beside(server, args, &mut writer),
+        Load::Library => function::load_beside(server, args, running, &mut writer),
+        Load::Libraries => function::restore_beside(server, args, running, &mut writer),
+    };
+    match result {
+        Ok(ticket) => End::Ran(Ran::plain(ticket, false)),
+        Err(Failure::Wait(later)) => End::Later(later),
+        Err(failure) => {
+            out.clear();
+            server.stats.write_failure(failure, caller.resp3, out);
+            End::Ran(Ran::plain(Ticket::NOTHING, true))
+        }
+    }
+}
+
 /// EXEC, with claimed keys, or with all of them locked if its scripts need that.
 fn exec_beside(
     server: &Server,
@@ -169,6 +198,7 @@ fn exec_beside(
     let is_script = |queued: &Queued| matches!(queued.entry.command.kind, Kind::Script(_));
     let writes = |queued: &Queued| queued.entry.command.flags.has(Flags::WRITE) || is_script(queued);
     let writes = transaction.queue.iter().any(writes);
+    exec::compile_ahead(server, transaction);
     eval::begin(server, retained);
     let guard = server.scripts.begin((b"exec".to_vec(), false), vec![b"EXEC".to_vec()], server.clock.now());
     loop {

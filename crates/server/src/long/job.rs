@@ -47,6 +47,18 @@ pub(crate) enum Work {
     Watch { watched: Vec<Watch> },
     Stage(Staged),
     Script(Invoked),
+    Load(Load),
+}
+
+/// A command that compiles what it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// SCRIPT LOAD.
+    Script,
+    /// FUNCTION LOAD.
+    Library,
+    /// FUNCTION RESTORE.
+    Libraries,
 }
 
 /// A job that has run, or that the store has stopped.
@@ -130,7 +142,7 @@ impl Job {
     pub(crate) fn queue(&self) -> &[Queued] {
         match &self.work {
             Work::Exec { transaction, .. } => &transaction.queue,
-            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) | Work::Script(_) => &[],
+            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) | Work::Script(_) | Work::Load(..) => &[],
         }
     }
 
@@ -138,7 +150,7 @@ impl Job {
     pub(crate) fn held_bytes(&self) -> u64 {
         let queued_bytes = match &self.work {
             Work::Exec { transaction, .. } => transaction.kept_bytes(),
-            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) | Work::Script(_) => 0,
+            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) | Work::Script(_) | Work::Load(..) => 0,
         };
         self.args.capacity_bytes() as u64 + queued_bytes
     }

@@ -9,7 +9,8 @@
 //! Invariants
 //!   1. A connection has one long command at most, and is parked until it has ended: the queue is no longer than there are
 //!      connections, and its bytes are counted with theirs.
-//!   2. A thread ends when the queue is empty, and [`THREADS_MAX`] run at most.
+//!   2. A thread ends when it had nothing to do for [`IDLE_MAX`], or nobody can give it anything any more; [`THREADS_MAX`] run at most.
+//!      It is kept that long for what it has compiled of scripts.
 //!   3. A command that cannot be parked on a loop for long is not waited for there: records from disk are fetched by the thread.
 //!
 //! | module | what |
@@ -25,7 +26,8 @@ pub(crate) mod job;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use resp::ArgsView;
 use store::Store;
@@ -39,23 +41,35 @@ use crate::transaction::{Queued, Transaction};
 #[derive(Debug)]
 pub(crate) struct LongCommands {
     store: Arc<Store>,
-    state: Mutex<State>,
+    queue: Arc<Queue>,
     /// Jobs that wait or run, by their connections.
     jobs: Mutex<HashMap<u64, UnderWay>>,
-    /// A thread has ended.
-    ended: Condvar,
     /// Bytes of requests that wait or run.
     bytes: AtomicU64,
     /// So many have run, or run.
-    count: AtomicU64,
+    count: Arc<AtomicU64>,
     /// From so many keys or queued commands on a command is long.
     from: AtomicUsize,
+}
+
+/// What the threads share.
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<State>,
+    /// There is something to do, or nothing any more.
+    work: Condvar,
+    /// A thread has ended.
+    ended: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Errand>,
     threads: usize,
+    /// Those of them that wait for something to do, and were not called yet.
+    idle: usize,
+    /// Those that were called and have not heard it.
+    called: usize,
     /// Nothing is begun any more.
     is_closed: bool,
 }
@@ -102,11 +116,10 @@ impl LongCommands {
     pub(crate) fn new(store: Arc<Store>) -> Self {
         Self {
             store,
-            state: Mutex::default(),
+            queue: Arc::default(),
             jobs: Mutex::default(),
-            ended: Condvar::new(),
             bytes: AtomicU64::new(0),
-            count: AtomicU64::new(0),
+            count: Arc::default(),
             from: AtomicUsize::new(LONG_FROM),
         }
     }
@@ -123,8 +136,8 @@ impl LongCommands {
 
     /// Commands that wait for a thread, or run.
     pub(crate) fn waiting(&self) -> usize {
-        let state = self.state();
-        state.queue.len() + state.threads
+        let state = self.queue.state();
+        state.queue.len() + state.threads - state.idle
     }
 
     /// From how many keys on a command is long.
@@ -178,10 +191,8 @@ impl LongCommands {
 
     /// Begins nothing any more, and waits until what runs has ended.
     pub(crate) fn close(&self) {
-        let mut state = self.state();
-        state.is_closed = true;
-        state.queue.clear();
-        drop(self.ended.wait_while(state, |state| state.threads > 0));
+        let state = self.queue.close();
+        drop(self.queue.ended.wait_while(state, |state| state.threads > 0));
     }
 
     /// Whether a command with `args` is to run on a thread of its own.
@@ -234,49 +245,32 @@ impl LongCommands {
     }
 
     fn run_errand(self: &Arc<Self>, errand: Errand) {
-        let mut state = self.state();
+        let mut state = self.queue.state();
         if state.is_closed {
             return;
         }
         state.queue.push_back(errand);
+        if state.idle > 0 {
+            (state.idle, state.called) = (state.idle - 1, state.called + 1);
+            return self.queue.work.notify_one();
+        }
         if state.threads == THREADS_MAX {
             return;
         }
         state.threads += 1;
-        let me = Arc::clone(self);
+        // it may wait for longer than the server is there
+        let (queue, count, store) =
+            (Arc::clone(&self.queue), Arc::clone(&self.count), Arc::downgrade(&self.store));
         let thread = std::thread::Builder::new().name("long-command".to_owned()).stack_size(STACK_BYTES);
-        if let Err(error) = thread.spawn(move || me.run_errands()) {
+        if let Err(error) = thread.spawn(move || queue.run(&count, &store)) {
             state.threads -= 1;
             if state.threads == 0 {
                 tracing::error!(%error, "no thread for a long command: it runs here, and others wait");
-                drop(state);
-                self.next_errands();
-            }
-        }
-    }
-
-    fn run_errands(self: &Arc<Self>) {
-        self.next_errands();
-        self.ended.notify_all();
-    }
-
-    /// Takes from the queue until it is empty.
-    fn next_errands(self: &Arc<Self>) {
-        loop {
-            let mut state = self.state();
-            let Some(errand) = state.queue.pop_front() else {
-                state.threads = state.threads.saturating_sub(1);
-                return;
-            };
-            drop(state);
-            match errand {
-                Errand::Call(call) => {
-                    // before it tells anybody of its end, who may ask for the count
-                    self.count.fetch_add(1, Ordering::Relaxed);
-                    call();
-                    self.store.offer();
+                while let Some(errand) = state.queue.pop_front() {
+                    drop(state);
+                    errand.run(&self.count, &Arc::downgrade(&self.store));
+                    state = self.queue.state();
                 }
-                Errand::Drop(thing) => drop(thing),
             }
         }
     }
@@ -284,9 +278,78 @@ impl LongCommands {
     fn jobs(&self) -> MutexGuard<'_, HashMap<u64, UnderWay>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Drop for LongCommands {
+    fn drop(&mut self) {
+        drop(self.queue.close());
+    }
+}
+
+impl Queue {
+    /// What a thread does.
+    fn run(&self, count: &AtomicU64, store: &Weak<Store>) {
+        while let Some(errand) = self.next() {
+            errand.run(count, store);
+        }
+        self.ended.notify_all();
+    }
+
+    /// The next errand, which is waited for; `None`: the thread is to end.
+    fn next(&self) -> Option<Errand> {
+        let mut state = self.state();
+        loop {
+            if let Some(errand) = state.queue.pop_front() {
+                return Some(errand);
+            }
+            if state.is_closed {
+                state.threads -= 1;
+                return None;
+            }
+            state.idle += 1;
+            let waited =
+                self.work.wait_timeout_while(state, IDLE_MAX, |state| state.called == 0 && !state.is_closed);
+            state = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+            if state.called > 0 {
+                // whoever called took it off those that wait; another thread may have been quicker
+                state.called -= 1;
+                continue;
+            }
+            state.idle -= 1;
+            if state.queue.is_empty() {
+                state.threads -= 1;
+                return None;
+            }
+        }
+    }
+
+    /// Begins nothing any more.
+    fn close(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        state.is_closed = true;
+        state.queue.clear();
+        self.work.notify_all();
+        state
+    }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Errand {
+    fn run(self, count: &AtomicU64, store: &Weak<Store>) {
+        match self {
+            Self::Call(call) => {
+                // before it tells anybody of its end, who may ask for the count
+                count.fetch_add(1, Ordering::Relaxed);
+                call();
+                if let Some(store) = store.upgrade() {
+                    store.offer();
+                }
+            }
+            Self::Drop(thing) => drop(thing),
+        }
     }
 }
 
@@ -298,3 +361,5 @@ pub(crate) const EFFORT_MAX: u64 = 4_096;
 const STACK_BYTES: usize = 8 << 20;
 /// Threads that run long commands: a second one, so that a short one of them need not wait for the longest.
 const THREADS_MAX: usize = 2;
+/// A thread that had nothing to do for so long ends.
+const IDLE_MAX: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::shebang;
 pub(crate) use super::shebang::{FunctionFlags, is_name};
@@ -35,6 +35,8 @@ pub(crate) struct Library {
     pub(crate) code: Arc<[u8]>,
     body_at: usize,
     pub(crate) functions: Vec<Registered>,
+    /// Its code ran for too long on a loop when it was loaded there.
+    pub(crate) loads_slowly: AtomicBool,
 }
 
 impl Library {
@@ -46,13 +48,15 @@ impl Library {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let (name, body_at) = shebang::of_library(code)?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { id, name: name.into(), code: code.into(), body_at, functions: Vec::new() })
+        let (functions, loads_slowly) = (Vec::new(), AtomicBool::new(false));
+        Ok(Self { id, name: name.into(), code: code.into(), body_at, functions, loads_slowly })
     }
 
     /// The same with its functions.
     pub(crate) fn with(&self, functions: Vec<Registered>) -> Self {
         let Self { id, body_at, .. } = *self;
-        Self { id, name: self.name.clone(), code: Arc::clone(&self.code), body_at, functions }
+        let loads_slowly = AtomicBool::new(false);
+        Self { id, name: self.name.clone(), code: Arc::clone(&self.code), body_at, functions, loads_slowly }
     }
 
     /// The code behind the first line; begins with its end, so that lines are counted from there.

@@ -20,6 +20,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use clock::Nanos;
 use mlua::Lua;
 
 use super::pace::{Over, Pace};
@@ -66,6 +67,13 @@ impl Meter {
         TICKS_LEFT.set(TICKS);
         COARSE.set(clock::coarse());
         CURRENT.with(|current| *current.borrow_mut() = Some(Rc::clone(self)));
+    }
+
+    /// Lets the run go on until then.
+    pub(super) fn prolong(&self, until: Nanos) {
+        if let Some(pace) = &mut *self.pace.borrow_mut() {
+            pace.until = until;
+        }
     }
 
     /// Ends the run: why it was over before its end, if it was.

@@ -57,12 +57,13 @@ mod thrown;
 
 pub(crate) use api::VERSION;
 pub(crate) use host::{Ended, Host};
-pub(crate) use pace::{Over, Pace};
+pub(crate) use pace::{LOAD_TIME_MAX, Over, Pace};
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use resp::{Args, ArgsView};
@@ -73,6 +74,11 @@ use convert::{NoReply, Returned};
 use lent::Lent;
 use library::{Library, Registered};
 use meter::{Charge, Meter, OUT_OF_MEMORY};
+
+/// Whether a source of so many bytes is compiled beside the loops, and what it makes is run there.
+pub(crate) fn is_long_source(bytes: usize) -> bool {
+    bytes > SOURCE_BYTES_HERE
+}
 
 /// What a run came to.
 #[derive(Debug)]
@@ -261,6 +267,7 @@ impl Interpreter {
         library: &Arc<Library>,
         pace: Pace,
     ) -> Result<Vec<Registered>, Outcome> {
+        let (clock, time_max) = (Arc::clone(&pace.clock), pace.until.since(pace.clock.now()));
         self.shared.begin(pace, RANDOM_SEED);
         let loaded = self.new_environment(None);
         let loaded = loaded.map_err(|error| thrown::message(&error)).and_then(|environment| {
@@ -276,6 +283,8 @@ impl Interpreter {
                 return Err(Outcome::Error([b"ERR Error compiling function: ", &text[..]].concat()));
             }
         };
+        // compiling has no end but its own, and takes as long as the source is
+        self.shared.meter.prolong(clock.now() + time_max);
         *self.shared.loading.borrow_mut() = Some(Vec::new());
         let result = self.shared.meter.limited(&self.lua, || self.call.call(function));
         let registered = self.shared.loading.borrow_mut().take().unwrap_or_default();
@@ -307,6 +316,19 @@ impl Interpreter {
         Ok(registered.into_iter().map(|(registered, _)| registered).collect())
     }
 
+    /// Loads a library for a run that goes by `pace`: on a loop for as long as it may take, beside one for as long as the run.
+    fn load_here(&mut self, library: &Arc<Library>, pace: &Pace) -> Result<(), Outcome> {
+        let mut own = Pace::of_library(Arc::clone(&pace.clock), pace.running.clone());
+        if pace.running.is_some() {
+            own.until = own.until.max(pace.until);
+        }
+        let loaded = self.load_library(library, own).map(drop);
+        if pace.running.is_none() && matches!(loaded, Err(Outcome::Over(_))) {
+            library.loads_slowly.store(true, Ordering::Relaxed);
+        }
+        loaded
+    }
+
     /// A table of globals: of a script with its keys and arguments, or of a library.
     fn new_environment(&self, given: Option<(Table, Table)>) -> mlua::Result<Table> {
         let environment: Table = self.environment.call(given.is_none())?;
@@ -325,10 +347,11 @@ impl Interpreter {
         &mut self,
         code: Code<'_>,
         inputs: Inputs<'_>,
-        (host, pace): (&mut dyn Host, Pace),
+        (host, mut pace): (&mut dyn Host, Pace),
         client: Client,
         out: &mut Vec<u8>,
     ) -> Outcome {
+        let began = pace.clock.now();
         let function = match code {
             Code::Script(script) => match self.compile(script) {
                 Ok(()) => self.chunks[&script.digest].1.clone(),
@@ -336,7 +359,7 @@ impl Interpreter {
             },
             Code::Function(library, name) => {
                 if !self.libraries.contains_key(&library.id)
-                    && let Err(outcome) = self.load_library(library, pace.clone())
+                    && let Err(outcome) = self.load_here(library, &pace)
                 {
                     return outcome;
                 }
@@ -346,6 +369,8 @@ impl Interpreter {
                 }
             }
         };
+        // what an interpreter does once is no time of the run: on a loop each of them would end before it began
+        pace.until = pace.until + pace.clock.now().since(began);
         self.shared.begin(pace, inputs.seed);
         let start = out.len();
         let result = self.run_function(&function, matches!(code, Code::Function(..)), inputs, host);
@@ -612,6 +637,8 @@ fn collect<'m>(
     Ok(charge)
 }
 
+/// A longer source is compiled beside the loops.
+const SOURCE_BYTES_HERE: usize = 64 << 10;
 /// Steps of work that the call of a command takes at least.
 const CALL_TICKS: usize = 4;
 /// What a command is answered with where none can be run.

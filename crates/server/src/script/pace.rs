@@ -1,6 +1,7 @@
 //! How long a run may take, and why it is over before its end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clock::{Clock, Nanos};
 
@@ -17,6 +18,14 @@ pub(crate) struct Pace {
     pub(crate) running: Option<Arc<Running>>,
 }
 
+impl Pace {
+    /// As [`Pace`] of a run, for the code of a library: what it takes to compile it does not count ([`LOAD_TIME_MAX`]).
+    pub(crate) fn of_library(clock: Arc<dyn Clock>, running: Option<Arc<Running>>) -> Self {
+        let looks_max = if running.is_some() { u32::MAX } else { LOAD_LOOKS_MAX };
+        Self { until: clock.now() + LOAD_TIME_MAX, clock, looks_max, running }
+    }
+}
+
 /// Why a run is over that did not come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
@@ -26,3 +35,8 @@ pub(crate) enum Over {
     Time,
     Killed,
 }
+
+/// The code of a library runs for so long at most when it is loaded.
+pub(crate) const LOAD_TIME_MAX: Duration = Duration::from_millis(20);
+/// The same where the clock stands still.
+const LOAD_LOOKS_MAX: u32 = 40_000;
