@@ -28,7 +28,7 @@ use ticket::Ticket;
 use crate::call::Failure;
 use crate::calls::Ending;
 use crate::clients::Client;
-use crate::command::{Flags, Invoked, Kind};
+use crate::command::{By, Flags, Invoked, Kind};
 use crate::control::{Control, ReplyMemory};
 use crate::copies::Copies;
 use crate::errors;
@@ -45,7 +45,7 @@ use crate::pubsub::{CHANNEL_BYTES_MAX, SLICE_STEPS};
 use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Body, Effects, Halt, Plan, Step, Within, collect_keys};
-use crate::script::cache::Running;
+use crate::script::cache::{Digest, Running};
 use crate::script::is_long_source;
 use crate::script::retained::Retained;
 use crate::server::Server;
@@ -160,6 +160,9 @@ impl<'a> Run<'a> {
         executed: &mut Executed,
         out: &mut Vec<u8>,
     ) -> Result<(), Pause> {
+        if matches!(invoked.by, By::Digest) {
+            self.load_ahead(number, queued.args.view(&[]).get(1));
+        }
         let invocation = match Invocation::new(self.server, invoked, queued.args.view(&[])) {
             Ok(invocation) => invocation,
             Err(failure) => {
@@ -180,6 +183,22 @@ impl<'a> Run<'a> {
         executed.outbox.extend(answer.outbox);
         executed.monitored.extend(answer.monitored);
         Ok(())
+    }
+
+    /// Compiles the script `digest` if command `number` follows the SCRIPT LOAD that brings it, which answers when the data has happened. It
+    /// is kept as one of EVAL is until then.
+    fn load_ahead(&self, number: usize, digest: &[u8]) {
+        let Some(digest) = Digest::parse(digest).filter(|digest| !self.server.scripts.has(digest)) else {
+            return;
+        };
+        let before = self.transaction.queue[..number].iter().rev();
+        let source = before
+            .take_while(|queued| queued.entry.command.name != "script|flush")
+            .filter(|queued| queued.entry.command.name == "script|load")
+            .map(|queued| queued.args.view(&[]).get(2))
+            .find(|source| Digest::of(source) == digest);
+        // what is wrong with it SCRIPT LOAD answers
+        _ = source.map(|source| compiled(self.server, source, false));
     }
 
     /// What ends the attempt after `pause`; a script that was stopped is the end of EXEC, whose replies begin at `start`.

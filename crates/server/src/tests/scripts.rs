@@ -491,6 +491,32 @@ fn code_of_a_library_that_does_not_end_is_ended() {
     assert!(reply.starts_with("-ERR FUNCTION LOAD needs more memory"), "{reply}");
 }
 
+#[test]
+fn script_is_run_behind_the_load_that_brings_it_in_the_same_transaction() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let digest = "4ca238f611c9d0ae4e9a75a5dbac22aedc379801";
+    check(
+        &harness,
+        &mut wire,
+        &[
+            (&["multi"], "+OK\r\n"),
+            (&["evalsha", digest, "0"], "+QUEUED\r\n"),
+            (&["script", "load", "return 5"], "+QUEUED\r\n"),
+            (&["script", "flush"], "+QUEUED\r\n"),
+            (&["evalsha", digest, "0"], "+QUEUED\r\n"),
+            (&["script", "load", "return 5"], "+QUEUED\r\n"),
+            (&["evalsha", digest, "0"], "+QUEUED\r\n"),
+        ],
+    );
+    let bulk = format!("$40\r\n{digest}\r\n");
+    let unknown = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
+    assert_eq!(
+        ask(&harness, &mut wire, &["exec"]),
+        format!("*6\r\n{unknown}{bulk}+OK\r\n{unknown}{bulk}:5\r\n")
+    );
+}
+
 /// A source of 330 KB held its loop for 100 ms when it was loaded, one of 860 KB for 260 ms.
 #[test]
 fn long_sources_are_compiled_beside_the_loop_however_they_come() {
