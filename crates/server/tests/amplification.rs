@@ -9,6 +9,8 @@
 #[allow(dead_code, reason = "of the servers one is needed")]
 #[path = "differential/servers.rs"]
 mod servers;
+#[path = "../src/tests/costly/table.rs"]
+mod table;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
@@ -254,70 +256,22 @@ fn peak_of(port: u16, name: &str, commands: &[Words], most: usize) -> usize {
     peak
 }
 
-/// A row of the table of costly commands: its name, whether it changes its keys, and its words, of which some stand for many.
-struct Row {
-    name: &'static str,
-    changes: bool,
-    text: &'static str,
+/// Commands of the table, to be sent.
+fn sent(commands: Vec<Vec<String>>) -> Vec<Words> {
+    commands.into_iter().map(|command| command.into_iter().map(String::into_bytes).collect()).collect()
 }
 
-/// Every command of the server that can be run beside others, with the arguments that cost most. The table's own test looks whether any is missing.
-fn rows() -> impl Iterator<Item = Row> {
-    let table = include_str!("../src/tests/costly.txt").lines();
-    table.filter(|line| !line.starts_with('#') && !line.is_empty()).filter_map(|line| {
-        let (name, rest) = line.split_once(' ').expect("a name");
-        let (place, text) = rest.split_once(' ').expect("a place");
-        (place != "none").then_some(Row { name, changes: place.ends_with('!'), text })
-    })
-}
-
-/// The words of a row on collections of `n` elements.
-fn row_words(text: &str, n: usize) -> Words {
-    let each = |made: fn(usize) -> Vec<String>| (0..n).flat_map(made).collect::<Vec<_>>();
-    let word = |word: &str| match word {
-        "{members}" => each(|i| vec![format!("m{i}")]),
-        "{keys}" => each(|i| vec![format!("k{i}")]),
-        "{fields}" => each(|i| vec![format!("m{i}"), "v".to_owned()]),
-        "{scored}" => each(|i| vec![i.to_string(), format!("m{i}")]),
-        "{zeros}" => each(|i| vec!["0".to_owned(), format!("m{i}")]),
-        "{places}" => each(|i| vec![(i % 180).to_string(), (i / 180 % 80).to_string(), format!("m{i}")]),
-        "{ids}" => each(|i| vec![format!("{}-1", i + 1)]),
-        word => vec![word.replace("{n}", &n.to_string())],
-    };
-    text.split(' ').flat_map(word).map(String::into_bytes).collect()
-}
-
-/// The keys of the table, and copies by which they are made anew.
-const TABLE_KEYS: [&str; 12] = ["str", "h", "s", "s2", "z", "z2", "zl", "geo", "l", "x", "hll", "number"];
-
-/// Makes them, and fills memory beside them.
+/// Makes the keys of the table, one of them longer, and fills memory beside them.
 fn load_table(port: u16, n: usize) {
     let mut client = Client::open(port);
-    for text in [
-        "HSET h {fields}",
-        "SADD s {members}",
-        "SADD s2 {members}",
-        "ZADD z {scored}",
-        "ZADD z2 {scored}",
-        "ZADD zl {zeros}",
-        "RPUSH l {members}",
-        "GEOADD geo {places}",
-        "PFADD hll {members}",
-        "PFADD hll2 a b c",
-        "SET short text",
-        "SET number 7",
-    ] {
-        client.send(&[row_words(text, n)]);
+    for pipeline in table::filling(n) {
+        client.send(&sent(pipeline));
         client.read_all();
     }
-    client.send(&[vec![b"SET".to_vec(), b"str".to_vec(), vec![b'v'; 1 << 20]]]);
-    client.send(&many(n, |i| format!("XADD x {}-1 f v", i + 1)));
-    client.read_all();
-    client.send(
-        &["XGROUP CREATE x g 0", "XREADGROUP GROUP g c STREAMS x >", "XGROUP CREATE x g2 0"].map(words),
-    );
-    client.read_all();
-    client.send(&TABLE_KEYS.map(|key| words(&format!("COPY {key} kept:{key} REPLACE"))));
+    client.send(&[
+        vec![b"SET".to_vec(), b"str".to_vec(), vec![b'v'; 1 << 20]],
+        words("COPY str kept:str REPLACE"),
+    ]);
     client.send(&many(12_000, |at| format!("SET fill:{at} {}", "x".repeat(1_000))));
     client.read_all();
 }
@@ -342,8 +296,9 @@ fn no_command_of_the_table_makes_the_server_hold_more_than_five_quarters_of_the_
     load_table(evenkeel.port, N);
     let most = most(started);
     let mut wrong = Vec::new();
-    for Row { name, changes, text } in rows().filter(|row| row.name.starts_with(&only)) {
-        let words_of_it = row_words(text, N);
+    let runs = |row: &table::Row| row.place != "none" && row.name.starts_with(&only);
+    for table::Row { name, changes, rest: text, .. } in table::rows().into_iter().filter(runs) {
+        let words_of_it = sent(vec![table::words(text, 0..N, N)]).remove(0);
         let bytes: usize = words_of_it.iter().map(|word| word.len() + 8).sum();
         let count = (REQUEST_BYTES / bytes).clamp(1, TOGETHER_MAX);
         let peak = peak_of(evenkeel.port, name, std::slice::from_ref(&words_of_it), most);
@@ -353,13 +308,8 @@ fn no_command_of_the_table_makes_the_server_hold_more_than_five_quarters_of_the_
             wrong.push(format!("{name}: {} KiB, {count} of them {} KiB", peak >> 10, of_many >> 10));
         }
         if changes {
-            let named: Vec<&str> = text.split(' ').collect();
             let mut client = Client::open(evenkeel.port);
-            let changed = TABLE_KEYS.iter().filter(|key| named.contains(key));
-            client.send(
-                &changed.map(|key| words(&format!("COPY kept:{key} {key} REPLACE"))).collect::<Vec<_>>(),
-            );
-            client.send(&["DEL d new", "SELECT 1", "FLUSHDB", "SELECT 0"].map(words));
+            client.send(&sent(table::renewing(text)));
             client.read_all();
         }
     }
