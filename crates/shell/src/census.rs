@@ -1,7 +1,7 @@
 //! Which processes there are, and what those of a child take: one look at `/proc` serves all children for a while.
 //!
-//! A process is a child's if it is in its process group, or has its mark in its environment. The environment is read when a process is seen first: one that
-//! clears it later is still known.
+//! A process is a child's if it is in its process group, or has its mark in its environment. The environment is read until it was there once: one that
+//! clears it later is still known, and one that is just being executed has none for a moment.
 //!
 //! Out of scope: where there is no `/proc`, nothing is counted.
 #![expect(clippy::disallowed_methods, reason = "files of the kernel, which no simulation has")]
@@ -29,6 +29,8 @@ pub(crate) struct Usage {
 struct Process {
     group: i32,
     mark: Option<Vec<u8>>,
+    /// Its environment was there.
+    is_known: bool,
 }
 
 /// Processes by their numbers and when they began, in ticks of the kernel: so one number means one process.
@@ -78,11 +80,15 @@ fn look(known: &Processes) -> Processes {
     let mut processes = Processes::new();
     for pid in pids {
         let Some((group, start)) = stat(pid) else { continue };
-        let mark = match known.get(&(pid, start)) {
-            Some(process) => process.mark.clone(),
-            None => mark_of(pid),
+        let process = match known.get(&(pid, start)).filter(|process| process.is_known) {
+            Some(process) => Process { group, ..process.clone() },
+            None => {
+                let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                let mark = processes::values_in(&environment, MARK).next().map(<[u8]>::to_vec);
+                Process { group, mark, is_known: !environment.is_empty() }
+            }
         };
-        processes.insert((pid, start), Process { group, mark });
+        processes.insert((pid, start), process);
     }
     processes
 }
@@ -93,11 +99,6 @@ fn stat(pid: i32) -> Option<(i32, u64)> {
     // Its name is in parentheses, and may have any characters.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     Some((fields.get(GROUP)?.parse().ok()?, fields.get(START)?.parse().ok()?))
-}
-
-fn mark_of(pid: i32) -> Option<Vec<u8>> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    processes::values_in(&environment, MARK).next().map(<[u8]>::to_vec)
 }
 
 fn resident_bytes(pid: i32) -> Option<u64> {
