@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use resp::Value;
 
 /// Longest wait for anything.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `holds`.
 #[allow(dead_code, reason = "each test file uses its part")]
