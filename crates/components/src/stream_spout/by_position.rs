@@ -181,6 +181,7 @@ impl PositionSpout {
         let (position, count) = (values.first().and_then(number), values.get(1).and_then(number));
         if let Some(count) = count.filter(|count| *count > 0 && !self.has_read && position == self.last) {
             self.gaps.go_on(count as u64);
+            self.gaps.look_again();
         }
     }
 
@@ -239,6 +240,9 @@ impl Spout for PositionSpout {
         let first = entries::number(self.settings.from.as_bytes()).or_else(|| past.lowest().map(|it| it.0));
         self.last = past.begin().map_or(first, |position| Some(position.0));
         self.past = past.clone();
+        // it may have been connected before, and have looked for nothing
+        self.ask_for_count();
+        self.gaps.look_again();
         Ok(())
     }
 
