@@ -677,6 +677,8 @@ impl<'s> Access<'s> {
     /// does, so it must not meet its own effects.
     pub fn undo(&mut self) {
         self.drawn.set(self.drawn_before);
+        // it gives back what it takes itself
+        self.forget_copied();
         let (made_bytes, effects_bytes) = self.made_before;
         // else each time it is executed again it would hold as much more
         self.give_back(self.made_bytes.get().saturating_sub(made_bytes));
