@@ -107,7 +107,7 @@ const BUGS: &[Bug] = &[
     Bug { name: "change of a new collection laid on the one that it replaces", test: LIVES, file: "store/src/access/collection.rs",
           from: "            _ => None,\n        });\n        let own", to: "            (Some(_), Some(_)) if PLANTED => Some(operations),\n            _ => None,\n        });\n        let own" },
     Bug { name: "no note when a paged collection is replaced", test: LIVES, file: "store/src/access/paged.rs",
-          from: "Ok(Some(root)) => notes.push((hash.stripe(), leaves_of(keyspace), root)),", to: "Ok(Some(root)) => if !PLANTED { notes.push((hash.stripe(), leaves_of(keyspace), root)); }," },
+          from: "roots.extend(root?.map(|root| (hash.stripe(), leaves_of(keyspace), root)))", to: "roots.extend(root?.filter(|_| !PLANTED).map(|root| (hash.stripe(), leaves_of(keyspace), root)))" },
     Bug { name: "split of a leaf moves nothing", test: LIVES, file: "store/src/access/paged.rs",
           from: "(0..packed.len()).partition(goes);", to: "(0..packed.len()).partition(|at| goes(at) && !PLANTED);" },
     Bug { name: "elements of leaves not counted", test: LIVES, file: "store/src/access/paged.rs",

@@ -994,34 +994,7 @@ impl Access<'_> {
         if !self.store.has_roots.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let mut notes = Vec::new();
-        let mut attempts = 0;
-        loop {
-            let mut is_cold = false;
-            for at in 0..self.overlay.len() {
-                let Staged { keyspace, hash, .. } = *self.overlay.get(at);
-                if is_own(keyspace) || is_leaves(keyspace) {
-                    continue;
-                }
-                self.turn_to_change(at);
-                match self.root_replaced_by(at) {
-                    Ok(None) => {}
-                    Ok(Some(root)) => notes.push((hash.stripe(), leaves_of(keyspace), root)),
-                    Err(Stop::Cold) => is_cold = true,
-                    Err(stop) => return Err(stop),
-                }
-            }
-            // where keys are not claimed all that is cold is missed together, when the changes are planned
-            if !is_cold || self.claim.is_none() {
-                break;
-            }
-            if attempts == PLANS_MAX {
-                return Err(Stop::Cold);
-            }
-            attempts += 1;
-            notes.clear();
-            self.read_missed(&[]);
-        }
+        let mut notes = self.roots_replaced(0)?;
         if notes.is_empty() {
             return Ok(());
         }
@@ -1035,6 +1008,31 @@ impl Access<'_> {
             self.stage(Staged { db: HIDDEN_DB, keyspace: SWEPT_KEYSPACE, hash, change, cause: Cause::Swept });
         }
         Ok(())
+    }
+
+    /// The roots that are there and that changes remove or replace, each with the stripe of its key and the keyspace of its leaves.
+    fn roots_replaced(&mut self, attempts: u32) -> Result<Vec<(usize, Keyspace, Root)>, Stop> {
+        let (mut roots, mut is_cold) = (Vec::new(), false);
+        for at in 0..self.overlay.len() {
+            let Staged { keyspace, hash, .. } = *self.overlay.get(at);
+            if is_own(keyspace) || is_leaves(keyspace) {
+                continue;
+            }
+            self.turn_to_change(at);
+            match self.root_replaced_by(at) {
+                Err(Stop::Cold) => is_cold = true,
+                root => roots.extend(root?.map(|root| (hash.stripe(), leaves_of(keyspace), root))),
+            }
+        }
+        // where keys are not claimed all that is cold is missed together, when the changes are planned
+        if !is_cold || self.claim.is_none() {
+            return Ok(roots);
+        }
+        if attempts == PLANS_MAX {
+            return Err(Stop::Cold);
+        }
+        self.read_missed(&[]);
+        self.roots_replaced(attempts + 1)
     }
 
     /// The root that is there and that change number `at` removes or replaces.
