@@ -12,7 +12,7 @@
 //!
 //! Out of scope: what a pass gives to whom (`blocked`).
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -122,26 +122,24 @@ pub(crate) struct Pass {
     /// Those with lower turns have had theirs.
     from: u64,
     /// Nobody finds something who wants one of these.
-    nothing: Vec<Wants>,
+    nothing: HashSet<Wants>,
     /// Somebody has found nothing.
     has_passed_by: bool,
 }
 
 impl Pass {
     fn begin(spot: Spot) -> Self {
-        Self { spot, from: 0, nothing: Vec::new(), has_passed_by: false }
+        Self { spot, from: 0, nothing: HashSet::new(), has_passed_by: false }
     }
 
     /// The waiter has found nothing; those behind it have their turn who may find something.
     pub(crate) fn pass_by(&mut self, waiter: &Waiter) {
         (self.from, self.has_passed_by) = (waiter.turn + 1, true);
         if waiter.wants != Wants::Own {
-            self.nothing.push(waiter.wants.clone());
+            self.nothing.insert(waiter.wants.clone());
         }
     }
-}
 
-impl Pass {
     /// Whether somebody has found nothing.
     pub(crate) fn has_passed_by(&self) -> bool {
         self.has_passed_by

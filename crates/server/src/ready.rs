@@ -17,7 +17,7 @@ pub(crate) enum Ready<'a> {
 }
 
 /// What a command waits for: whether others find nothing where it has found nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Wants {
     /// Any element of a collection of this type: nobody else who wants that finds one.
     Any(ValueKind),

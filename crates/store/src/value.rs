@@ -40,7 +40,7 @@ impl<'a> Value<'a> {
 }
 
 /// Type of a stored value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueKind {
     /// Bytes.
     String,
