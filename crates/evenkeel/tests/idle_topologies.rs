@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::{Clock, Nanos, SystemClock};
-use common::{Server, call, eventually, hash, receive};
+use common::{Server, call, eventually, flux_part, hash, receive};
 use components::Builtin;
 use resp::Value;
 use topology::builder::{Code, Factory, Program};
@@ -73,48 +73,41 @@ impl Bolt for Beats {
 }
 
 fn definition(guarantee: &str, tasks: u32) -> String {
-    let part = |id: &str, words: &str, fields: &str, tasks: u32, more: &str| {
-        let class =
-            if words.starts_with("stream-spout") { "spouts.FluxShellSpout" } else { "bolts.FluxShellBolt" };
-        format!(
-            "- id: {id}\n  className: org.apache.storm.flux.wrappers.{class}\n  constructorArgs: [[evenkeel, component, {words}], [{fields}]]\n  parallelism: {tasks}\n{more}"
-        )
-    };
     let unmatched = "  configMethods: [{name: setNamedStream, args: [unmatched, [source, key, values]]}]\n";
     let join_keys = if guarantee == "exactly-once" { ", --prefix, \"j:\"" } else { "" };
     let spouts = [
-        part("ones", "stream-spout, ones", "id, k, t", 1, ""),
-        part("lefts", "stream-spout, lefts", "id, k", 1, ""),
-        part("rights", "stream-spout, rights", "id, k", 1, ""),
+        flux_part("ones", "stream-spout, ones", "id, k, t", 1, ""),
+        flux_part("lefts", "stream-spout, lefts", "id, k", 1, ""),
+        flux_part("rights", "stream-spout, rights", "id, k", 1, ""),
     ];
     let bolts = [
-        part(
+        flux_part(
             "pairs-of",
             "closing-window, --by, k, --id, id, --count, \"2\", --prefix, \"c:\"",
             "start, end, k, n",
             tasks,
             "",
         ),
-        part(
+        flux_part(
             "minutes",
             "closing-window, --by, k, --id, id, --time, t, --size-ms, \"1000\", --prefix, \"m:\"",
             "start, end, k, n",
             tasks,
             "",
         ),
-        part("counts", "count, --by, k, --prefix, \"n:\"", "k, n", tasks, ""),
-        part(
+        flux_part("counts", "count, --by, k, --prefix, \"n:\"", "k, n", tasks, ""),
+        flux_part(
             "joined",
             &format!("join, lefts, rights, --by, k{join_keys}, --within-ms, \"86400000\""),
             "l, k, r, k2",
             tasks,
             unmatched,
         ),
-        part("pairs-out", "key-sink, HSET, pairs-of, \"{k} {start} {end} {n}\", \"1\"", "none", 2, ""),
-        part("minutes-out", "key-sink, HSET, minutes, \"{k} {start} {end} {n}\", \"1\"", "none", 2, ""),
-        part("joined-out", "key-sink, HINCRBY, joined, \"{k}\", \"1\"", "none", 2, ""),
-        part("passed", "key-sink, HSET, passed, \"{id} {k}\", \"1\"", "none", 2, ""),
-        part("beats", "key-sink, SADD, beats, \"{k}\"", "none", 1, ""),
+        flux_part("pairs-out", "key-sink, HSET, pairs-of, \"{k} {start} {end} {n}\", \"1\"", "none", 2, ""),
+        flux_part("minutes-out", "key-sink, HSET, minutes, \"{k} {start} {end} {n}\", \"1\"", "none", 2, ""),
+        flux_part("joined-out", "key-sink, HINCRBY, joined, \"{k}\", \"1\"", "none", 2, ""),
+        flux_part("passed", "key-sink, HSET, passed, \"{id} {k}\", \"1\"", "none", 2, ""),
+        flux_part("beats", "key-sink, SADD, beats, \"{k}\"", "none", 1, ""),
     ];
     let streams = [
         "ones pairs-of FIELDS, args: [k]",

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::Stdio;
 
-use common::{Server, call, evenkeel, eventually, field, ok, receive};
+use common::{Server, call, evenkeel, eventually, field, flux_part, ok, receive};
 use resp::Value;
 
 /// Keys of windows, and tuples that are joined in each part.
@@ -43,35 +43,28 @@ const KEYS_OF_IT: &str =
 fn definition(guarantee: &str) -> String {
     let joins = guarantee == EXACTLY;
     let windows = RESTARTS.len() + 1;
-    let part = |id: &str, words: &str, fields: &str, tasks: u32, more: &str| {
-        let class =
-            if words.starts_with("stream-spout") { "spouts.FluxShellSpout" } else { "bolts.FluxShellBolt" };
-        format!(
-            "- id: {id}\n  className: org.apache.storm.flux.wrappers.{class}\n  constructorArgs: [[evenkeel, component, {words}], [{fields}]]\n  parallelism: {tasks}\n{more}"
-        )
-    };
     let late = "  configMethods: [{name: setNamedStream, args: [unmatched, [source, key, values]]}, {name: addComponentConfig, args: [topology.tick.tuple.freq.secs, 1]}]\n";
     let spouts = SPOUTS[..if joins { 3 } else { 1 }]
         .iter()
         .map(|id| {
             let dead = if joins { "" } else { ", --dead-letter, dead" };
             let fields = if *id == "ones" { "id, k, n, to" } else { "id, k" };
-            part(id, &format!("stream-spout, {id}{dead}"), fields, 1, "")
+            flux_part(id, &format!("stream-spout, {id}{dead}"), fields, 1, "")
         })
         .collect::<String>();
     let mut bolts = vec![
-        part(
+        flux_part(
             "windows",
             &format!("closing-window, --by, k, --id, id, --count, \"{windows}\", --prefix, \"w:\""),
             "start, end, k, n",
             3,
             "",
         ),
-        part("windows-out", "key-sink, HSET, windows, \"{k} {start} {end} {n}\", \"1\"", "none", 2, ""),
-        part("counts", "count, --by, k, --prefix, \"n:\"", "k, n", 2, ""),
-        part("sums", "sum, --by, k, --field, n, --prefix, \"s:\"", "k, n", 4, ""),
-        part("seen", "key-sink, SADD, \"{to}\", \"{id}\"", "none", 2, ""),
-        part("passed", "key-sink, HSET, passed, \"{id} {k}\", \"1\"", "none", 2, ""),
+        flux_part("windows-out", "key-sink, HSET, windows, \"{k} {start} {end} {n}\", \"1\"", "none", 2, ""),
+        flux_part("counts", "count, --by, k, --prefix, \"n:\"", "k, n", 2, ""),
+        flux_part("sums", "sum, --by, k, --field, n, --prefix, \"s:\"", "k, n", 4, ""),
+        flux_part("seen", "key-sink, SADD, \"{to}\", \"{id}\"", "none", 2, ""),
+        flux_part("passed", "key-sink, HSET, passed, \"{id} {k}\", \"1\"", "none", 2, ""),
     ];
     let mut streams = vec![
         "ones windows FIELDS, args: [k]",
@@ -83,8 +76,8 @@ fn definition(guarantee: &str) -> String {
     ];
     if joins {
         let join = "join, lefts, rights, --by, k, --prefix, \"j:\", --within-ms, \"86400000\"";
-        bolts.push(part("pairs", join, "l, k, r, k2", 4, late));
-        bolts.push(part("pairs-out", "key-sink, HINCRBY, pairs, \"{k}\", \"1\"", "none", 2, ""));
+        bolts.push(flux_part("pairs", join, "l, k, r, k2", 4, late));
+        bolts.push(flux_part("pairs-out", "key-sink, HINCRBY, pairs, \"{k}\", \"1\"", "none", 2, ""));
         streams.extend([
             "lefts pairs FIELDS, args: [k]",
             "rights pairs FIELDS, args: [k]",

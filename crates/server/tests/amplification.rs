@@ -16,7 +16,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use resp::encode_command;
@@ -218,12 +218,17 @@ fn no_request_makes_the_server_hold_more_than_five_quarters_of_the_limit_of_memo
 /// One test at a time: there is one count of what lives.
 static RUNS: Mutex<()> = Mutex::new(());
 
-fn run(is_wanted: impl Fn(&str) -> bool, fills: bool) {
-    let _runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
+/// A server with [`LIMIT`], and what lives more since it was started, while no other test runs.
+fn start(leaf_bytes: u64) -> (MutexGuard<'static, ()>, Evenkeel, usize) {
+    let runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
     let own = LIVE.load(Ordering::Relaxed);
-    let options = Options { leaf_bytes: 4 << 10, memory_limit_bytes: LIMIT as u64, ..small(EngineKind::Log) };
+    let options = Options { leaf_bytes, memory_limit_bytes: LIMIT as u64, ..small(EngineKind::Log) };
     let evenkeel = Evenkeel::start(options);
-    let started = LIVE.load(Ordering::Relaxed) - own;
+    (runs, evenkeel, LIVE.load(Ordering::Relaxed) - own)
+}
+
+fn run(is_wanted: impl Fn(&str) -> bool, fills: bool) {
+    let (_runs, evenkeel, started) = start(4 << 10);
     load(evenkeel.port, fills);
     let most = most(started);
     let mut wrong = Vec::new();
@@ -287,12 +292,8 @@ const TOO_MUCH_YET: [&str; 4] = ["dump", "hgetall", "hkeys", "hvals"];
 #[ignore = "minutes: cargo test --profile ci -p server --test amplification -- --ignored --test-threads 1"]
 fn no_command_of_the_table_makes_the_server_hold_more_than_five_quarters_of_the_limit_of_memory() {
     const N: usize = 10_000;
-    let _runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
     let only = std::env::var("EVENKEEL_AMPLIFICATION").unwrap_or_default();
-    let own = LIVE.load(Ordering::Relaxed);
-    let options = Options { leaf_bytes: 4 << 10, memory_limit_bytes: LIMIT as u64, ..small(EngineKind::Log) };
-    let evenkeel = Evenkeel::start(options);
-    let started = LIVE.load(Ordering::Relaxed) - own;
+    let (_runs, evenkeel, started) = start(4 << 10);
     load_table(evenkeel.port, N);
     let most = most(started);
     let mut wrong = Vec::new();
@@ -319,11 +320,7 @@ fn no_command_of_the_table_makes_the_server_hold_more_than_five_quarters_of_the_
 #[test]
 #[ignore = "seconds: cargo test --profile ci -p server --test amplification -- --ignored --test-threads 1"]
 fn messages_to_subscribers_that_do_not_read_stay_within_the_limit_of_memory() {
-    let _runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = LIVE.load(Ordering::Relaxed);
-    let options = Options { memory_limit_bytes: LIMIT as u64, ..small(EngineKind::Log) };
-    let evenkeel = Evenkeel::start(options);
-    let started = LIVE.load(Ordering::Relaxed) - own;
+    let (_runs, evenkeel, started) = start(small(EngineKind::Log).leaf_bytes);
     for bytes in [100, 900, 3_000] {
         let mut listeners: Vec<Client> = (0..200).map(|_| Client::open(evenkeel.port)).collect();
         for listener in &mut listeners {

@@ -30,6 +30,17 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::park_timeout(Duration::from_millis(2));
     }
 }
+
+/// A part of a Flux definition that is a built-in component, in lines: what runs it, its fields, how many tasks it has, and `more` lines.
+#[allow(dead_code, reason = "each test file uses its part")]
+pub(crate) fn flux_part(id: &str, words: &str, fields: &str, tasks: u32, more: &str) -> String {
+    let class =
+        if words.starts_with("stream-spout") { "spouts.FluxShellSpout" } else { "bolts.FluxShellBolt" };
+    format!(
+        "- id: {id}\n  className: org.apache.storm.flux.wrappers.{class}\n  constructorArgs: [[evenkeel, component, {words}], [{fields}]]\n  parallelism: {tasks}\n{more}"
+    )
+}
+
 /// Ports that others took one after the other: then something is wrong.
 const PORTS_TRIED_MAX: usize = 10;
 
