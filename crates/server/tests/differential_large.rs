@@ -65,6 +65,62 @@ fn large_collections_that_are_on_disk_alone_are_those_of_redis_7_0_also_after_re
     run(Run { seed: 15, most: 800, steps: 9_000, restarts: Some(2_500), options, is_staged: false });
 }
 
+/// One command could read an eighth of the memory's limit: HMGET of 3,000 fields, LPOS, COPY and SPOP were refused where all was on disk.
+#[test]
+fn commands_on_much_of_a_collection_that_is_on_disk_alone_answer_as_those_of_redis_7_0() {
+    let options = servers::always_cold(Options { engine: EngineKind::Log, ..Options::default() });
+    let mut pair = Pair::start(Options { memory_limit_bytes: 16 << 20, ..options }, false);
+    if let Err(difference) = pair.play(&much_of_collections()) {
+        panic!("step {}: {}", difference.at, difference.text);
+    }
+}
+
+/// Fills collections of 3 MB each, and has commands look at much of them.
+fn much_of_collections() -> Vec<Step> {
+    let element = |number: usize| format!("{number:06}{:040}", 0).into_bytes();
+    let some = |step: usize| (0..ELEMENTS).step_by(step).map(element);
+    let words =
+        |text: &str| -> Vec<Vec<u8>> { text.split(' ').map(|word| word.as_bytes().to_vec()).collect() };
+    let named = |text: &str, step| Step::Same(words(text).into_iter().chain(some(step)).collect());
+    let mut steps = Vec::new();
+    for first in (0..ELEMENTS).step_by(500) {
+        let numbers = || first..first + 500;
+        let of = |text: &str, each: &dyn Fn(usize) -> Vec<Vec<u8>>| {
+            Step::Same(words(text).into_iter().chain(numbers().flat_map(each)).collect())
+        };
+        steps.push(of("SADD s", &|number| vec![element(number)]));
+        steps.push(of("RPUSH l", &|number| vec![element(number)]));
+        steps.push(of("HSET h", &|number| vec![element(number), b"v".to_vec()]));
+        steps.push(of("ZADD z", &|number| vec![number.to_string().into_bytes(), element(number)]));
+    }
+    steps.extend([named("HMGET h", 20), named("SMISMEMBER s", 20), named("ZMSCORE z", 20)]);
+    let last = String::from_utf8(element(ELEMENTS - 10)).expect("text");
+    for text in [
+        &format!("LPOS l {last}")[..],
+        "LPOS l none RANK -1",
+        &format!("LINSERT l BEFORE {last} new"),
+        "LREM l 0 none",
+        &format!("LREM l -1 {last}"),
+        "SINTERCARD 2 s s LIMIT 10",
+        "COPY s copied",
+        "COPY l copied-list",
+        "COPY h copied-hash",
+        "COPY z copied-scores",
+        "MOVE copied 3",
+        "ZREMRANGEBYRANK z 100 3000",
+    ] {
+        steps.push(Step::Same(words(text)));
+    }
+    steps.push(Step::Pop(b"s".to_vec(), Some(2_000)));
+    steps.push(Step::Chosen(words("HRANDFIELD h -1000")));
+    steps.extend([named("HDEL h", 19), named("SREM s", 21), named("ZREM z", 230)]);
+    steps.push(Step::Contents);
+    steps
+}
+
+/// Elements of collections of which much is looked at.
+const ELEMENTS: usize = 60_000;
+
 /// ZPOPMIN of a sorted set in leaves failed in a transaction, as did all that removes a range: a transaction keeps keys, not leaves.
 #[test]
 fn large_collections_changed_in_transactions_are_those_of_redis_7_0() {

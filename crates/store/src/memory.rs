@@ -325,7 +325,7 @@ impl Memory {
     }
 
     /// Whether the hand may find something to drop.
-    fn may_drop(&self, engine: &dyn Engine) -> bool {
+    pub(crate) fn may_drop(&self, engine: &dyn Engine) -> bool {
         let is_more_released =
             || engine.released().min(engine.newest()).0 > self.barren_until.load(Ordering::SeqCst);
         engine.has_addresses() && (self.has_warmed.load(Ordering::Relaxed) || is_more_released())

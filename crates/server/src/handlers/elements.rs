@@ -60,7 +60,7 @@ pub(crate) fn part<'a>(
             let snapshot = if bytes as u64 > CHUNKED_BYTES_MIN { in_parts()? } else { None };
             Ok(snapshot.map_or(Part::Here(elements), Part::Large))
         }
-        Err(stop @ Stop::Refused(StoreError::ReadTooLarge { .. })) => match in_parts()? {
+        Err(stop @ (Stop::Long | Stop::Refused(StoreError::ReadTooLarge { .. }))) => match in_parts()? {
             Some(snapshot) => Ok(Part::Large(snapshot)),
             None => Err(stop.into()),
         },

@@ -308,17 +308,19 @@ impl Position {
         while looked_at < most {
             let part = LOOKED_AT_ONCE.min(most - looked_at);
             let first = if self.rank < 0 { len - looked_at - part } else { looked_at };
-            let elements = list.range(first..first + part)?;
-            for nth in 0..part {
-                let at = if self.rank < 0 { part - 1 - nth } else { nth };
-                match elements[at].0 == wanted {
-                    true if skipped > 0 => skipped -= 1,
-                    true => found.push(first + at),
-                    false => {}
-                }
-                if found.len() == count {
-                    return Ok(found);
-                }
+            let is_done = list.look_at(first..first + part, |elements| {
+                (0..part).any(|nth| {
+                    let at = if self.rank < 0 { part - 1 - nth } else { nth };
+                    match elements[at].0 == wanted {
+                        true if skipped > 0 => skipped -= 1,
+                        true => found.push(first + at),
+                        false => {}
+                    }
+                    found.len() == count
+                })
+            })?;
+            if is_done {
+                return Ok(found);
             }
             looked_at += part;
         }

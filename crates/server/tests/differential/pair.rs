@@ -80,11 +80,7 @@ impl Pair {
     pub(crate) fn start(options: store::Options, is_staged: bool) -> Self {
         let (redis, disk) = (Redis::start(), SimDisk::new(1));
         let options = store::Options { dir: DIR.into(), ..options };
-        // one command may read an eighth of it
-        let limit_bytes = options.memory_limit_bytes.max(COLD_MEMORY_BYTES);
-        let cold =
-            |options| servers::always_cold(store::Options { memory_limit_bytes: limit_bytes, ..options });
-        let options = if servers::is_always_cold() { cold(options) } else { options };
+        let options = if servers::is_always_cold() { servers::always_cold(options) } else { options };
         let evenkeel = Evenkeel::start(on_disk(&options, &disk));
         let links = links(&redis, &evenkeel, is_staged);
         let (protocol, database) = (command(&["HELLO", "2"]), command(&["SELECT", "0"]));
@@ -574,7 +570,5 @@ fn items(flat: &Words, is_pairs: bool, is_scores: bool) -> BTreeSet<Vec<u8>> {
 }
 
 const DIR: &str = "/data";
-/// Memory of a server whose data is always cold.
-const COLD_MEMORY_BYTES: u64 = 64 << 20;
 /// What a lookup answers that finds nothing.
 const NONE: &str = "(nil)";

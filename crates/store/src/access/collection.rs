@@ -348,7 +348,7 @@ impl Access<'_> {
         }
         // what takes the place of a node as a whole need not know it
         let is_blind = operations.is_none() && is_leaves(keyspace);
-        let there = if is_blind { None } else { self.lookup_there(keyspace, hash, key, db)? };
+        let there = if is_blind { None } else { self.lookup_there(&self.copied, (keyspace, hash), key, db)? };
         let there = there.filter(|state| state.kind == record::kind_of(kind));
         let staged = self.overlay.find(keyspace, hash, key).map(|staged| &staged.change);
         // Of one key a group has one record: that has all that its commands changed.

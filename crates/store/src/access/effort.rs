@@ -43,6 +43,11 @@ impl Effort {
         self.extras.get() <= EXTRAS_MAX
     }
 
+    /// Whether more can be too much.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.most != u64::MAX
+    }
+
     pub(super) fn touched(&self) -> u64 {
         self.touched.get()
     }

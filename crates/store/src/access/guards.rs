@@ -79,6 +79,11 @@ impl<'s> Guards<'s> {
         Self { held: Held::lock(store, scope, prepared.stripes()), beside: OnceCell::new() }
     }
 
+    /// Whether no stripe is locked.
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self.held, Held::None) && self.beside.get().is_none()
+    }
+
     pub(super) fn is_one(&self, number: usize) -> bool {
         matches!(self.held, Held::One(at, _) if at == number)
     }
@@ -126,22 +131,9 @@ impl<'s> Guards<'s> {
         slot: (Keyspace, KeyHash),
         key: &[u8],
     ) {
-        let (keyspace, hash) = slot;
-        let Ok(stripe) = self.stripe_mut(hash.stripe()) else { return };
-        let judge = |is_marked| store.memory.verdict(&store.index, &*store.engine, is_marked);
-        let Some((spot, word)) =
-            stripe.space(keyspace).and_then(|space| space.warmed(slot, key, prepared, judge))
-        else {
-            return;
-        };
-        let space = stripe.space_mut(keyspace);
-        let base = word.address();
-        if let Some(Ok(fetched)) = prepared.record(base) {
-            space.deltas.note_base_bytes(base, fetched.record_bytes());
+        if let Ok(stripe) = self.stripe_mut(slot.1.stripe()) {
+            stripe.warm(store, prepared, slot, key);
         }
-        stripe.unreported_bytes += space.set_word(spot, word);
-        store.index.account(stripe.take_unreported());
-        store.memory.on_warm();
     }
 
     /// Adds a stripe that none of these is; a walk has none of its own.
@@ -226,6 +218,27 @@ impl<'s> Held<'s> {
         Self::Many(numbers.into_iter().map(|n| (n, store.index.lock(n))).collect())
     }
 }
+impl Stripe {
+    /// Makes hot what was read of a key, if it is to stay in memory.
+    pub(super) fn warm(&mut self, store: &Store, prepared: &Prepared, slot: (Keyspace, KeyHash), key: &[u8]) {
+        let (keyspace, _) = slot;
+        let judge = |is_marked| store.memory.verdict(&store.index, &*store.engine, is_marked);
+        let Some((spot, word)) =
+            self.space(keyspace).and_then(|space| space.warmed(slot, key, prepared, judge))
+        else {
+            return;
+        };
+        let space = self.space_mut(keyspace);
+        let base = word.address();
+        if let Some(Ok(fetched)) = prepared.record(base) {
+            space.deltas.note_base_bytes(base, fetched.record_bytes());
+        }
+        self.unreported_bytes += space.set_word(spot, word);
+        store.index.account(self.take_unreported());
+        store.memory.on_warm();
+    }
+}
+
 impl Space {
     /// The slot of a cold key that was fetched, and its word once hot; `None` if it is to stay cold.
     fn warmed(

@@ -29,6 +29,7 @@ mod effort;
 mod fields;
 mod gathered;
 mod guards;
+mod here;
 mod lent;
 mod nodes;
 mod obstacle;
@@ -398,6 +399,12 @@ impl<'s> Access<'s> {
     /// # Errors
     /// [`Stop::Busy`] when there will be room, which is made; [`StoreError::MemoryLimit`], [`StoreError::TooMuchAtOnce`].
     pub fn ask(&self, bytes: u64) -> Result<(), Stop> {
+        self.make_room_here(bytes);
+        self.ask_now(bytes)
+    }
+
+    /// As [`Access::ask`], of the room that there is: a stripe is locked.
+    fn ask_now(&self, bytes: u64) -> Result<(), Stop> {
         let made_bytes = self.made_bytes.get().saturating_add(bytes);
         self.made_bytes.set(made_bytes);
         let credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
@@ -411,9 +418,9 @@ impl<'s> Access<'s> {
     }
 
     /// So much of what was asked for is counted elsewhere from now on, or is gone.
-    fn give_back(&mut self, bytes: u64) {
+    fn give_back(&self, bytes: u64) {
         self.made_bytes.set(self.made_bytes.get().saturating_sub(bytes));
-        if let Some(asked) = self.asked.get_mut() {
+        if let Some(asked) = &mut *self.asked.borrow_mut() {
             asked.take(bytes);
         }
     }
@@ -735,6 +742,17 @@ impl<'s> Access<'s> {
         key: &[u8],
         db: u16,
     ) -> Result<Option<State<'_>>, Stop> {
+        self.lookup_into(&self.copied, (keyspace, hash), key, db)
+    }
+
+    /// As [`Access::lookup`]; what has to be copied is kept in `copied`.
+    fn lookup_into<'a>(
+        &'a self,
+        copied: &'a Copied,
+        (keyspace, hash): (Keyspace, KeyHash),
+        key: &[u8],
+        db: u16,
+    ) -> Result<Option<State<'a>>, Stop> {
         if !self.store.engine_keeps() {
             return Ok(None);
         }
@@ -744,46 +762,29 @@ impl<'s> Access<'s> {
                 Change::Remove(_) => None,
             });
         }
-        self.lookup_there(keyspace, hash, key, db)
+        self.lookup_there(copied, (keyspace, hash), key, db)
     }
 
-    /// As [`Access::lookup`], whatever is staged.
-    fn lookup_there(
-        &self,
-        keyspace: Keyspace,
-        hash: KeyHash,
+    /// As [`Access::lookup_into`], whatever is staged.
+    fn lookup_there<'a>(
+        &'a self,
+        copied: &'a Copied,
+        (keyspace, hash): (Keyspace, KeyHash),
         key: &[u8],
         db: u16,
-    ) -> Result<Option<State<'_>>, Stop> {
+    ) -> Result<Option<State<'a>>, Stop> {
         match self.guards.stripe(hash.stripe()) {
-            Ok(stripe) => self.lookup_in(stripe, (keyspace, hash), key, db),
-            Err(_) if self.copied.is_on => self.lookup_briefly((keyspace, hash), key, db),
+            Ok(stripe) => self.lookup_in((stripe, self.prepared()), (keyspace, hash), key, db),
+            Err(_) if self.copied.is_on => self.lookup_briefly(copied, (keyspace, hash), key, db),
             Err(stop) => Err(stop),
         }
     }
 
-    /// As [`Access::lookup_there`], with the stripe locked for that alone.
-    #[cold]
-    fn lookup_briefly(
-        &self,
-        (keyspace, hash): (Keyspace, KeyHash),
-        key: &[u8],
-        db: u16,
-    ) -> Result<Option<State<'_>>, Stop> {
-        if let Some(known) = self.copied.find((keyspace, hash), key) {
-            return Ok(Some(known));
-        }
-        let stripe = self.at_stripe(hash.stripe())?;
-        let found = self.lookup_in(&stripe, (keyspace, hash), key, db)?;
-        found.iter().try_for_each(|state| self.ask(Copied::bytes_of(key, state)))?;
-        Ok(found.map(|state| self.copied.keep((keyspace, hash), key, state)))
-    }
-
-    /// The key's state in its stripe.
+    /// The key's state in its stripe, with what was read of it.
     #[inline]
     fn lookup_in<'a>(
         &'a self,
-        stripe: &'a Stripe,
+        (stripe, prepared): (&'a Stripe, &'a Prepared),
         (keyspace, hash): (Keyspace, KeyHash),
         key: &[u8],
         db: u16,
@@ -798,7 +799,7 @@ impl<'s> Access<'s> {
                 word.refer();
                 (spot, word, Current::Hot(object), true)
             }
-            None => match space.seek((keyspace, hash), key, self.prepared()) {
+            None => match space.seek((keyspace, hash), key, prepared) {
                 Seek::Absent { .. } => return Ok(None),
                 Seek::At { spot, word, current, whole, .. } => (spot, word, current, whole),
                 Seek::Unknown(records) => return Err(self.miss_all(space, records)),
@@ -848,8 +849,7 @@ impl<'s> Access<'s> {
 
     /// Refuses what needs a value that was left out of the read.
     fn check_value(&self, state: &State<'_>) -> Result<(), Stop> {
-        let limit_bytes = self.prepared().values_bytes_max();
-        if state.has_value { Ok(()) } else { Err(StoreError::ReadTooLarge { limit_bytes }.into()) }
+        if state.has_value { Ok(()) } else { Err(self.too_much_read(self.prepared().values_bytes_max())) }
     }
 
     /// Whether a command of this access has stored `key`.

@@ -10,8 +10,8 @@
 //!
 //! Changes nothing but the time that a command takes. Out of scope: claims (`claim`).
 
-use super::Access;
 use super::claim::Claimed;
+use super::{Access, KeyRef};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::ahead::AHEAD_KEYS_MAX;
 
@@ -43,8 +43,23 @@ impl Access<'_> {
             });
             self.near(ahead);
         }
+        let key = keys[order[at] as usize];
         self.turn_to_stripe(hash.stripe());
-        self.warm(&[keys[order[at] as usize]]);
+        self.warm(&[key]);
+        if self.reads_here() && self.prepared().has_records() && !self.is_hot(key, hash) {
+            // its value is perhaps one of those that were left out, and then it is read
+            self.let_go();
+        }
+    }
+
+    /// Whether the value of `key`, whose stripe is locked, is in memory.
+    fn is_hot(&self, key: KeyRef<'_>, hash: KeyHash) -> bool {
+        let (Some(keyspace), Ok(stripe)) =
+            (self.store.index.keyspace(key.db), self.guards.stripe(hash.stripe()))
+        else {
+            return true;
+        };
+        stripe.space(keyspace).is_none_or(|space| space.hot(hash, key.key).is_some())
     }
 
     /// Key number `order[at]` of the claimed scope comes next: its hash is known.

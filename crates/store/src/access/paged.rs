@@ -37,6 +37,8 @@ use crate::value::ValueKind;
 
 use super::collection::Tried;
 use super::commit::PLANS_MAX;
+use super::copied::Copied;
+use super::here::{Slice, slices};
 use super::nodes::{Leaf, Paged, damaged};
 use super::overlay::{Cause, Change, Staged};
 use super::purged::next_deadline;
@@ -303,15 +305,22 @@ impl Access<'_> {
         let named: BTreeMap<&[u8], KeyHash> =
             members.map(|member| (member, self.store.hasher.hash(member))).collect();
         self.charge(named.len())?;
-        let leaves = self.leaves(paged, named.values().map(|hash| paged.root.leaf_of(*hash)))?;
-        let (mut before, mut scores) = (Edit::new(Packed::empty(Shape::Scored)), BTreeMap::new());
-        for ((member, hash), leaf) in named.iter().zip(leaves) {
-            if let Some(score) = value_in(leaf, *hash, member) {
+        let leaf_of = |hash: &KeyHash| paged.root.leaf_of(*hash);
+        if !self.reads_here() {
+            // all that are cold are missed together
+            self.leaves(paged, named.values().map(leaf_of))?;
+        }
+        let mut before = Edit::new(Packed::empty(Shape::Scored));
+        for (member, hash) in &named {
+            let slice = Slice::of(self);
+            self.charge(1)?;
+            let leaf = slice.node(paged, leaf_of(hash), paged.hashed_kind())?;
+            if let Some(score) = value_in(Packed::new(paged.hashed_shape(), leaf), *hash, member) {
                 before.put_score(hash.low_bits(), member, packed::score_of(score));
-                scores.insert(*member, score);
             }
         }
         let before = before.encode();
+        let scores: BTreeMap<&[u8], &[u8]> = Packed::new(Shape::Scored, &before).iter().collect();
         let mut edit = Edit::new(Packed::new(Shape::Scored, &before));
         let done = change(&mut edit);
         if !edit.is_changed() {
@@ -470,6 +479,9 @@ impl Access<'_> {
             self.check_gathered(&paged)?;
             self.charge(paged.root.count as usize)?;
             self.ask(paged.root.all_bytes())?;
+            if self.reads_here() {
+                return self.gather_here(&paged);
+            }
             let parts = match paged.root.tree {
                 None => self.leaves(&paged, 0..paged.root.leaves)?,
                 Some(_) => self.tree_leaves(&paged, 0..u64::MAX)?.into_iter().map(|(_, leaf)| leaf).collect(),
@@ -481,9 +493,12 @@ impl Access<'_> {
 
     /// Refuses what is too much to be put together.
     fn check_gathered(&self, paged: &Paged) -> Result<(), Stop> {
+        let (bytes, limit_bytes) = (paged.root.all_bytes(), u64::from(u32::MAX));
+        if bytes > limit_bytes {
+            return Err(StoreError::TooMuchAtOnce { bytes, limit_bytes }.into());
+        }
         let limit_bytes = self.store.memory.read_bytes_max().min(self.store.options.value_bytes_max);
-        let bytes = self.gathered.bytes().saturating_add(paged.root.all_bytes());
-        if bytes > limit_bytes { Err(StoreError::ReadTooLarge { limit_bytes }.into()) } else { Ok(()) }
+        self.check_at_once(self.gathered.bytes().saturating_add(bytes), limit_bytes)
     }
 
     /// The value of leaf `number`.
@@ -493,8 +508,19 @@ impl Access<'_> {
 
     /// The value of the leaf or other node that has this number, which is of type `kind`.
     pub(super) fn node(&self, paged: &Paged, number: u32, kind: ValueKind) -> Result<&[u8], Stop> {
+        self.node_into(&self.copied, paged, number, kind)
+    }
+
+    /// As [`Access::node`]; what has to be copied is kept in `copied`.
+    pub(super) fn node_into<'a>(
+        &'a self,
+        copied: &'a Copied,
+        paged: &Paged,
+        number: u32,
+        kind: ValueKind,
+    ) -> Result<&'a [u8], Stop> {
         let (key, hash) = self.reach_node(paged, number)?;
-        match self.lookup(paged.leaves, hash, &key, HIDDEN_DB) {
+        match self.lookup_into(copied, (paged.leaves, hash), &key, HIDDEN_DB) {
             Ok(Some(state)) if state.kind == record::kind_of(kind) => {
                 self.check_value(&state)?;
                 match state.value {
@@ -559,7 +585,7 @@ impl Access<'_> {
         if leaves <= READ_ANYWAY || leaves * leaf_bytes <= most.min(self.prepared.bytes_left()) {
             return Ok(());
         }
-        Err(StoreError::ReadTooLarge { limit_bytes: most.min(self.prepared.values_bytes_max()) }.into())
+        self.check_at_once(u64::MAX, most.min(self.prepared.values_bytes_max()))
     }
 
     /// Refuses changes of leaves, which are in memory, that are too much for one group: before they are made, which takes seconds then.
@@ -573,7 +599,8 @@ impl Access<'_> {
         let mut size_bytes = 0;
         for (leaf, operations) in by_leaf {
             let (key, hash) = self.reach_node(paged, *leaf)?;
-            let Some(state) = self.lookup(paged.leaves, hash, &key, HIDDEN_DB)? else { continue };
+            let slice = Slice::of(self);
+            let Some(state) = slice.lookup((paged.leaves, hash), &key)? else { continue };
             let bytes = record::change_bytes(key.len(), operations.len());
             size_bytes += if self.takes_change(&state, bytes) {
                 bytes
@@ -618,10 +645,14 @@ impl Access<'_> {
     fn changed_leaves(&self, paged: &Paged, operations: &[u8]) -> Result<Changed, Stop> {
         let mut changed = Changed { root: paged.root, leaves: BTreeMap::new() };
         let by_leaf = self.by_leaf(&paged.root, operations);
-        self.leaves(paged, by_leaf.keys().copied())?;
+        if !self.reads_here() {
+            // all that are cold are missed together
+            self.leaves(paged, by_leaf.keys().copied())?;
+        }
         self.check_changes(paged, &by_leaf)?;
         for (leaf, operations) in by_leaf {
-            let before = self.leaf(paged, leaf)?;
+            let slice = Slice::of(self);
+            let before = slice.node(paged, leaf, paged.hashed_kind())?;
             let after = packed::fold(paged.hashed_shape(), before, &[&operations]);
             let after = after.expect("operations of an edit of this leaf");
             self.ask((after.len() + operations.len()) as u64)?;
@@ -931,16 +962,24 @@ impl Access<'_> {
         let root = Root { object: self.store.objects.next(target.hash.stripe()), ..paged.root };
         let leaves = leaves_of(target.keyspace);
         self.charge(usize::try_from(root.nodes()).unwrap_or(usize::MAX).saturating_mul(NODE_COPY_EFFORT))?;
+        // they are staged when all of them are there
+        self.ask(root.all_bytes())?;
         let (mut copies, mut is_cold) = (Vec::new(), false);
-        for number in (0..root.leaves).chain((0..root.numbered()).map(|number| number | NODE)) {
-            match self.copied_node(&paged, (leaves, root.object), number) {
-                Err(Stop::Cold) => is_cold = true,
-                copy => copies.push(copy?),
+        let nodes = slices(0..root.leaves)
+            .chain(slices(0..root.numbered()).map(|numbers| numbers.start | NODE..numbers.end | NODE));
+        for numbers in nodes {
+            let slice = Slice::of(self);
+            for number in numbers {
+                match self.copied_node(&slice, &paged, (leaves, root.object), number) {
+                    Err(Stop::Cold) => is_cold = true,
+                    copy => copies.push(copy?),
+                }
             }
         }
         if is_cold {
             return Err(Stop::Cold);
         }
+        self.give_back(root.all_bytes());
         self.forget_leaves(&target);
         copies.into_iter().for_each(|staged| self.stage(staged));
         self.stage_root(target, paged.kind, &root, paged.expiry_ms());
@@ -950,12 +989,13 @@ impl Access<'_> {
     /// Node `number` as it will be of another object.
     fn copied_node(
         &self,
+        slice: &Slice<'_, '_>,
         paged: &Paged,
         (leaves, object): (Keyspace, u64),
         number: u32,
     ) -> Result<Staged, Stop> {
         let place = self.reach_node(paged, number)?;
-        let state = match self.lookup(paged.leaves, place.1, &place.0, HIDDEN_DB) {
+        let state = match slice.lookup((paged.leaves, place.1), &place.0) {
             Ok(Some(state)) => state,
             Ok(None) => return Err(damaged(paged, &format!("node {number} is not there"))),
             Err(Stop::Cold) => {

@@ -52,7 +52,9 @@ impl Access<'_> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(None) };
         let (hash, expiry_ms) = (self.hash(key), expiry.map_or(0, Deadline::raw));
         let staged = self.overlay.find(keyspace, hash, key).map(|staged| &staged.change);
-        let Some(state) = self.lookup_there(keyspace, hash, key, db)? else { return Ok(None) };
+        let Some(state) = self.lookup_there(&self.copied, (keyspace, hash), key, db)? else {
+            return Ok(None);
+        };
         // Of one key a group has one record: that has all that its commands changed.
         let (range, retimes) = match staged {
             None => (part.clone(), state.expiry_ms != expiry_ms),

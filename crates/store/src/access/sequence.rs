@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use crate::error::{Stop, StoreError};
+use crate::error::Stop;
 use crate::packed::{Element, Packed, Shape, by_score};
 use crate::tree::{Child, NODE, Tree, element_at};
 use crate::value::ValueKind;
 
+use super::here::Slice;
 use super::nodes::{Paged, damaged};
 use super::{Access, WrongType};
 
@@ -55,7 +56,7 @@ impl<'a> Sequence<'a, '_> {
     /// The elements that come `at`, from 0 on. Those beyond the last are left out.
     ///
     /// # Errors
-    /// As [`Access::get`]; [`StoreError::ReadTooLarge`] if they are more than may be read at once.
+    /// As [`Access::get`]; [`StoreError::ReadTooLarge`](crate::StoreError::ReadTooLarge) if they are more than may be read at once.
     pub fn range(&self, at: Range<usize>) -> Result<Vec<Element<'a>>, Stop> {
         let at = at.start..at.end.min(self.len());
         if at.is_empty() {
@@ -68,20 +69,29 @@ impl<'a> Sequence<'a, '_> {
         };
         self.access.check_part(paged, at.len() as u64)?;
         self.access.charge(at.len())?;
-        let mut elements = Vec::with_capacity(at.len().min(ROOM_MAX));
         let range = at.start as u64..at.end as u64;
         let leaves = self.access.tree_leaves(paged, range.clone());
         if matches!(leaves, Err(Stop::Cold)) {
             self.access.read_ahead(paged, &range);
         }
-        for (first, leaf) in leaves? {
-            let within = |place: usize| place.saturating_sub(first as usize).min(leaf.len());
-            elements.extend((within(at.start)..within(at.end)).map(|at| leaf.element(at)));
-        }
-        if elements.len() != at.len() {
-            return Err(damaged(paged, "its nodes count other elements than there are"));
-        }
-        Ok(elements)
+        elements_in(paged, &leaves?, at)
+    }
+
+    /// As [`Sequence::range`], for who looks at them and goes on: what was read for that is forgotten.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn look_at<R>(&self, at: Range<usize>, look: impl FnOnce(&[Element<'_>]) -> R) -> Result<R, Stop> {
+        let Some(paged) = self.paged.as_ref().filter(|_| self.access.reads_here()) else {
+            let elements = self.range(at)?;
+            self.access.give_back(elements.len() as u64 * LISTED_BYTES);
+            return Ok(look(&elements));
+        };
+        let at = at.start..at.end.min(self.len());
+        self.access.charge(at.len())?;
+        let slice = Slice::of(self.access);
+        let leaves = leaves_in(&slice, paged, &paged.tree(), at.start as u64..at.end as u64)?;
+        Ok(look(&elements_in(paged, &leaves, at)?))
     }
 
     /// The elements that come at these places, in this order; leaves that are cold are missed together.
@@ -138,6 +148,24 @@ impl<'a> Sequence<'a, '_> {
     /// If `score` is none.
     pub fn rank(&self, member: &[u8], score: &[u8]) -> Result<usize, Stop> {
         self.partition_point(|element| by_score(element, (member, score)).is_lt())
+    }
+}
+
+/// The elements number `at` of these leaves, which have all of them.
+fn elements_in<'a>(
+    paged: &Paged,
+    leaves: &[(u64, Packed<'a>)],
+    at: Range<usize>,
+) -> Result<Vec<Element<'a>>, Stop> {
+    let mut elements = Vec::with_capacity(at.len().min(ROOM_MAX));
+    for (first, leaf) in leaves {
+        let within = |place: usize| place.saturating_sub(*first as usize).min(leaf.len());
+        elements.extend((within(at.start)..within(at.end)).map(|at| leaf.element(at)));
+    }
+    if elements.len() == at.len() {
+        Ok(elements)
+    } else {
+        Err(damaged(paged, "its nodes count other elements than there are"))
     }
 }
 
@@ -399,10 +427,7 @@ impl<'s> Access<'s> {
     fn check_part(&self, paged: &Paged, count: u64) -> Result<(), Stop> {
         let limit_bytes = self.store.memory.read_bytes_max().min(self.store.options.value_bytes_max);
         let bytes = u128::from(paged.tree().bytes) * u128::from(count) / u128::from(paged.root.count.max(1));
-        if bytes > u128::from(limit_bytes) {
-            return Err(StoreError::ReadTooLarge { limit_bytes }.into());
-        }
-        Ok(())
+        self.check_at_once(u64::try_from(bytes).unwrap_or(u64::MAX), limit_bytes)
     }
 }
 

@@ -186,7 +186,8 @@ impl Access<'_> {
                     return None;
                 }
                 self.turn_to_stripe(key.hash.stripe());
-                let state = self.lookup_there(key.keyspace, key.hash, &key.key, key.db).ok()??;
+                let state =
+                    self.lookup_there(&self.copied, (key.keyspace, key.hash), &key.key, key.db).ok()??;
                 let root = record::root_of(state.kind, state.value.slice())?;
                 let expiry_ms = state.expiry_ms;
                 (key, root, expiry_ms, Cause::Purged(0))

@@ -16,6 +16,7 @@ use crate::value::ValueKind;
 
 use super::Access;
 use super::editing::Editing;
+use super::here::Slice;
 use super::nodes::{Leaf, Paged, damaged};
 use super::sequence::{Nodes, Path, Step, child_at, children, leaves_in, places_in};
 
@@ -59,6 +60,22 @@ impl Nodes for TreeEdit<'_, '_> {
             Some(Leaf::Is { value, .. }) => Ok(value),
             Some(Leaf::Gone) => unreachable!("nodes become free ones"),
             None => self.access.tree_node(paged, number, is_leaf),
+        }
+    }
+}
+
+/// Nodes of a tree that is being changed, of which many are looked at and few change.
+struct LookedAt<'e, 's> {
+    edit: &'e TreeEdit<'e, 's>,
+    slice: Slice<'e, 's>,
+}
+
+impl Nodes for LookedAt<'_, '_> {
+    fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
+        if self.edit.nodes.contains_key(&number) {
+            self.edit.value(paged, number, is_leaf)
+        } else {
+            self.slice.value(paged, number, is_leaf)
         }
     }
 }
@@ -153,7 +170,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
             let next = self.count.min(looked + LOOKED_AT);
             let part = if from_back { self.count - next..self.count - looked } else { looked..next };
             self.access.charge((next - looked) as usize)?;
-            for (first, leaf) in leaves_in(self, self.paged, &self.tree, part.clone())? {
+            let looked_at = LookedAt { edit: self, slice: Slice::of(self.access) };
+            for (first, leaf) in leaves_in(&looked_at, self.paged, &self.tree, part.clone())? {
                 let is_equal =
                     |at: &usize| part.contains(&(first + *at as u64)) && leaf.element(*at).0 == value;
                 let equal: Vec<usize> = (0..leaf.len()).filter(is_equal).collect();
