@@ -653,7 +653,7 @@ const BARREN_STRIPES_MAX: usize = (LEVEL_MAX as usize + 1) * STRIPES;
 const READ_SHARE: u64 = 8;
 
 /// Pages visited for one large value: it takes longer to copy.
-const RESERVE_PAGES_MAX: usize = 16_384;
+pub(crate) const RESERVE_PAGES_MAX: usize = 16_384;
 
 /// Pages that one command visits at most to make room: about 0.1 ms.
 pub(crate) const ROOM_PAGES_MAX: usize = 64;

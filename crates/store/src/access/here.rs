@@ -24,6 +24,7 @@ use crate::error::{Stop, StoreError};
 use crate::hash::KeyHash;
 use crate::keyspaces::HIDDEN_DB;
 use crate::large::Bytes;
+use crate::memory::RESERVE_PAGES_MAX;
 use crate::packed::{self, Form, Packed};
 use crate::prepared::Prepared;
 use crate::tree::NODE;
@@ -75,7 +76,6 @@ impl Access<'_> {
                             return Ok(Some(copied.keep((keyspace, hash), key, state)));
                         }
                         Err(Stop::Busy) if attempt + 1 < READS_MAX => {
-                            self.give_back(bytes + large_bytes);
                             drop(stripe);
                             self.make_room_here(bytes + large_bytes);
                         }
@@ -99,10 +99,10 @@ impl Access<'_> {
     pub(super) fn make_room_here(&self, bytes: u64) {
         let Store { memory, index, engine, .. } = self.store;
         for _ in 0..ROOM_TRIES_MAX {
-            if !self.reads_here() || !self.guards.is_none() || memory.has_room(index, &**engine, bytes) {
+            if !self.guards.is_none() || memory.has_room(index, &**engine, bytes) {
                 return;
             }
-            memory.make_room(index, &**engine, usize::MAX, bytes);
+            memory.make_room(index, &**engine, RESERVE_PAGES_MAX, bytes);
             if memory.has_room(index, &**engine, bytes) || !memory.may_drop(&**engine) {
                 return;
             }

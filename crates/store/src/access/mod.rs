@@ -399,22 +399,27 @@ impl<'s> Access<'s> {
     /// # Errors
     /// [`Stop::Busy`] when there will be room, which is made; [`StoreError::MemoryLimit`], [`StoreError::TooMuchAtOnce`].
     pub fn ask(&self, bytes: u64) -> Result<(), Stop> {
-        self.make_room_here(bytes);
-        self.ask_now(bytes)
+        match self.ask_now(bytes) {
+            Err(Stop::Busy) if self.reads_here() => {
+                self.make_room_here(bytes);
+                self.ask_now(bytes)
+            }
+            asked => asked,
+        }
     }
 
     /// As [`Access::ask`], of the room that there is: a stripe is locked.
     fn ask_now(&self, bytes: u64) -> Result<(), Stop> {
         let made_bytes = self.made_bytes.get().saturating_add(bytes);
-        self.made_bytes.set(made_bytes);
         let credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
         let free_bytes = FREE_BYTES + credit_bytes;
-        if made_bytes <= free_bytes {
-            return Ok(());
+        if made_bytes > free_bytes {
+            let Store { memory, index, engine, .. } = self.store;
+            let more_bytes = bytes.min(made_bytes - free_bytes);
+            memory.ask((index, &**engine), &mut self.asked.borrow_mut(), (more_bytes, credit_bytes))?;
         }
-        let Store { memory, index, engine, .. } = self.store;
-        let more_bytes = bytes.min(made_bytes - free_bytes);
-        memory.ask((index, &**engine), &mut self.asked.borrow_mut(), (more_bytes, credit_bytes))
+        self.made_bytes.set(made_bytes);
+        Ok(())
     }
 
     /// So much of what was asked for is counted elsewhere from now on, or is gone.
