@@ -17,6 +17,9 @@
 //!
 //! Text that goes into a line ([`Writer::simple`], [`Writer::error`]) loses its CR and LF here, so nothing that a client sent
 //! can end the line and forge a reply.
+//!
+//! A buffer of more than 1 MiB grows by what is written, or by an eighth: one that doubles takes as much again, for which nobody has
+//! asked the budget of memory.
 
 /// Appends replies to a buffer.
 #[derive(Debug)]
@@ -54,6 +57,7 @@ impl<'a> Writer<'a> {
     /// # Panics
     /// If the buffer does not reach so far: a bug in the caller.
     pub fn repeat(&mut self, part: std::ops::Range<usize>) {
+        self.make_room(part.len());
         self.out.extend_from_within(part);
     }
 
@@ -65,7 +69,7 @@ impl<'a> Writer<'a> {
     /// `+OK`.
     #[inline]
     pub fn ok(&mut self) {
-        self.out.extend_from_slice(b"+OK\r\n");
+        self.raw(b"+OK\r\n");
     }
 
     /// A status, on one line.
@@ -92,7 +96,7 @@ impl<'a> Writer<'a> {
     /// A string of any bytes.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.out.reserve(bytes.len() + HEADER_BYTES_MAX);
+        self.make_room(bytes.len() + HEADER_BYTES_MAX);
         self.count(b'$', bytes.len());
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
@@ -106,10 +110,10 @@ impl<'a> Writer<'a> {
     /// A string of `before`, `len` bytes that others send, and `after`; returns the position before which those belong.
     pub fn bulk_around(&mut self, before: &[u8], len: usize, after: &[u8]) -> usize {
         self.count(b'$', before.len() + len + after.len());
-        self.out.extend_from_slice(before);
+        self.raw(before);
         let at = self.position();
-        self.out.extend_from_slice(after);
-        self.out.extend_from_slice(b"\r\n");
+        self.raw(after);
+        self.raw(b"\r\n");
         at
     }
 
@@ -125,12 +129,12 @@ impl<'a> Writer<'a> {
     /// The absent value.
     #[inline]
     pub fn null(&mut self) {
-        self.out.extend_from_slice(if self.resp3 { b"_\r\n" } else { b"$-1\r\n" });
+        self.raw(if self.resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
 
     /// The absent array: what an aborted EXEC answers.
     pub fn null_array(&mut self) {
-        self.out.extend_from_slice(if self.resp3 { b"_\r\n" } else { b"*-1\r\n" });
+        self.raw(if self.resp3 { b"_\r\n" } else { b"*-1\r\n" });
     }
 
     /// An array; its `len` elements follow.
@@ -166,7 +170,7 @@ impl<'a> Writer<'a> {
 
     /// True or false.
     pub fn boolean(&mut self, value: bool) {
-        self.out.extend_from_slice(match (self.resp3, value) {
+        self.raw(match (self.resp3, value) {
             (true, true) => b"#t\r\n",
             (true, false) => b"#f\r\n",
             (false, true) => b":1\r\n",
@@ -185,19 +189,38 @@ impl<'a> Writer<'a> {
             return self.bulk(text);
         }
         self.count(b'=', text.len() + 4);
-        self.out.extend_from_slice(&format);
-        self.out.push(b':');
-        self.out.extend_from_slice(text);
-        self.out.extend_from_slice(b"\r\n");
+        self.raw(&format);
+        self.raw(b":");
+        self.raw(text);
+        self.raw(b"\r\n");
     }
 
     /// Appends bytes that are a reply already.
     #[inline]
     pub fn raw(&mut self, reply: &[u8]) {
+        self.make_room(reply.len());
         self.out.extend_from_slice(reply);
     }
 
+    #[inline]
+    fn make_room(&mut self, bytes: usize) {
+        if self.out.capacity() - self.out.len() < bytes {
+            self.grow(bytes);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, bytes: usize) {
+        let len = self.out.len();
+        if len < DOUBLES_BYTES_MAX {
+            self.out.reserve(bytes);
+        } else {
+            self.out.reserve_exact(bytes.max(len / 8));
+        }
+    }
+
     fn line(&mut self, kind: u8, text: &[u8]) {
+        self.make_room(text.len() + HEADER_BYTES_MAX);
         self.out.push(kind);
         self.out.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
         self.out.extend_from_slice(b"\r\n");
@@ -213,7 +236,7 @@ impl<'a> Writer<'a> {
         if (0..10).contains(&number) {
             // Most headers and many integers are one digit.
             let digit = b'0' + number.to_le_bytes()[0];
-            self.out.extend_from_slice(&[kind, digit, b'\r', b'\n']);
+            self.raw(&[kind, digit, b'\r', b'\n']);
             return;
         }
         let mut digits = itoa::Buffer::new();
@@ -222,7 +245,7 @@ impl<'a> Writer<'a> {
         header[0] = kind;
         header[1..=digits.len()].copy_from_slice(digits);
         header[digits.len() + 1..digits.len() + 3].copy_from_slice(b"\r\n");
-        self.out.extend_from_slice(&header[..digits.len() + 3]);
+        self.raw(&header[..digits.len() + 3]);
     }
 }
 
@@ -245,6 +268,8 @@ pub fn double_text(number: f64) -> String {
 
 /// Type byte, sign and 19 digits, CR LF.
 const HEADER_BYTES_MAX: usize = 24;
+/// A buffer that holds as much no longer doubles.
+const DOUBLES_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -288,6 +313,19 @@ mod tests {
             assert_eq!(written(true, |w| w.double(number)), format!(",{text}\r\n"));
             assert_eq!(written(false, |w| w.double(number)), format!("${}\r\n{text}\r\n", text.len()));
         }
+    }
+
+    /// MULTI with 200 HGETALL held twice the bytes of its replies.
+    #[test]
+    fn large_buffer_does_not_double() {
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out, false);
+        while writer.position() < 5 << 20 {
+            writer.bulk(&[b'x'; 100]);
+            writer.integer(1_234_567);
+        }
+        writer.raw(&[b'x'; 3 << 20]);
+        assert!(out.capacity() <= out.len() / 8 * 9, "{} of {}", out.len(), out.capacity());
     }
 
     #[test]

@@ -228,10 +228,8 @@ impl Body for Run<'_> {
         let (start, most) = (out.len(), server.tuned.reply_bytes_max());
         Writer::new(out, resp3).array(self.transaction.queue.len());
         for (number, queued) in self.transaction.queue.iter().enumerate() {
-            let before = out.len();
             self.run_one((number, queued), course, within, &mut executed, out)
                 .map_err(|pause| self.halted(pause, start, out))?;
-            make_room(out, out.len() - before);
             if out.len() - start + executed.attached.bytes() > most {
                 out.truncate(start);
                 server.stats.write_failure(errors::reply_too_large(most), resp3, out);
@@ -515,7 +513,7 @@ fn act(
     let (mut inserted, mut inserted_bytes) = (Vec::with_capacity(later.len()), 0);
     for (number, at) in later {
         let queued = &transaction.queue[number];
-        out.extend_from_slice(&data[taken..at - first]);
+        Writer::new(out, session.resp3).raw(&data[taken..at - first]);
         taken = at - first;
         let before = out.len();
         let reply_bytes = before - start + data.len() - taken + executed.attached.bytes();
@@ -536,7 +534,7 @@ fn act(
         executed.ticket = executed.ticket.and(ticket);
         executed.calls.push((queued.entry.id, failed));
     }
-    out.extend_from_slice(&data[taken..]);
+    Writer::new(out, session.resp3).raw(&data[taken..]);
     executed.attached.make_room(&inserted);
     server.pubsub.deliver(outbox, session.ticket);
 }
@@ -603,15 +601,6 @@ pub(crate) fn gather<'a>(
     everything
 }
 
-/// Makes room in large replies for another one of `bytes`: a vector that grows by itself takes twice what it holds, which nobody asked for.
-fn make_room(out: &mut Vec<u8>, bytes: usize) {
-    if out.len() > ROOM_FROM && out.capacity() - out.len() < bytes {
-        out.reserve_exact(bytes.max(out.len() / 8));
-    }
-}
-
-/// Replies of so many bytes grow by an eighth.
-const ROOM_FROM: usize = 1 << 20;
 /// What a transaction asks for at a time, and what one command asks for beyond it.
 const WANTED_MAX: usize = 4_096;
 /// Patterns that all messages of a transaction may match: they are sent at once.

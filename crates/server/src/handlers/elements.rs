@@ -125,6 +125,11 @@ pub(crate) fn values<'a, 'e>(
     Ok(found.unwrap_or_else(|| vec![None; count]))
 }
 
+/// Bytes of a reply that tells `values`.
+pub(crate) fn values_bytes(values: &[Option<&[u8]>]) -> usize {
+    values.iter().map(|value| value.map_or(0, <[u8]>::len) + BULK_OVERHEAD_BYTES).sum()
+}
+
 /// The value of one element, as [`values`] has it.
 pub(crate) fn value<'a>(
     data: &'a Data<'_, '_>,

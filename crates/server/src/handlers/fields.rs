@@ -8,7 +8,7 @@ use resp::{ArgsView, Writer};
 use store::{Deadline, Edit, Moment, ValueKind};
 
 use super::args::{Unit, integer, is};
-use super::elements::{tags, values};
+use super::elements::{tags, values, values_bytes};
 use super::expiry::Conditions;
 use super::hashes::fields_at;
 use crate::call::{Data, Failure, Outcome, text};
@@ -227,7 +227,7 @@ pub(crate) fn hgetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     let options = Options::parse(args, data.now, false)?;
     let fields = fields_at(args, options.fields)?;
     let values = values(data, args.get(1), ValueKind::Hash, fields.clone())?;
-    data.admit_reply(values.iter().flatten().map(|value| value.len()).sum())?;
+    data.admit_reply(values_bytes(&values))?;
     out.array(values.len());
     values.into_iter().for_each(|value| out.bulk_or_null(value));
     if matches!(options.retime, Retime::Keep) {

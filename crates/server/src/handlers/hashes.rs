@@ -4,7 +4,10 @@ use resp::{ArgsView, Writer};
 use store::{Edit, Element, ValueKind, Whole};
 
 use super::args::{integer, is};
-use super::elements::{Scan, count, read_all, sample, samples, tags, value, values, walk_reply};
+use super::elements::{
+    Scan, count, read_all, sample, samples, tags, value, values, values_bytes, walk_reply,
+};
+use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::{ChunkedReply, WriteElement};
 
@@ -52,7 +55,7 @@ pub(crate) fn hget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 
 pub(crate) fn hmget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let values = values(data, args.get(1), ValueKind::Hash, args.iter().skip(2))?;
-    data.admit_reply(values.iter().flatten().map(|value| value.len()).sum())?;
+    data.admit_reply(values_bytes(&values))?;
     out.array(values.len());
     values.into_iter().for_each(|value| out.bulk_or_null(value));
     Ok(())
@@ -63,18 +66,30 @@ pub(crate) fn hgetall(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         out.bulk(field);
         out.bulk(value);
     };
-    let bytes = |(field, value): Element<'_>| field.len() + value.len();
+    let bytes = |(field, value): Element<'_>| field.len() + value.len() + 2 * BULK_OVERHEAD_BYTES;
     answer_all(data, args, |out, count| out.map(count), (write, bytes), out)
 }
 
 pub(crate) fn hkeys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let write: WriteElement = |(field, _), out| out.bulk(field);
-    answer_all(data, args, |out, count| out.array(count), (write, |(field, _)| field.len()), out)
+    answer_all(
+        data,
+        args,
+        |out, count| out.array(count),
+        (write, |(field, _)| field.len() + BULK_OVERHEAD_BYTES),
+        out,
+    )
 }
 
 pub(crate) fn hvals(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let write: WriteElement = |(_, value), out| out.bulk(value);
-    answer_all(data, args, |out, count| out.array(count), (write, |(_, value)| value.len()), out)
+    answer_all(
+        data,
+        args,
+        |out, count| out.array(count),
+        (write, |(_, value)| value.len() + BULK_OVERHEAD_BYTES),
+        out,
+    )
 }
 
 /// Answers with all fields: `begin` appends what comes before so many, `write` one of them, of which `bytes` are in the reply.
@@ -144,7 +159,7 @@ pub(crate) fn hgetdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     let fields = fields_at(args, 2)?;
     let values = data.access.values(data.db, args.get(1), ValueKind::Hash, fields.clone())??;
     let values = values.unwrap_or_else(|| fields.clone().map(|_| None).collect());
-    data.admit_reply(values.iter().flatten().map(|value| value.len()).sum())?;
+    data.admit_reply(values_bytes(&values))?;
     out.array(values.len());
     let mut told = std::collections::HashSet::new();
     for (field, value) in fields.clone().zip(values) {
