@@ -110,7 +110,7 @@ pub(crate) fn queue(
         let text = format!("ERR transaction is larger than transaction.max ({limit} B)");
         return server.stats.write_failure(text.into(), session.resp3, out);
     }
-    transaction.queue.push(Queued { entry, args: Args::copied(request.args) });
+    transaction.queue.push(Queued { entry, args: Args::copied(request.args), ahead: None });
     session.show_transaction();
     out.extend_from_slice(b"+QUEUED\r\n");
 }

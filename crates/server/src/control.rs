@@ -9,12 +9,13 @@ use store::{AskedMemory, Store};
 use ticket::Ticket;
 
 use crate::errors;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::holds::{Awaited, Hold};
 use crate::message::Message;
 use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::Outbox;
+use crate::transaction::Ahead;
 
 /// What a control handler works on.
 pub(crate) struct Control<'a> {
@@ -32,6 +33,8 @@ pub(crate) struct Control<'a> {
     pub ticket: Ticket,
     /// What was asked for the reply.
     pub memory: &'a mut ReplyMemory,
+    /// In EXEC: what was done for the command beside the loop.
+    pub ahead: Option<Box<Result<Ahead, Failure>>>,
 }
 
 /// Memory that was asked for replies of control commands, before they were made.
@@ -77,6 +80,14 @@ impl Control<'_> {
     pub(crate) fn admit_reply(&mut self, bytes: usize) -> Outcome {
         self.server.tuned.admit_reply(bytes)?;
         self.memory.ask(&self.server.store, bytes)
+    }
+
+    /// What was done for the command beside the loop, if anything was.
+    ///
+    /// # Errors
+    /// Why the command fails.
+    pub(crate) fn take_ahead(&mut self) -> Result<Option<Ahead>, Failure> {
+        self.ahead.take().map(|ahead| *ahead).transpose()
     }
 
     /// What keeps the reply back until all clones of it are dropped: for those who have a part in what was asked for.

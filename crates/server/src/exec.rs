@@ -37,6 +37,7 @@ use crate::eval::{self, Invocation};
 use crate::halted;
 use crate::handlers::connection::{greeted, selected};
 use crate::handlers::scripts::compiled;
+use crate::handlers::{command, function};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{Job, Work};
 use crate::lookup::Entry;
@@ -52,7 +53,7 @@ use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::{Outbox, Publishing};
 use crate::table::{self, row::Handler};
-use crate::transaction::{Course, Queued, Transaction};
+use crate::transaction::{Ahead, Course, Queued, Transaction};
 use crate::verdict::{Parked, Unready};
 
 /// What EXEC runs.
@@ -278,7 +279,7 @@ pub(crate) fn run(
 fn exec_queue(
     server: &Arc<Server>,
     session: &mut Session,
-    (entry, transaction): (&'static Entry, Box<Transaction>),
+    (entry, mut transaction): (&'static Entry, Box<Transaction>),
     request: &Request<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
@@ -298,7 +299,7 @@ fn exec_queue(
     // The locks must be gone before a watch is: dropping one locks its stripe.
     let (watched_bytes, watched) = (session.watched_bytes(), session.unwatch());
     let (start, course) = (out.len(), Course::from(session.caller()));
-    if server.long.is_long_transaction(&transaction) || compiles_long(server, &transaction) {
+    if server.long.is_long_transaction(&transaction) || works_long(server, &transaction) {
         let work = Work::Exec { transaction, watched, course };
         return Err(Unready::Beside(Job::new(session, entry, request, work)));
     }
@@ -330,7 +331,7 @@ fn exec_queue(
         };
         drop(keys);
         let Some(pause) = executed.pause.take() else {
-            return Ok(finish(server, session, request, (&transaction, course), executed, (start, out)));
+            return Ok(finish(server, session, request, (&mut transaction, course), executed, (start, out)));
         };
         match pause.next(&mut retained) {
             Next::Again => {}
@@ -346,28 +347,60 @@ fn exec_queue(
     }
 }
 
-/// Whether a source of `transaction` takes long to compile.
-fn compiles_long(server: &Server, transaction: &Transaction) -> bool {
-    transaction.queue.iter().any(|queued| {
+/// Whether the sources of `transaction` take long to compile, or its control commands have many arguments.
+fn works_long(server: &Server, transaction: &Transaction) -> bool {
+    let (mut source_bytes, mut libraries, mut arguments) = (0, 0, 0);
+    for queued in &transaction.queue {
         let args = queued.args.view(&[]);
-        match table::handler(queued.entry) {
-            Handler::Script(invoked) => eval::has_long_source(server, invoked, args),
-            Handler::Control(_) => {
-                queued.entry.command.name == "script|load" && is_long_source(args.get(2).len())
+        match (table::handler(queued.entry), queued.entry.command.name) {
+            (Handler::Script(invoked), _) if eval::has_long_source(server, invoked, args) => return true,
+            (Handler::Script(Invoked { by: By::Source, .. }), _) => source_bytes += args.get(1).len(),
+            (Handler::Control(_), "script|load") => source_bytes += args.get(2).len(),
+            (Handler::Control(_), "function|load") => {
+                (libraries, source_bytes) = (libraries + 1, source_bytes + args.get(args.len() - 1).len());
             }
-            _ => false,
+            (Handler::Control(_), "function|restore") => return true,
+            (Handler::Control(_), "command|getkeys" | "command|getkeysandflags") => arguments += args.len(),
+            _ => {}
         }
-    })
+    }
+    // the code of each library may run for as long as a loop waits
+    is_long_source(source_bytes) || libraries > 1 || arguments as u64 > EFFORT_MAX
 }
 
-/// Compiles the long sources that `transaction` loads, beside its loop: there they are known then.
-pub(crate) fn compile_ahead(server: &Server, transaction: &Transaction) {
-    let loads = transaction.queue.iter().filter(|queued| queued.entry.command.name == "script|load");
-    for source in
-        loads.map(|queued| queued.args.view(&[]).get(2)).filter(|source| is_long_source(source.len()))
-    {
-        // what is wrong with it SCRIPT LOAD answers
-        _ = compiled(server, source, false);
+/// Does for the control commands of `transaction` what takes long and does not depend on when they act. Beside the loop, where its code is
+/// `running`.
+pub(crate) fn work_ahead(
+    server: &Server,
+    transaction: &mut Transaction,
+    mut course: Course,
+    running: &Arc<Running>,
+) {
+    for queued in &mut transaction.queue {
+        if queued.ahead.is_none() {
+            let args = queued.args.view(&[]);
+            let ahead = match queued.entry.command.name {
+                "script|load" => Some(compiled(server, args.get(2), false).map(Ahead::Script)),
+                "function|load" => {
+                    Some(function::load_ahead(server, args, Some(running)).map(Ahead::Libraries))
+                }
+                "function|restore" => {
+                    Some(function::restore_ahead(server, args, Some(running)).map(Ahead::Libraries))
+                }
+                "command|getkeys" | "command|getkeysandflags" => {
+                    let mut reply = Vec::new();
+                    let write = match queued.entry.command.name {
+                        "command|getkeys" => command::getkeys_beside,
+                        _ => command::getkeysandflags_beside,
+                    };
+                    let written = write(server, args, &mut Writer::new(&mut reply, course.resp3));
+                    Some(written.map(|_| Ahead::Reply(reply)))
+                }
+                _ => None,
+            };
+            queued.ahead = ahead.map(Box::new);
+        }
+        pass(&mut course, server, queued);
     }
 }
 
@@ -429,7 +462,7 @@ pub(crate) fn finish(
     server: &Arc<Server>,
     session: &mut Session,
     request: &Request<'_>,
-    (transaction, course): (&Transaction, Course),
+    (transaction, course): (&mut Transaction, Course),
     mut executed: Executed,
     (start, out): (usize, &mut Vec<u8>),
 ) -> Ran {
@@ -502,7 +535,7 @@ fn act(
     server: &Arc<Server>,
     session: &mut Session,
     request: &Request<'_>,
-    (transaction, executed): (&Transaction, &mut Executed),
+    (transaction, executed): (&mut Transaction, &mut Executed),
     start: usize,
     out: &mut Vec<u8>,
 ) {
@@ -512,7 +545,7 @@ fn act(
     let (data, mut taken, most) = (out.split_off(first), 0, server.tuned.reply_bytes_max());
     let (mut inserted, mut inserted_bytes) = (Vec::with_capacity(later.len()), 0);
     for (number, at) in later {
-        let queued = &transaction.queue[number];
+        let queued = &mut transaction.queue[number];
         Writer::new(out, session.resp3).raw(&data[taken..at - first]);
         taken = at - first;
         let before = out.len();
@@ -543,7 +576,7 @@ fn act(
 fn act_one(
     server: &Arc<Server>,
     session: &mut Session,
-    queued: &Queued,
+    queued: &mut Queued,
     request: &Request<'_>,
     (outbox, memory): (&mut Outbox, &mut ReplyMemory),
     out: &mut Vec<u8>,
@@ -551,9 +584,14 @@ fn act_one(
     let Handler::Control(handle) = table::handler(queued.entry) else {
         unreachable!("only control commands are put off");
     };
+    let ahead = queued.ahead.take();
+    if let Some(Ok(Ahead::Reply(reply))) = ahead.as_deref() {
+        Writer::new(out, session.resp3).raw(reply);
+        return (Ticket::NOTHING, false);
+    }
     let (start, mut writer) = (out.len(), Writer::new(out, session.resp3));
     let (now, behind, in_exec, ticket) = (request.now, &[][..], true, Ticket::NOTHING);
-    let mut control = Control { server, session, now, behind, in_exec, outbox, ticket, memory };
+    let mut control = Control { server, session, now, behind, in_exec, outbox, ticket, memory, ahead };
     let outcome = handle(&mut control, queued.args.view(&[]), &mut writer);
     let (ticket, failed) = (control.ticket, outcome.is_err());
     if let Err(failure) = outcome {

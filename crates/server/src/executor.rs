@@ -33,7 +33,7 @@ use crate::halted;
 use crate::handlers::tx;
 use crate::long::EFFORT_MAX;
 use crate::long::beside;
-use crate::long::job::{Job, Load, Work};
+use crate::long::job::{Given, Job, Work};
 use crate::lookup::Entry;
 use crate::outcome::Ran;
 use crate::ready::Ready;
@@ -323,14 +323,16 @@ fn run_control(
         let watched = session.lend_watched();
         return Err(Unready::Beside(Job::new(session, entry, request, Work::Watch { watched })));
     }
-    if let Some(load) = loads_beside(entry, request.args) {
-        return Err(Unready::Beside(Job::new(session, entry, request, Work::Load(load))));
+    if let Some(given) = runs_beside(entry, request.args) {
+        return Err(Unready::Beside(Job::new(session, entry, request, Work::Given(given))));
     }
     let start = out.len();
     let (mut outbox, memory) = (Outbox::new(), &mut ReplyMemory::default());
     let mut writer = Writer::new(out, session.resp3);
     let (now, behind, in_exec, ticket) = (request.now, request.behind, false, Ticket::NOTHING);
-    let mut control = Control { server, session, now, behind, in_exec, outbox: &mut outbox, ticket, memory };
+    let (outbox_of, ahead) = (&mut outbox, None);
+    let mut control =
+        Control { server, session, now, behind, in_exec, outbox: outbox_of, ticket, memory, ahead };
     let outcome = run(&mut control, request.args, &mut writer);
     let ticket = control.ticket;
     server.pubsub.deliver(outbox, session.ticket);
@@ -345,14 +347,18 @@ fn run_control(
     }
 }
 
-/// What `entry` with `args` compiles beside its loop, where others would wait for it.
-fn loads_beside(entry: &Entry, args: ArgsView<'_>) -> Option<Load> {
+/// Which control command runs beside its loop with `args`, where others would wait for it.
+fn runs_beside(entry: &Entry, args: ArgsView<'_>) -> Option<Given> {
     let is_long = || args.iter().any(|arg| is_long_source(arg.len()));
+    let has_many = || args.len() as u64 > EFFORT_MAX;
     match entry.command.name {
-        "script|load" if is_long() => Some(Load::Script),
-        "function|load" if is_long() => Some(Load::Library),
+        "script|load" if is_long() => Some(Given::Script),
+        "script|exists" if has_many() => Some(Given::Exists),
+        "function|load" if is_long() => Some(Given::Library),
         // however many libraries: each may run its code
-        "function|restore" => Some(Load::Libraries),
+        "function|restore" => Some(Given::Libraries),
+        "command|getkeys" if has_many() => Some(Given::Keys),
+        "command|getkeysandflags" if has_many() => Some(Given::KeysAndFlags),
         _ => None,
     }
 }

@@ -1,8 +1,13 @@
 //! MULTI: the commands that wait for EXEC, and what a command needs to know of its connection.
 
+use std::sync::Arc;
+
 use resp::Args;
 
+use crate::failure::Failure;
 use crate::lookup::Entry;
+use crate::script::cache::Script;
+use crate::script::library::Library;
 
 /// Commands since MULTI.
 #[derive(Debug, Default)]
@@ -25,6 +30,19 @@ impl Transaction {
 pub(crate) struct Queued {
     pub(crate) entry: &'static Entry,
     pub(crate) args: Args,
+    /// Of a control command: what was done for it beside the loop, or why it fails.
+    pub(crate) ahead: Option<Box<Result<Ahead, Failure>>>,
+}
+
+/// What a control command takes long for, and what does not depend on when it acts.
+#[derive(Debug)]
+pub(crate) enum Ahead {
+    /// Of SCRIPT LOAD: it is compiled.
+    Script(Arc<Script>),
+    /// Of FUNCTION LOAD and FUNCTION RESTORE: their code has run.
+    Libraries(Vec<Library>),
+    /// The whole reply.
+    Reply(Vec<u8>),
 }
 
 /// What a connection is set to, for a command of it.

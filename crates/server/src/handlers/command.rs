@@ -1,14 +1,16 @@
 //! COMMAND: the table, told to clients. Everything here is generated from the rows.
 
 use resp::{ArgsView, Writer};
+use ticket::Ticket;
 
 use super::args::{is, pattern};
 use crate::arguments;
-use crate::call::{Outcome, text};
+use crate::call::{Failure, Outcome, text};
 use crate::command::{Command, Flags, KeySpec};
 use crate::control::Control;
 use crate::errors;
 use crate::lookup::{Entry, Table};
+use crate::server::Server;
 
 pub(crate) fn count(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     out.integer(control.server.table.commands().count() as i64);
@@ -260,11 +262,20 @@ fn keys_of<'a>(
 }
 
 pub(crate) fn getkeys(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    getkeys_beside(control.server, args, out).map(drop)
+}
+
+/// COMMAND GETKEYS on whatever thread.
+pub(crate) fn getkeys_beside(
+    server: &Server,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Result<Ticket, Failure> {
     let mut keys = Vec::new();
-    keys_of(control.server.table, args, |_, _, key| keys.push(key))?;
+    keys_of(server.table, args, |_, _, key| keys.push(key))?;
     out.array(keys.len());
     keys.iter().for_each(|key| out.bulk(key));
-    Ok(())
+    Ok(Ticket::NOTHING)
 }
 
 pub(crate) fn getkeysandflags(
@@ -272,8 +283,17 @@ pub(crate) fn getkeysandflags(
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
 ) -> Outcome {
+    getkeysandflags_beside(control.server, args, out).map(drop)
+}
+
+/// COMMAND GETKEYSANDFLAGS on whatever thread.
+pub(crate) fn getkeysandflags_beside(
+    server: &Server,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Result<Ticket, Failure> {
     let mut keys = Vec::new();
-    keys_of(control.server.table, args, |command, index, key| {
+    keys_of(server.table, args, |command, index, key| {
         let spec = command.keys.iter().rev().find(|spec| usize::from(spec.first) <= index);
         keys.push((key, spec.map_or("", |spec| flags_of(spec.flags, args.from(2)))));
     })?;
@@ -284,7 +304,7 @@ pub(crate) fn getkeysandflags(
         out.set(flags.split_whitespace().count());
         flags.split_whitespace().for_each(|flag| out.simple(flag));
     }
-    Ok(())
+    Ok(Ticket::NOTHING)
 }
 
 /// The flags of a key of `command`, where its options decide: those of SET and BITFIELD.

@@ -20,6 +20,7 @@ use crate::script::cache::Running;
 use crate::script::library::{Libraries, Library, Registered};
 use crate::script::{LOAD_TIME_MAX, Outcome, Over, Pace};
 use crate::server::Server;
+use crate::transaction::Ahead;
 
 /// Reads the libraries that the store keeps.
 ///
@@ -86,7 +87,10 @@ pub(crate) fn load(
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
 ) -> crate::call::Outcome {
-    control.ticket = load_beside(control.server, args, None, out)?;
+    control.ticket = match control.take_ahead()? {
+        Some(Ahead::Libraries(libraries)) => add(control.server, libraries, args, out)?,
+        _ => load_beside(control.server, args, None, out)?,
+    };
     Ok(())
 }
 
@@ -97,15 +101,41 @@ pub(crate) fn load_beside(
     running: Option<&Arc<Running>>,
     out: &mut Writer<'_>,
 ) -> Result<Ticket, Failure> {
-    let replaces = match args.len() {
-        3 => false,
-        4 if is(args.get(2), "replace") => true,
-        4 => return Err(Failure::Bytes([b"ERR Unknown option given: ", args.get(2)].concat())),
-        _ => return Err(errors::sub_syntax("FUNCTION", args.get(1))),
-    };
-    let library = loaded(server, args.get(args.len() - 1), running)?;
-    let name = library.name.clone();
-    let ticket = change_of(server, |libraries| libraries.add(library, replaces).map_err(Failure::Bytes))?;
+    add(server, load_ahead(server, args, running)?, args, out)
+}
+
+/// The library of FUNCTION LOAD, which is not kept yet.
+pub(crate) fn load_ahead(
+    server: &Server,
+    args: ArgsView<'_>,
+    running: Option<&Arc<Running>>,
+) -> Result<Vec<Library>, Failure> {
+    replaces(args)?;
+    Ok(vec![loaded(server, args.get(args.len() - 1), running)?])
+}
+
+/// Whether FUNCTION LOAD replaces a library of the same name.
+fn replaces(args: ArgsView<'_>) -> Result<bool, Failure> {
+    match args.len() {
+        3 => Ok(false),
+        4 if is(args.get(2), "replace") => Ok(true),
+        4 => Err(Failure::Bytes([b"ERR Unknown option given: ", args.get(2)].concat())),
+        _ => Err(errors::sub_syntax("FUNCTION", args.get(1))),
+    }
+}
+
+/// Keeps what FUNCTION LOAD has loaded; returns what the reply depends on.
+fn add(
+    server: &Server,
+    libraries: Vec<Library>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Result<Ticket, Failure> {
+    let replaces = replaces(args)?;
+    let name = libraries.first().map(|library| library.name.clone()).unwrap_or_default();
+    let ticket = change_of(server, |all| {
+        libraries.into_iter().try_for_each(|library| all.add(library, replaces).map_err(Failure::Bytes))
+    })?;
     out.bulk(&name);
     Ok(ticket)
 }
@@ -160,7 +190,10 @@ pub(crate) fn restore(
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
 ) -> crate::call::Outcome {
-    control.ticket = restore_beside(control.server, args, None, out)?;
+    control.ticket = match control.take_ahead()? {
+        Some(Ahead::Libraries(libraries)) => add_restored(control.server, libraries, args, out)?,
+        _ => restore_beside(control.server, args, None, out)?,
+    };
     Ok(())
 }
 
@@ -171,23 +204,44 @@ pub(crate) fn restore_beside(
     running: Option<&Arc<Running>>,
     out: &mut Writer<'_>,
 ) -> Result<Ticket, Failure> {
-    let (flushes, replaces) = match args.try_get(3) {
-        _ if args.len() > 4 => return Err(errors::sub_syntax("FUNCTION", args.get(1))),
-        None => (false, false),
-        Some(policy) if is(policy, "append") => (false, false),
-        Some(policy) if is(policy, "replace") => (false, true),
-        Some(policy) if is(policy, "flush") => (true, false),
+    add_restored(server, restore_ahead(server, args, running)?, args, out)
+}
+
+/// Whether FUNCTION RESTORE removes all libraries first, and whether it replaces those of the same names.
+fn policy(args: ArgsView<'_>) -> Result<(bool, bool), Failure> {
+    match args.try_get(3) {
+        _ if args.len() > 4 => Err(errors::sub_syntax("FUNCTION", args.get(1))),
+        None => Ok((false, false)),
+        Some(policy) if is(policy, "append") => Ok((false, false)),
+        Some(policy) if is(policy, "replace") => Ok((false, true)),
+        Some(policy) if is(policy, "flush") => Ok((true, false)),
         Some(_) => {
-            return Err(
-                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.".into()
-            );
+            Err("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.".into())
         }
-    };
+    }
+}
+
+/// The libraries of FUNCTION RESTORE, which are not kept yet.
+pub(crate) fn restore_ahead(
+    server: &Server,
+    args: ArgsView<'_>,
+    running: Option<&Arc<Running>>,
+) -> Result<Vec<Library>, Failure> {
+    policy(args)?;
     let given = Libraries::decode(args.get(2))
         .ok_or_else(|| Failure::from("ERR DUMP payload version or checksum are wrong"))?;
     // what they register is what this server finds
-    let libraries = given.all().map(|library| loaded(server, &library.code, running));
-    let libraries = libraries.collect::<Result<Vec<_>, _>>()?;
+    given.all().map(|library| loaded(server, &library.code, running)).collect()
+}
+
+/// Keeps what FUNCTION RESTORE has loaded; returns what the reply depends on.
+fn add_restored(
+    server: &Server,
+    libraries: Vec<Library>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Result<Ticket, Failure> {
+    let (flushes, replaces) = policy(args)?;
     let ticket = change_of(server, |all| {
         if flushes {
             *all = Libraries::default();

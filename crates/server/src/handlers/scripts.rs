@@ -14,6 +14,7 @@ use crate::errors;
 use crate::script::Interpreter;
 use crate::script::cache::{Digest, Script, Scripts};
 use crate::server::Server;
+use crate::transaction::Ahead;
 
 thread_local! {
     /// A loop's interpreter; made when it runs its first script.
@@ -119,7 +120,12 @@ pub(crate) fn found(server: &Server, text: &[u8]) -> Result<Arc<Script>, Failure
 }
 
 pub(crate) fn load(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    load_beside(control.server, args, out).map(drop)
+    let Some(Ahead::Script(script)) = control.take_ahead()? else {
+        return load_beside(control.server, args, out).map(drop);
+    };
+    control.server.scripts.add(&script, true);
+    out.bulk(script.digest.hex().as_bytes());
+    Ok(())
 }
 
 /// SCRIPT LOAD on whatever thread; returns what the reply depends on.
@@ -134,12 +140,21 @@ pub(crate) fn load_beside(
 }
 
 pub(crate) fn exists(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    exists_beside(control.server, args, out).map(drop)
+}
+
+/// SCRIPT EXISTS on whatever thread.
+pub(crate) fn exists_beside(
+    server: &Server,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Result<Ticket, Failure> {
     out.array(args.len() - 2);
     for text in args.iter().skip(2) {
-        let is_there = Digest::parse(text).is_some_and(|digest| control.server.scripts.has(&digest));
+        let is_there = Digest::parse(text).is_some_and(|digest| server.scripts.has(&digest));
         out.integer(is_there.into());
     }
-    Ok(())
+    Ok(Ticket::NOTHING)
 }
 
 pub(crate) fn flush(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

@@ -8,7 +8,7 @@ use store::{KeyRef, Prepared, Scope, Stop, Store, StoreError, Wanted, Watch};
 use ticket::Ticket;
 
 use super::Begin;
-use super::job::{Done, End, Job, Load, Long, Work};
+use super::job::{Done, End, Given, Job, Long, Work};
 use crate::admission;
 use crate::blocked;
 use crate::call::{DataFn, Failure};
@@ -18,7 +18,7 @@ use crate::eval;
 use crate::exec::{self, Run};
 use crate::halted;
 use crate::handlers::transactions::watch_keys;
-use crate::handlers::{function, scripts};
+use crate::handlers::{command, function, scripts};
 use crate::lines::Spot;
 use crate::lookup::Entry;
 use crate::message::Message;
@@ -136,7 +136,7 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
             let ahead = (&keys[..], &prepared, &mut job.copies);
             stage::stage(server, (&*staged, &mut *work), known, args, ahead, out).map(End::Ran)
         }
-        Work::Load(load) => Ok(load_beside(server, (job.entry, job.caller), *load, &job.args, out)),
+        Work::Given(given) => Ok(run_given(server, (job.entry, job.caller), *given, &job.args, out)),
         Work::Watch { watched } => {
             Ok(End::Watched(watch_keys(server, job.caller.db, watched, job.args.view(&[]))))
         }
@@ -160,21 +160,29 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
     result
 }
 
-/// Compiles what `args` have.
-fn load_beside(
+/// Runs a control command that works on `args` alone.
+fn run_given(
     server: &Server,
     (entry, caller): (&Entry, Caller),
-    load: Load,
+    given: Given,
     args: &Args,
     out: &mut Vec<u8>,
 ) -> End {
-    let (name, args) = (entry.command.name.as_bytes().to_vec(), args.view(&[]));
-    let guard = server.scripts.begin((name.clone(), load != Load::Script), vec![name], server.clock.now());
-    let (running, mut writer) = (Some(&guard.running), Writer::new(out, caller.resp3));
-    let result = match load {
-        Load::Script => scripts::load_beside(server, args, &mut writer),
-        Load::Library => function::load_beside(server, args, running, &mut writer),
-        Load::Libraries => function::restore_beside(server, args, running, &mut writer),
+    let (name, args) = (entry.command.name, args.view(&[]));
+    let has_code = matches!(given, Given::Script | Given::Library | Given::Libraries);
+    let begin = || {
+        let name = name.as_bytes().to_vec();
+        server.scripts.begin((name.clone(), given != Given::Script), vec![name], server.clock.now())
+    };
+    let guard = has_code.then(begin);
+    let (running, mut writer) = (guard.as_ref().map(|guard| &guard.running), Writer::new(out, caller.resp3));
+    let result = match given {
+        Given::Script => scripts::load_beside(server, args, &mut writer),
+        Given::Exists => scripts::exists_beside(server, args, &mut writer),
+        Given::Library => function::load_beside(server, args, running, &mut writer),
+        Given::Libraries => function::restore_beside(server, args, running, &mut writer),
+        Given::Keys => command::getkeys_beside(server, args, &mut writer),
+        Given::KeysAndFlags => command::getkeysandflags_beside(server, args, &mut writer),
     };
     match result {
         Ok(ticket) => End::Ran(Ran::plain(ticket, false)),
@@ -190,7 +198,7 @@ fn load_beside(
 /// EXEC, with claimed keys, or with all of them locked if its scripts need that.
 fn exec_beside(
     server: &Server,
-    (transaction, watched, course): (&Transaction, &[Watch], Course),
+    (transaction, watched, course): (&mut Transaction, &[Watch], Course),
     (caller, copies, retained): (Caller, &mut Copies, &mut Retained),
     prepared: &Prepared,
     out: &mut Vec<u8>,
@@ -198,7 +206,6 @@ fn exec_beside(
     let is_script = |queued: &Queued| matches!(queued.entry.command.kind, Kind::Script(_));
     let writes = |queued: &Queued| queued.entry.command.flags.has(Flags::WRITE) || is_script(queued);
     let writes = transaction.queue.iter().any(writes);
-    exec::compile_ahead(server, transaction);
     eval::begin(server, retained);
     let guard = server.scripts.begin((b"exec".to_vec(), false), vec![b"EXEC".to_vec()], server.clock.now());
     loop {
@@ -212,6 +219,8 @@ fn exec_beside(
         let run = Run::new(server, (transaction, watched, course), retained, beside);
         let plan = run.plan((scope, prepared), caller.uses);
         let mut executed = Executed::of(server.runner().run(&run, plan, copies, out)?);
+    exec::work_ahead(server, transaction, course, &guard.running);
+    let transaction = &*transaction;
         drop(keys);
         match executed.pause.take().map(|pause| pause.next(retained)) {
             None => return Ok(End::Executed(executed)),

@@ -47,21 +47,27 @@ pub(crate) enum Work {
     Watch { watched: Vec<Watch> },
     Stage(Staged),
     Script(Invoked),
-    Load(Load),
+    Given(Given),
 }
 
-/// A command that compiles what it is given.
+/// A control command that works on what it is given, wherever it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Load {
+pub(crate) enum Given {
     /// SCRIPT LOAD.
     Script,
     /// FUNCTION LOAD.
     Library,
     /// FUNCTION RESTORE.
+    /// SCRIPT EXISTS.
+    Exists,
     Libraries,
 }
 
 /// A job that has run, or that the store has stopped.
+    /// COMMAND GETKEYS.
+    Keys,
+    /// COMMAND GETKEYSANDFLAGS.
+    KeysAndFlags,
 #[derive(Debug)]
 pub struct Done {
     pub(crate) job: Box<Job>,
@@ -142,7 +148,7 @@ impl Job {
     pub(crate) fn queue(&self) -> &[Queued] {
         match &self.work {
             Work::Exec { transaction, .. } => &transaction.queue,
-            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) | Work::Script(_) | Work::Load(..) => &[],
+            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) | Work::Script(_) | Work::Given(_) => &[],
         }
     }
 
@@ -150,7 +156,7 @@ impl Job {
     pub(crate) fn held_bytes(&self) -> u64 {
         let queued_bytes = match &self.work {
             Work::Exec { transaction, .. } => transaction.kept_bytes(),
-            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) | Work::Script(_) | Work::Load(..) => 0,
+            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) | Work::Script(_) | Work::Given(_) => 0,
         };
         self.args.capacity_bytes() as u64 + queued_bytes
     }

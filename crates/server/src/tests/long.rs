@@ -180,6 +180,29 @@ fn loop_does_not_wait_for_a_long_command_of_the_same_transaction() {
     harness.expect(&mut one, &[("get a", "$1\r\n1\r\n"), ("get b", "$1\r\n1\r\n")]);
 }
 
+/// COMMAND GETKEYS with a million arguments held its loop for 182 ms.
+#[test]
+fn command_on_many_arguments_alone_runs_beside_the_loop_also_in_exec() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for name in ["getkeys", "getkeysandflags"] {
+        let command =
+            |count: u32| [words(&format!("command {name}")), of_keys("mget", 0..count, None)].concat();
+        let few = harness.long(&mut wire, &[command(2)]);
+        assert_eq!(
+            harness.long(&mut wire, &[words("multi"), command(2), words("exec")]),
+            format!("+OK\r\n+QUEUED\r\n*1\r\n{few}")
+        );
+        let before = harness.server.long.count();
+        let many = harness.long(&mut wire, &[command(5_000)]);
+        assert_eq!(harness.server.long.count(), before + 1, "{name}");
+        assert!(many.starts_with("*5000\r\n") && many.contains("$7\r\nkey4999\r\n"), "{many:.80}");
+        let queued = harness.long(&mut wire, &[words("multi"), command(5_000), words("exec")]);
+        assert_eq!(harness.server.long.count(), before + 2, "{name}");
+        assert_eq!(queued, format!("+OK\r\n+QUEUED\r\n*1\r\n{many}"));
+    }
+}
+
 /// A hundred clients that listened to 9,000 channels each, and closed together, kept their loop busy for half a second.
 #[test]
 fn closed_connection_is_taken_out_of_many_names_beside_the_loop() {

@@ -546,6 +546,42 @@ fn long_sources_are_compiled_beside_the_loop_however_they_come() {
     assert!(reply.starts_with("-ERR Error compiling script"), "{reply}");
 }
 
+/// FUNCTION LOAD of a long source within MULTI was compiled on the loop, as were many short sources, and the libraries of FUNCTION RESTORE.
+#[test]
+fn sources_within_multi_are_compiled_beside_the_loop_however_they_come() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let library = |name: &str, bytes: usize| {
+        let comment = "x".repeat(bytes);
+        format!("#!lua name={name}\n--{comment}\nredis.register_function('{name}', function() return 8 end)")
+    };
+    let short = |n: usize| format!("--{}\nreturn {n}", "x".repeat(40_000));
+    let (long, one, two) = (library("long", 100_000), library("one", 10), library("two", 10));
+    let (source, other) = (short(1), short(2));
+    let cases: [(&[&[&str]], &str); 4] = [
+        (&[&["function", "load", &long]], "*1\r\n$4\r\nlong\r\n"),
+        (
+            &[&["function", "load", &one], &["function", "load", &two], &["function", "load", &two]],
+            "*3\r\n$3\r\none\r\n$3\r\ntwo\r\n-ERR Library 'two' already exists\r\n",
+        ),
+        (&[&["eval", &source, "0"], &["eval", &other, "0"]], "*2\r\n:1\r\n:2\r\n"),
+        (
+            &[&["function", "restore", "x"], &["function", "load", "x"]],
+            "*2\r\n-ERR DUMP payload version or checksum are wrong\r\n-ERR Missing library metadata\r\n",
+        ),
+    ];
+    for (commands, expected) in cases {
+        assert_eq!(ask(&harness, &mut wire, &["multi"]), "+OK\r\n");
+        for command in commands {
+            assert_eq!(ask(&harness, &mut wire, command), "+QUEUED\r\n");
+        }
+        let before = harness.server.long.count();
+        assert_eq!(ask(&harness, &mut wire, &["exec"]), expected);
+        assert_eq!(harness.server.long.count(), before + 1, "{:?}", commands[0][0]);
+    }
+    assert_eq!(ask(&harness, &mut wire, &["fcall", "one", "0"]), ":8\r\n");
+}
+
 /// A library that took longer to load than a script may run on a loop was loaded anew for each call, beside the loop.
 #[test]
 fn library_is_loaded_once_on_a_loop_however_long_its_code_runs_then() {
