@@ -39,6 +39,7 @@ use crate::halted;
 use crate::lines::{Lines, Spot, Waiter};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{InLine, Job, Work};
+use crate::look::Met;
 use crate::lookup::Entry;
 use crate::message::Message;
 use crate::outcome::{Ran, Served};
@@ -358,25 +359,60 @@ pub(crate) fn is_back(server: &Server, session: &mut Session, is_answered: bool)
     }
 }
 
-/// CLIENT UNBLOCK: ends the wait of a client that stands in line; whether it did. It is given nothing from then on.
-pub(crate) fn unblock(server: &Server, client: &Client, with_error: bool) -> bool {
+/// CLIENT UNBLOCK: ends the wait of a client that stands in line, or looks beside the loops for what it wants; whether it did. It is given nothing
+/// from then on. `None`: that is not known yet.
+pub(crate) fn unblock(server: &Server, client: &Client, with_error: bool) -> Option<bool> {
     let mut lines = Locked::new(server);
+    match client.look.unblock(with_error) {
+        Met::Ended => {
+            client.blocked.store(false, Ordering::Relaxed);
+            return Some(true);
+        }
+        Met::Found => return None,
+        Met::Nothing => {}
+    }
     if lines.is_away(client.id) {
-        // it may have something already
-        return false;
+        // unblocked before, or its loop hears soon what it has come to
+        return if client.blocked.load(Ordering::Relaxed) { None } else { Some(false) };
     }
-    let Some(waiter) = lines.leave(client.id) else { return false };
+    let Some(waiter) = lines.leave(client.id) else { return Some(false) };
     client.blocked.store(false, Ordering::Relaxed);
-    let (resp3, mut reply) = (waiter.caller.resp3, Vec::new());
-    if with_error {
-        server.stats.write_failure(text::UNBLOCKED.into(), resp3, &mut reply);
-    } else {
-        Writer::new(&mut reply, resp3).null_array();
-    }
+    let mut reply = Vec::new();
+    write_unblocked(server, waiter.caller.resp3, with_error, &mut reply);
     let served = Served { reply, ran: Ran::plain(server.store.newest(), with_error) };
     server.peers.post(client.id, Message::Served(Box::new(served)));
     serve(server, &mut lines, None);
-    true
+    Some(true)
+}
+
+fn write_unblocked(server: &Server, resp3: bool, with_error: bool, out: &mut Vec<u8>) {
+    if with_error {
+        server.stats.write_failure(text::UNBLOCKED.into(), resp3, out);
+    } else {
+        Writer::new(out, resp3).null_array();
+    }
+}
+
+/// The command of `client` is back from a look beside the loops. If CLIENT UNBLOCK has ended that, it leaves its lines, if it stands there; whether it is
+/// answered with an error then.
+pub(crate) fn end_look(server: &Server, client: &Client) -> Option<bool> {
+    let mut lines = Locked::new(server);
+    let with_error = client.look.end()?;
+    lines.leave(client.id);
+    serve(server, &mut lines, None);
+    Some(with_error)
+}
+
+/// The answer to a command whose look has been unblocked.
+pub(crate) fn answer_unblocked(
+    server: &Server,
+    session: &mut Session,
+    with_error: bool,
+    out: &mut Vec<u8>,
+) -> Ran {
+    leave(session);
+    write_unblocked(server, session.resp3, with_error, out);
+    Ran::plain(server.store.newest(), with_error)
 }
 
 /// What a command takes that stands in line for all its keys.
@@ -475,7 +511,7 @@ pub(crate) fn stand(
     let keys = keys_to_wait_for(entry, caller.db, args.view(&[]));
     let mut lines = Locked::new(server);
     // whoever ends a connection takes it from the list before it has it forgotten here
-    if server.clients.find(client).is_none() {
+    if server.clients.find(client).is_none() || job.looker.as_ref().is_some_and(|it| !it.look.stand()) {
         return Ok(in_line);
     }
     let turn = lines.take_turn();

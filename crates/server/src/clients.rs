@@ -11,6 +11,7 @@ use clock::Nanos;
 use reactor::Connection;
 
 use crate::holds::Hold;
+use crate::look::Look;
 use crate::lookup::Table;
 
 /// One connection, as others see it.
@@ -37,6 +38,8 @@ pub(crate) struct Client {
     pub(crate) blocked: AtomicBool,
     /// Waits in WAIT or WAITAOF. Whoever clears it says how the wait ends: its time, or CLIENT UNBLOCK.
     pub(crate) in_wait: AtomicBool,
+    /// Its command waits, and looks beside the loops.
+    pub(crate) look: Look,
     /// Parked because of CLIENT PAUSE.
     pub(crate) paused: AtomicBool,
     pub(crate) no_evict: AtomicBool,
@@ -77,6 +80,7 @@ impl Client {
             capture: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
             in_wait: AtomicBool::new(false),
+            look: Look::default(),
             paused: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),

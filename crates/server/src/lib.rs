@@ -53,6 +53,7 @@ mod latency;
 mod later;
 mod lines;
 mod long;
+mod look;
 mod lookup;
 mod message;
 pub mod metrics;

@@ -252,21 +252,31 @@ pub(crate) fn unblock(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
     };
     let id = u64::try_from(integer(args.get(2))?).unwrap_or(0);
     let client = control.server.clients.find(id);
-    out.integer(client.is_some_and(|client| end_wait(control.server, &client, with_error)).into());
+    let ended = match client {
+        None => false,
+        Some(client) => match end_wait(control.server, &client, with_error) {
+            // what it has found is its own if nobody can wait for that
+            None if control.in_exec => false,
+            None => return Err(Failure::Wait(control.now + UNBLOCK_RETRY)),
+            Some(ended) => ended,
+        },
+    };
+    out.integer(ended.into());
     Ok(())
 }
 
-/// Ends the wait of a client, if it waits for others, and has it answered; whether it did.
-fn end_wait(server: &Server, client: &Client, with_error: bool) -> bool {
-    if blocked::unblock(server, client, with_error) {
-        return true;
+/// Ends the wait of a client, if it waits for others, and has it answered; whether it did, or `None` if that is not known yet.
+fn end_wait(server: &Server, client: &Client, with_error: bool) -> Option<bool> {
+    match blocked::unblock(server, client, with_error) {
+        Some(false) => {}
+        known => return known,
     }
     let waited = client.in_wait.swap(false, Ordering::Relaxed);
     if waited {
         client.blocked.store(false, Ordering::Relaxed);
         server.peers.post(client.id, Message::Unblock(with_error));
     }
-    waited
+    Some(waited)
 }
 
 pub(crate) fn getredir(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -383,5 +393,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
 
 /// Longest name that a client may give itself; each idle connection keeps its own.
 const LABEL_BYTES_MAX: usize = 1024;
+/// CLIENT UNBLOCK asks again after this whether a client has what it has found.
+const UNBLOCK_RETRY: Duration = Duration::from_millis(1);
 /// A hundred years: for ever, and no sum with it overflows.
 const PAUSE_MS_MAX: u64 = 100 * 365 * 86_400_000;

@@ -20,6 +20,7 @@ use crate::halted;
 use crate::handlers::transactions::watch_keys;
 use crate::handlers::{command, function, scripts};
 use crate::lines::Spot;
+use crate::look::{Look, may_wait};
 use crate::lookup::Entry;
 use crate::message::Message;
 use crate::outcome::{Executed, Next, Ran};
@@ -36,7 +37,12 @@ use crate::tx::staged::COMMAND_AT;
 use crate::verdict::{Parked, Unready};
 
 /// Has `job` run; its connection is parked until [`Message::LongDone`].
-pub(crate) fn start(server: &Arc<Server>, session: &mut Session, job: Box<Job>) {
+pub(crate) fn start(server: &Arc<Server>, session: &mut Session, mut job: Box<Job>) {
+    let waits = || matches!(job.work, Work::Data(_)) && may_wait(job.entry, job.args.view(&[]));
+    if job.looks_at.is_some() || waits() {
+        session.client.look.begin();
+        job.looker = Some(Arc::clone(&session.client));
+    }
     session.pending.get_or_insert_default().long = Some(Long::Out);
     server.long.hold(job.held_bytes());
     server.long.enter(job.client, admission::writes(job.entry, job.queue()));
@@ -118,7 +124,12 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
         Work::Data(run) => {
             let known = (job.caller, job.bytes);
             let kept = (&mut job.retained, &prepared, &mut job.copies);
-            run_data(server, (job.entry, *run), known, (&job.args, &job.looks_at), kept, out)
+            let looks = (&job.looks_at, job.looker.as_ref().map(|client| &client.look));
+            let result = run_data(server, (job.entry, *run), known, (&job.args, looks), kept, out);
+            if let (Err(_), Some(look)) = (&result, looks.1) {
+                look.miss();
+            }
+            result
         }
         Work::Exec { transaction, watched, course } => {
             let known = (job.caller, &mut job.copies, &mut job.retained);
@@ -208,6 +219,8 @@ fn exec_beside(
     let writes = transaction.queue.iter().any(writes);
     eval::begin(server, retained);
     let guard = server.scripts.begin((b"exec".to_vec(), false), vec![b"EXEC".to_vec()], server.clock.now());
+    exec::work_ahead(server, transaction, course, &guard.running);
+    let transaction = &*transaction;
     loop {
         let mut keys = Vec::new();
         let everything = exec::gather(server, &transaction.queue, course, &mut keys);
@@ -219,8 +232,6 @@ fn exec_beside(
         let run = Run::new(server, (transaction, watched, course), retained, beside);
         let plan = run.plan((scope, prepared), caller.uses);
         let mut executed = Executed::of(server.runner().run(&run, plan, copies, out)?);
-    exec::work_ahead(server, transaction, course, &guard.running);
-    let transaction = &*transaction;
         drop(keys);
         match executed.pause.take().map(|pause| pause.next(retained)) {
             None => return Ok(End::Executed(executed)),
@@ -244,7 +255,7 @@ fn run_data(
     server: &Arc<Server>,
     (entry, run): (&Entry, DataFn),
     (Caller { db, resp3, uses }, bytes): (Caller, usize),
-    (args, looks_at): (&Args, &Option<Spot>),
+    (args, (looks_at, look)): (&Args, (&Option<Spot>, Option<&Look>)),
     (retained, prepared, copies): (&mut Retained, &Prepared, &mut Copies),
     out: &mut Vec<u8>,
 ) -> Result<End, Stopped> {
@@ -274,28 +285,37 @@ fn run_data(
         };
         let effects = Effects::Commit;
         let plan = Plan { scope, prepared, moment, growth_bytes, uses, effort_max, effects };
-        let body = Reaching(Single { step, stored: entry.command.stored });
+        let body = Reaching { single: Single { step, stored: entry.command.stored }, look };
         match server.runner().run(&body, plan, copies, out)? {
             (Reached::Answered(Answered { blocked: Some(wait), .. }), _) => return Ok(End::Blocked(wait)),
             (Reached::Answered(answered), ticket) => return Ok(End::Ran(Ran::answered(answered, ticket))),
             (Reached::Keys(more), _) => retained.add(more),
+            (Reached::Unblocked, _) => return Ok(End::Unblocked),
         }
     }
 }
 
 /// A single command, and what it came to: it may find out that it needs more keys.
-struct Reaching<'a>(Single<'a>);
+struct Reaching<'a> {
+    single: Single<'a>,
+    /// Its look, if it waits.
+    look: Option<&'a Look>,
+}
 
 enum Reached {
     Answered(Answered),
     Keys(Vec<(u16, Box<[u8]>)>),
+    /// CLIENT UNBLOCK came before it found something.
+    Unblocked,
 }
 
 impl Body for Reaching<'_> {
     type Done = Reached;
 
     fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<Reached, Halt<Reached>> {
-        match self.0.run(within, out) {
+        let may_have = |answered: &Answered| answered.blocked.is_some() || self.look.is_none_or(Look::find);
+        match self.single.run(within, out) {
+            Ok(answered) if !may_have(&answered) => Err(Halt::GivenUp(Reached::Unblocked)),
             Ok(answered) => Ok(Reached::Answered(answered)),
             Err(Halt::At(_, Failure::Keys(more))) => Err(Halt::GivenUp(Reached::Keys(more))),
             Err(Halt::At(number, failure)) => Err(Halt::At(number, failure)),
@@ -304,11 +324,11 @@ impl Body for Reaching<'_> {
     }
 
     fn copy_stored(&self, store: &Store, copies: &mut Copies) {
-        self.0.copy_stored(store, copies);
+        self.single.copy_stored(store, copies);
     }
 
     fn args(&self, command: usize) -> ArgsView<'_> {
-        self.0.args(command)
+        self.single.args(command)
     }
 }
 
@@ -332,8 +352,14 @@ pub(crate) fn end_long(
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
     let start = out.len();
+    if let Some(client) = job.looker.take()
+        && let Some(with_error) = blocked::end_look(server, &client)
+    {
+        return Ok(blocked::answer_unblocked(server, session, with_error, out));
+    }
     put_behind(out, reply);
     match end {
+        End::Unblocked => unreachable!("its look was unblocked"),
         End::Ran(mut ran) => {
             ran.attached.make_room(&[(0, start)]);
             if job.looks_at.is_some() {

@@ -9,6 +9,7 @@ use store::{AskedMemory, Prepared, Stop, Watch};
 use ticket::Ticket;
 
 use crate::call::{DataFn, Failure, Wait};
+use crate::clients::Client;
 use crate::command::Invoked;
 use crate::copies::Copies;
 use crate::lines::Spot;
@@ -37,6 +38,8 @@ pub(crate) struct Job {
     pub(crate) work: Work,
     /// Of a command that stands in line: the key that it looks at.
     pub(crate) looks_at: Option<Spot>,
+    /// Whose look it is, if it waits and has found nothing.
+    pub(crate) looker: Option<Arc<Client>>,
 }
 
 /// What is to be run.
@@ -55,19 +58,19 @@ pub(crate) enum Work {
 pub(crate) enum Given {
     /// SCRIPT LOAD.
     Script,
+    /// SCRIPT EXISTS.
+    Exists,
     /// FUNCTION LOAD.
     Library,
     /// FUNCTION RESTORE.
-    /// SCRIPT EXISTS.
-    Exists,
     Libraries,
-}
-
-/// A job that has run, or that the store has stopped.
     /// COMMAND GETKEYS.
     Keys,
     /// COMMAND GETKEYSANDFLAGS.
     KeysAndFlags,
+}
+
+/// A job that has run, or that the store has stopped.
 #[derive(Debug)]
 pub struct Done {
     pub(crate) job: Box<Job>,
@@ -90,6 +93,8 @@ pub(crate) enum End {
     Blocked(Box<Wait>),
     /// It stands in line.
     InLine(InLine),
+    /// CLIENT UNBLOCK has ended its look.
+    Unblocked,
     Stopped(Stop),
     /// It has read from disk for too long, and is answered so.
     NeverReady(Failure),
@@ -141,6 +146,7 @@ impl Job {
             retained: session.take_retained(),
             work,
             looks_at: None,
+            looker: None,
         })
     }
 

@@ -251,6 +251,13 @@ impl Harness {
         delivered(self, wire)
     }
 
+    /// Keeps a thread beside the loops from doing anything else, until what is returned is dropped.
+    fn occupy(&self) -> std::sync::mpsc::Sender<()> {
+        let (gate, opened) = std::sync::mpsc::channel();
+        self.server.long.call_in_background(Box::new(move || _ = opened.recv()));
+        gate
+    }
+
     /// Waits until nobody stands in any line.
     fn expect_no_lines(&self) {
         while self.server.long.waiting() > 0 {
@@ -258,6 +265,67 @@ impl Harness {
         }
         assert_eq!(self.server.blocked.counts(), (0, 0), "keys that are waited for, and commands that wait");
     }
+}
+
+/// CLIENT UNBLOCK answered 0 while a command that waits looked at its keys beside the loops, and the command went on waiting.
+#[test]
+fn who_looks_beside_the_loop_is_unblocked_and_takes_nothing() {
+    for (ending, expected) in
+        [("", NOTHING), (" ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n")]
+    {
+        let mut harness = Harness::new();
+        harness.server.long.set_from(10);
+        let (mut waits, mut other, mut reads) = (harness.connect(), harness.connect(), harness.connect());
+        harness.line(&mut other, "RPUSH key321 x");
+        let gates = [harness.occupy(), harness.occupy()];
+        assert_eq!(harness.line(&mut waits, &many_keys("BLPOP", 500, "0")), PARKED);
+        let read = many_keys("XREAD STREAMS", 500, "0 ".repeat(500).trim_end());
+        assert_eq!(harness.line(&mut reads, &read), PARKED);
+        let unblock = format!("CLIENT UNBLOCK 1{ending}");
+        harness.expect(&mut other, &[(&unblock, ":1\r\n"), (&unblock, ":0\r\n")]);
+        harness.expect(&mut other, &[("CLIENT UNBLOCK 3", ":0\r\n")]);
+        drop(gates);
+        assert_eq!(harness.beside(&mut waits), expected);
+        assert!(harness.beside(&mut reads).starts_with("-WRONGTYPE"), "it does not wait");
+        harness.expect_no_lines();
+        harness.expect(&mut other, &[("LPOP key321", "$1\r\nx\r\n")]);
+        assert_eq!(harness.line(&mut waits, "PING"), "+PONG\r\n");
+    }
+}
+
+/// The same while a command that stands in line looks at a key that has changed.
+#[test]
+fn who_looks_again_beside_the_loop_is_unblocked_and_leaves_its_lines() {
+    let mut harness = Harness::new();
+    let (mut waits, mut other) = (harness.connect(), harness.connect());
+    harness.line(&mut other, "XGROUP CREATE x g $ MKSTREAM");
+    let wait = "XREADGROUP GROUP g c COUNT 9000 BLOCK 0 STREAMS x >";
+    assert_eq!(harness.line(&mut waits, wait), PARKED);
+    let gates = [harness.occupy(), harness.occupy()];
+    // more at once than a loop looks at
+    let adds: Vec<Vec<String>> = std::iter::once(vec!["MULTI".to_owned()])
+        .chain((0..6_000).map(|n| format!("XADD x {}-1 f v", n + 1).split(' ').map(str::to_owned).collect()))
+        .chain([vec!["EXEC".to_owned()]])
+        .collect();
+    let mut bytes = Vec::new();
+    adds.iter().for_each(|command| resp::encode_command(&mut bytes, command));
+    harness.feed(&mut other, &bytes);
+    drop(gates);
+    while other.step == reactor::Step::Park {
+        harness.deliver(&mut other);
+        std::thread::yield_now();
+    }
+    while harness.server.long.waiting() > 0 {
+        std::thread::yield_now();
+    }
+    let gates = [harness.occupy(), harness.occupy()];
+    assert_eq!(delivered(&harness, &mut waits), PARKED);
+    assert_eq!(harness.server.blocked.counts(), (1, 1));
+    harness.expect(&mut other, &[("CLIENT UNBLOCK 1", ":1\r\n"), ("CLIENT UNBLOCK 1", ":0\r\n")]);
+    drop(gates);
+    assert_eq!(harness.beside(&mut waits), NOTHING);
+    harness.expect_no_lines();
+    assert!(harness.line(&mut other, "XPENDING x g").starts_with("*4\r\n:0\r\n"), "nothing was given");
 }
 
 /// BLPOP of a million keys looked at all of them, got in all lines and left them in one turn of its loop: two seconds each.
