@@ -580,7 +580,9 @@ impl Access<'_> {
 
     /// Refuses to read so many leaves if that is more than a command may hold: it would be refused when they have been read.
     fn check_cold(&self, paged: &Paged, leaves: u64) -> Result<(), Stop> {
-        let leaf_bytes = paged.root.bytes / u64::from(paged.root.leaves.max(1));
+        let all = u64::from(paged.root.leaves.max(1));
+        // several elements may be in one leaf: then it was counted for each
+        let (leaves, leaf_bytes) = (leaves.min(all), paged.root.bytes / all);
         let most = self.store.memory.read_bytes_max();
         if leaves <= READ_ANYWAY || leaves * leaf_bytes <= most.min(self.prepared.bytes_left()) {
             return Ok(());
