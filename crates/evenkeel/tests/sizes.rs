@@ -131,6 +131,8 @@ impl<'d> World<'d> {
             while bytes < bytes_max / 2 && self.below(3) > 0 {
                 bytes = bytes * 2 + self.rng.below(bytes);
             }
+            // with its name no larger than the server takes
+            bytes = bytes.min(bytes_max.max(64) - 16);
         }
         let mut element = format!("{name}:").into_bytes();
         element.resize(element.len() + bytes as usize, b'a' + (bytes % 26) as u8);
