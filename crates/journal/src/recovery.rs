@@ -184,7 +184,7 @@ impl Recovery {
         let is_possible = |entries: &Vec<FooterEntry>| entries.iter().all(|it| it.seq < sealed.next_seq);
         let read = read.filter(is_possible);
         if read.is_none() {
-            tracing::warn!(segment = segment.0, "footer does not verify: the segment is scanned instead");
+            tracing::error!(segment = segment.0, "footer is damaged: the segment is read whole instead");
         }
         Ok(read)
     }

@@ -69,6 +69,8 @@ pub(crate) struct LogEngine {
     driver: Option<Mutex<Option<Driver>>>,
     /// Segments with damage: never cleaned, never retired.
     quarantine: Arc<Quarantine>,
+    /// Footers and checkpoints that the start found damaged, and went on without.
+    damaged_at_start: u64,
     /// What cleaning lets writers append.
     pub(crate) throttle: throttle::WriteThrottle,
     /// Whether deletes wait on a full disk.
@@ -128,6 +130,11 @@ impl LogEngine {
     /// Segments in quarantine.
     pub(crate) fn quarantine(&self) -> &Quarantine {
         &self.quarantine
+    }
+
+    /// What is known to be damaged: segments in quarantine, and what the start went on without.
+    pub(crate) fn damaged_count(&self) -> u64 {
+        self.quarantine.count() as u64 + self.damaged_at_start
     }
 
     /// Bytes of records in `segments` that something points at.

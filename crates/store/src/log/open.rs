@@ -83,6 +83,7 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         source,
         driver,
         quarantine,
+        damaged_at_start: recovered.damaged,
         throttle: WriteThrottle::default(),
         returns: Returns::default(),
         wishes,

@@ -48,6 +48,8 @@ pub(crate) struct Recovered {
     pub(crate) time_ms: u64,
     /// Records replayed above the checkpoint.
     pub(crate) replayed: u64,
+    /// Footers and checkpoints that do not verify, and that the records stood in for.
+    pub(crate) damaged: u64,
 }
 
 /// Fills `index` and `liveness` from what `recovery` found.
@@ -76,7 +78,8 @@ pub(crate) fn recover(
                 recovered.checkpoint = Some(Published { name, lsn, ..Published::default() });
             }
             Err(error) if is_complete(&segments) => {
-                tracing::warn!(name = checkpoint.name, %error, "checkpoint is damaged: the whole log is replayed");
+                tracing::error!(name = checkpoint.name, %error, "checkpoint is damaged: the whole log is replayed");
+                recovered.damaged += 1;
                 *index = Arc::new(Index::new(options.databases));
             }
             Err(error) => return Err(damaged_checkpoint(&checkpoint.name, &error.to_string())),
@@ -84,7 +87,8 @@ pub(crate) fn recover(
     }
     let index = &*index;
     let replayer = Replayer { recovery, index, hasher, liveness };
-    recovered.replayed = replay(&replayer, options.readers, &segments, from)?;
+    let (replayed, damaged) = replay(&replayer, options.readers, &segments, from)?;
+    (recovered.replayed, recovered.damaged) = (replayed, recovered.damaged + damaged);
     index.finish();
     if let Some((_, segment)) = missing.iter().find(|(keyspace, _)| index.lives(*keyspace)) {
         let what = format!("the checkpoint points into segment {segment:08x}, which is missing");
@@ -190,7 +194,7 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Replays what `segments` hold from lsn `from` on; returns how many records that were.
+/// Replays what `segments` hold from lsn `from` on; returns how many records that were, and how many footers did not verify.
 ///
 /// This thread reads. Keys are replayed by threads of their own, as many as help and at most `threads_max`, each of which has some
 /// of the stripes, so that a key's records stay in order; with 0 on this thread.
@@ -199,7 +203,7 @@ fn replay(
     threads_max: usize,
     segments: &[SegmentInfo],
     from: Lsn,
-) -> Result<u64, StoreError> {
+) -> Result<(u64, u64), StoreError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let parts = cores.min(REPLAY_THREADS_MAX).min(threads_max);
     std::thread::scope(|scope| {
@@ -212,16 +216,17 @@ fn replay(
             senders.push(send);
         }
         let is_alone = senders.is_empty();
-        let mut reader = Reader { replayer, senders, is_alone, batch: Vec::new(), replayed: 0, error: None };
+        let batch = Vec::new();
+        let mut reader = Reader { replayer, senders, is_alone, batch, replayed: 0, damaged: 0, error: None };
         let mut from_on = segments.iter().filter(|segment| segment.last_lsn >= from);
         let read = from_on.try_for_each(|segment| reader.segment(segment, from));
         let read = read.and_then(|()| reader.send());
-        let replayed = reader.replayed;
+        let counts = (reader.replayed, reader.damaged);
         drop(reader);
         for thread in threads {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        read.map(|()| replayed)
+        read.map(|()| counts)
     })
 }
 
@@ -241,6 +246,8 @@ struct Reader<'a> {
     is_alone: bool,
     batch: Vec<Item>,
     replayed: u64,
+    /// Footers that do not verify.
+    damaged: u64,
     error: Option<StoreError>,
 }
 
@@ -261,7 +268,10 @@ impl Reader<'_> {
     /// Replays a footer; false when it does not verify: then the records tell the same.
     fn footer(&mut self, info: &SegmentInfo, from: Lsn) -> Result<bool, StoreError> {
         let footer = self.replayer.recovery.read_footer(info.segment).map_err(|error| open_error(&error))?;
-        let Some(entries) = footer else { return Ok(false) };
+        let Some(entries) = footer else {
+            self.damaged += 1;
+            return Ok(false);
+        };
         entries.into_iter().filter(|entry| entry.lsn >= from).for_each(|entry| self.replay(entry, None));
         Ok(true)
     }

@@ -25,7 +25,7 @@ pub struct LogReport {
     pub cold_failures: u64,
     /// Most cold reads that waited at once.
     pub cold_queue_max: u64,
-    /// Segments in quarantine because something in them is damaged.
+    /// Segments in quarantine because something in them is damaged, and footers and checkpoints that did not verify at the start.
     pub damaged_segments: u64,
     /// Bytes of records that live, as far as was counted.
     pub live_bytes: u64,
@@ -152,7 +152,7 @@ impl Store {
             cold_retries: readers.retries.load(Ordering::Relaxed),
             cold_failures: readers.failures.load(Ordering::Relaxed),
             cold_queue_max: readers.queue_length_max.load(Ordering::Relaxed) as u64,
-            damaged_segments: engine.quarantine().count() as u64,
+            damaged_segments: engine.damaged_count(),
             live_bytes: engine.live_bytes(&segments),
             log_bytes: segments.iter().map(|info| info.end_bytes).sum(),
             disk_bytes: engine.journal.counters().disk_bytes + published.size_bytes,
