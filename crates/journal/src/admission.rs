@@ -11,7 +11,8 @@
 //!   1. A group of footprint `f <= U/4` (U: usable bytes of a file) wastes less than U/4 at a roll, so a file can
 //!      promise `Q = U - U/4` whatever the order of appends. An open segment promises `max(0, U - U/4 - used)`.
 //!   2. `room >= 0` after every grant: the ready list cannot run dry under an append.
-//!   3. `Write` leaves `reserve_segments * Q` of room to `Reclaim` (deletes, cleaning).
+//!   3. `Write` leaves `reserve_segments * Q` of room to `Reclaim` (deletes), which leaves one Q of it to `Cleaning`: what gives files back
+//!      finds room, however much deletes have written.
 //!   4. A group larger than U/4 brings a file of its own; its credit also takes Q, since it may cut the
 //!      open segment short.
 //!   5. What is held while something else is asked for is given back first ([`Credits::give_back_first`], `Journal::reserve_instead`):
@@ -35,8 +36,10 @@ use crate::wake::Wake;
 pub enum Class {
     /// What grows the data.
     Write,
-    /// What frees space: deletes, cleaning. Has a reserve of its own.
+    /// What frees space once it is cleaned: deletes. Has a reserve of its own.
     Reclaim,
+    /// What gives files back: copies, and a roll that lets the open segment's file come back. Has the last file of the reserve for itself.
+    Cleaning,
 }
 
 /// What each record costs beside its own bytes: its footer entry, and its share of chunk headers.
@@ -84,6 +87,8 @@ pub(crate) struct Admission {
     charged_max: u64,
     room: AtomicI64,
     reserve: AtomicI64,
+    /// Room that is kept for cleaning.
+    cleaning: AtomicI64,
     /// Largest footprint that shares a file with others.
     shared_max: AtomicU64,
     /// Somebody was refused for want of memory or room since the last [`Admission::take_starved`].
@@ -128,6 +133,7 @@ impl Admission {
             charged_max,
             room: AtomicI64::new(0),
             reserve: AtomicI64::new(reserve_bytes(reserve_segments, file_size_bytes)),
+            cleaning: AtomicI64::new(cleaning_bytes(reserve_segments, file_size_bytes)),
             shared_max: AtomicU64::new(shared_footprint_max(file_size_bytes.min(open_size_bytes))),
             starved: AtomicBool::new(false),
             given_back: AtomicBool::new(false),
@@ -155,6 +161,7 @@ impl Admission {
     pub(crate) fn note_sizes(&self, size_bytes: u64, least_bytes: u64, reserve_segments: u32) {
         self.shared_max.fetch_max(shared_footprint_max(least_bytes), Ordering::Relaxed);
         self.reserve.fetch_max(reserve_bytes(reserve_segments, size_bytes), Ordering::Relaxed);
+        self.cleaning.fetch_max(cleaning_bytes(reserve_segments, size_bytes), Ordering::Relaxed);
     }
 
     /// Largest footprint that shares a file with others.
@@ -206,7 +213,11 @@ impl Admission {
     /// Takes `bytes` of disk room.
     pub(crate) fn take_room(&self, bytes: u64, class: Class) -> bool {
         let bytes = bytes as i64;
-        let floor = if class == Class::Write { self.reserve.load(Ordering::Relaxed) } else { 0 };
+        let floor = match class {
+            Class::Write => self.reserve.load(Ordering::Relaxed),
+            Class::Reclaim => self.cleaning.load(Ordering::Relaxed),
+            Class::Cleaning => 0,
+        };
         let take = |before: i64| (before - bytes >= floor).then_some(before - bytes);
         self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
@@ -214,6 +225,18 @@ impl Admission {
     /// Disk room that may still be promised.
     pub(crate) fn room_bytes(&self) -> u64 {
         u64::try_from(self.room.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// As much of it as only cleaning may use.
+    pub(crate) fn cleaning_room_bytes(&self) -> u64 {
+        let kept_bytes = u64::try_from(self.cleaning.load(Ordering::Relaxed)).unwrap_or(0);
+        self.room_bytes().min(kept_bytes)
+    }
+
+    /// Whether the largest group of writes that shares a file finds no room.
+    pub(crate) fn lacks_room_for_writes(&self) -> bool {
+        let floor = u64::try_from(self.reserve.load(Ordering::Relaxed)).unwrap_or(0);
+        self.room_bytes() < floor + self.shared_max()
     }
 
     /// Gives disk room (back).
@@ -375,6 +398,11 @@ impl Drop for Credits {
     }
 }
 
+/// A reserve of one file is not divided: whoever has no more cleans by other means.
+fn cleaning_bytes(segments: u32, file_size_bytes: u64) -> i64 {
+    reserve_bytes(u32::from(segments > 1), file_size_bytes)
+}
+
 fn reserve_bytes(segments: u32, file_size_bytes: u64) -> i64 {
     i64::try_from(promise_bytes(file_size_bytes) * u64::from(segments)).expect("a few segments")
 }
@@ -474,5 +502,20 @@ mod tests {
         assert!(admission.take_room(20, Class::Write));
         assert!(admission.take_room(reserve, Class::Reclaim));
         assert!(!admission.take_room(1, Class::Reclaim));
+    }
+
+    #[test]
+    fn deletes_leave_the_last_file_of_a_reserve_of_two_to_cleaning() {
+        let admission = admission(100, 2);
+        let file = promise_bytes(SIZE);
+        admission.add_room(20 + 2 * file);
+        assert!(!admission.take_room(21, Class::Write));
+        assert!(admission.take_room(20, Class::Write));
+        assert_eq!(admission.cleaning_room_bytes(), file);
+        assert!(!admission.take_room(file + 1, Class::Reclaim));
+        assert!(admission.take_room(file, Class::Reclaim));
+        assert!(!admission.take_room(1, Class::Reclaim));
+        assert!(admission.take_room(file, Class::Cleaning));
+        assert!(!admission.take_room(1, Class::Cleaning));
     }
 }

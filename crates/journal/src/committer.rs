@@ -193,7 +193,8 @@ impl Committer {
         let sync = self.shared.options.sync == SyncMode::Always;
         let started = self.shared.clock.now();
         self.write(&cycle, sync)?;
-        self.stamped = false;
+        // of a segment that nothing was written to there is nothing to vouch for
+        self.stamped = cycle.batches.is_empty();
         self.written = (cycle.last_lsn, cycle.next_seq);
         if sync {
             self.note_sync(started, cycle.records);

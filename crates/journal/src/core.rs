@@ -366,6 +366,20 @@ impl Core {
         &self.segment
     }
 
+    /// Whether the open segment holds something, and a file is ready for the next.
+    pub(crate) fn can_roll(&self) -> bool {
+        self.segment.records > 0 && !self.ready.is_empty() && !self.is_filling()
+    }
+
+    /// Seals the open segment before it is full.
+    ///
+    /// # Panics
+    /// If it [cannot](Core::can_roll).
+    pub(crate) fn roll_early(&mut self) {
+        let file = self.ready.pop_front().expect("the caller saw that one is ready");
+        self.roll(file);
+    }
+
     /// Where the next record or batch goes.
     pub(crate) fn end_bytes(&self) -> u64 {
         if self.open.is_blank() { self.open.offset } else { self.open.end() }

@@ -262,11 +262,33 @@ impl Journal {
         if self.shared.progress.phase() == Phase::Running { self.buffered_bytes() } else { 0 }
     }
 
-    /// Room that is left for deletes and cleaning, in bytes of footprint, while the disk has none for another segment.
+    /// Room that is kept for cleaning, in bytes of footprint, while the disk has none for another segment.
     #[must_use]
-    pub fn last_room_bytes(&self) -> Option<u64> {
+    pub fn cleaning_room_bytes(&self) -> Option<u64> {
         let is_short = self.shared.shortage.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        is_short.then(|| self.shared.admission.room_bytes())
+        is_short.then(|| self.shared.admission.cleaning_room_bytes())
+    }
+
+    /// Whether the disk is full and a group of writes may find no room.
+    #[must_use]
+    pub fn lacks_room_for_writes(&self) -> bool {
+        let is_short = self.shared.shortage.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        is_short && self.shared.admission.lacks_room_for_writes()
+    }
+
+    /// Seals the open segment and begins the next in a ready file, so that what is dead in it can come back. False when that would take
+    /// room that was granted, when it holds nothing, or when no file is ready: nothing was changed.
+    pub fn roll(&self) -> bool {
+        let shared = &self.shared;
+        let mut core = shared.core();
+        let promise = core.segment().promise;
+        if !core.can_roll() || !shared.admission.take_room(promise, Class::Cleaning) {
+            return false;
+        }
+        core.roll_early();
+        drop(core);
+        shared.committer.notify();
+        true
     }
 
     /// The newest seq that was appended.
@@ -481,7 +503,7 @@ impl Journal {
         let shortage = match lack {
             Lack::Memory => None,
             // what was given back is free in a moment
-            Lack::Room if class == Class::Reclaim && shared.pins().has_free() => None,
+            Lack::Room if class != Class::Write && shared.pins().has_free() => None,
             Lack::Room => *shared.shortage.lock().unwrap_or_else(PoisonError::into_inner),
             Lack::File(size_bytes) => {
                 shared.admission.wish_own_file(size_bytes, class);

@@ -16,6 +16,8 @@
 //!   5. It is made at its full length, zeroes behind the entries: an entry overwrites written blocks, so its sync
 //!      changes no length and no extent, and needs nothing of the file system's own journal.
 //!   6. No entry asks for a descriptor: a full file that cannot be rewritten now gets more zeroes behind it.
+//!   7. The next file is written over `MANIFEST.tmp`, whose room is kept: neither a start nor an entry needs room on a disk that others
+//!      have filled.
 //!
 //! [`State`] folds entries and knows nothing of files; [`Manifest`] is the file.
 
@@ -47,6 +49,8 @@ pub(crate) const MANIFEST_SIZE_BYTES: u64 = (ENTRIES_ROOM * MANIFEST_ENTRY_SIZE_
 const FILE_SIZE_BYTES_MAX: u64 = 8 << 32;
 /// Where an entry's time lies, its last field.
 const TIME_AT: usize = 56;
+/// After so many entries it is tried again to keep room for the next file.
+const KEEP_ROOM_ENTRIES: usize = 64;
 /// Most entries of one write.
 const ENTRIES_TOGETHER_MAX: usize = 2;
 
@@ -310,6 +314,8 @@ pub(crate) struct Manifest {
     folder: Arc<dyn Folder>,
     pages: Pages,
     state: State,
+    /// Room for the next file is kept.
+    keeps_room: bool,
     /// A write or sync failed: what the file holds is unknown, nothing more is said.
     failed: bool,
 }
@@ -328,7 +334,13 @@ impl Manifest {
         let failed = |error| JournalError::failed("writing MANIFEST", error);
         let folder = vfs.open_dir(dir).map_err(failed)?;
         let pages = write_whole(&*vfs, (dir, &*folder), &state, time_ms).map_err(failed)?;
-        Ok(Self { vfs, dir: dir.to_path_buf(), folder, pages, state, failed: false })
+        let dir = dir.to_path_buf();
+        Ok(Self { vfs, dir, folder, pages, state, keeps_room: false, failed: false })
+    }
+
+    /// Keeps room for the next file, if the disk has some: whoever goes on to say more may meet a full disk.
+    pub(crate) fn keep_room(&mut self) {
+        self.keeps_room = keep_room(&*self.vfs, (&self.dir, &*self.folder), self.pages.room);
     }
 
     /// What has been said.
@@ -360,12 +372,16 @@ impl Manifest {
             self.state.apply(entry, time_ms).expect("the journal says only what follows from what it said");
             bytes.extend_from_slice(&entry.encode((self.pages.entries + n) as u64, time_ms));
         }
+        if !self.keeps_room && self.pages.entries.is_multiple_of(KEEP_ROOM_ENTRIES) {
+            self.keep_room();
+        }
         if !self.pages.fits(entries.len()) {
             match write_whole(&*self.vfs, (&self.dir, &*self.folder), &self.state, time_ms) {
                 // nothing was written: it is tried again when this room is used up, too
                 Err(error) if lacks_descriptors(&error) => self.pages.lengthen()?,
                 pages => {
                     self.pages = pages?;
+                    self.keep_room();
                     return Ok(());
                 }
             }
@@ -453,6 +469,28 @@ pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<State, JournalError> {
     Ok(state)
 }
 
+/// Keeps room for the next file, of `room` entries, if there is some; returns whether it is kept, durably.
+fn keep_room(vfs: &dyn Vfs, (dir, folder): (&Path, &dyn Folder), room: usize) -> bool {
+    let bytes = (room * MANIFEST_ENTRY_SIZE_BYTES) as u64;
+    let kept = open_temporary(vfs, dir).and_then(|file| {
+        file.allocate(0, bytes)?;
+        file.sync_data()?;
+        folder.sync()
+    });
+    kept.is_ok()
+}
+
+/// The file that becomes the next manifest: nothing reads it under this name.
+fn open_temporary(vfs: &dyn Vfs, dir: &Path) -> std::io::Result<Arc<dyn File>> {
+    let (path, there) = (dir.join(TEMPORARY_NAME), OpenOptions { write: true, ..OpenOptions::default() });
+    match vfs.open(&path, there) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            vfs.open(&path, OpenOptions { create_new: true, ..there })
+        }
+        opened => opened,
+    }
+}
+
 /// Writes a whole file, with room for as many entries again as the state needs, and gives it its name.
 /// Lacks a descriptor only as long as nothing is changed.
 fn write_whole(
@@ -461,22 +499,17 @@ fn write_whole(
     state: &State,
     time_ms: u64,
 ) -> std::io::Result<Pages> {
-    let temporary = dir.join(TEMPORARY_NAME);
-    match vfs.remove(&temporary) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
     let entries = state.entries();
     let encoded =
         entries.iter().enumerate().flat_map(|(n, entry)| entry.encode(n as u64, time_ms.max(state.time_ms)));
     let mut bytes: Vec<u8> = encoded.collect();
     let room = ENTRIES_ROOM.max(2 * entries.len());
     bytes.resize(room * MANIFEST_ENTRY_SIZE_BYTES, 0);
-    let file =
-        vfs.open(&temporary, OpenOptions { write: true, create_new: true, ..OpenOptions::default() })?;
+    let file = open_temporary(vfs, dir)?;
     write_full(&*file, &bytes, 0)?;
+    file.set_len(bytes.len() as u64)?;
     file.sync_data()?;
-    vfs.rename(&temporary, &dir.join(MANIFEST_NAME))?;
+    vfs.rename(&dir.join(TEMPORARY_NAME), &dir.join(MANIFEST_NAME))?;
     folder.sync()?;
     Ok(Pages { file, entries: entries.len(), room })
 }
@@ -549,15 +582,31 @@ mod tests {
         let length = disk.files()[0].1;
         assert_eq!(length, (ENTRIES_ROOM * MANIFEST_ENTRY_SIZE_BYTES) as u64);
         say(&mut manifest, 100);
-        assert_eq!(disk.files(), [(Path::new(DIR).join(MANIFEST_NAME), length)]);
+        let path = |name| Path::new(DIR).join(name);
+        assert_eq!(disk.files(), [(path(MANIFEST_NAME), length), (path(TEMPORARY_NAME), length)]);
         assert_eq!(read(&disk, Path::new(DIR)).expect("good").as_ref(), Some(manifest.state()));
+    }
+
+    /// A server on a disk that others had filled ended when its manifest was full.
+    #[test]
+    fn full_file_is_rewritten_on_a_disk_without_room() {
+        let (disk, mut manifest) = manifest(3);
+        manifest.keep_room();
+        disk.set_capacity(disk.used_bytes());
+        for _ in 0..3 {
+            say(&mut manifest, ENTRIES_ROOM as u64);
+            assert_eq!(
+                read(&disk.crash_copy(1), Path::new(DIR)).expect("good").as_ref(),
+                Some(manifest.state())
+            );
+        }
     }
 
     #[test]
     fn full_file_is_rewritten_and_reads_the_same() {
         let (disk, mut manifest) = manifest(3);
         say(&mut manifest, ENTRIES_ROOM as u64 + 10);
-        assert_eq!(disk.operations(Kinds::CREATE), 2);
+        assert_eq!(disk.operations(Kinds::CREATE), 3, "the room of the next one is kept");
         assert_eq!(read(&disk, Path::new(DIR)).expect("good").as_ref(), Some(manifest.state()));
     }
 
@@ -576,7 +625,7 @@ mod tests {
         }
         disk.clear_faults();
         say(&mut manifest, ENTRIES_ROOM as u64);
-        assert_eq!(disk.files(), [(Path::new(DIR).join(MANIFEST_NAME), MANIFEST_SIZE_BYTES)]);
+        assert_eq!(disk.files()[0], (Path::new(DIR).join(MANIFEST_NAME), MANIFEST_SIZE_BYTES));
         assert_eq!(read(&disk.crash(1), Path::new(DIR)).expect("good").as_ref(), Some(manifest.state()));
     }
 
@@ -605,7 +654,7 @@ mod tests {
     fn state_above_the_usual_room_gets_twice_what_it_needs() {
         let (disk, mut manifest) = manifest(ENTRIES_ROOM as u32 + 1);
         say(&mut manifest, 1_000);
-        assert_eq!(disk.operations(Kinds::CREATE), 1);
+        assert_eq!(disk.operations(Kinds::CREATE), 2, "the room of the next one is kept");
         assert_eq!(read(&disk, Path::new(DIR)).expect("good").as_ref(), Some(manifest.state()));
     }
 

@@ -7,7 +7,7 @@
 //! | buffer_bytes_max | B | 32 Mi | 64 Ki | 4 Gi | 64 Ki | bounds what a stalled disk piles up |
 //! | transaction_bytes_max | B | 1 Gi | 4 Ki | 4 Gi | 256 Ki | one group is one write |
 //! | ready_segments | count | 1 | 1 | 16 | 1 | zero-filling keeps ahead of 400 MB/s with one |
-//! | reserve_segments | count | 1 | 0 | 16 | 1 | deletes and cleaning go on when the disk is full |
+//! | reserve_segments | count | 2 | 0 | 16 | 2 | deletes go on when the disk is full; of two or more, one is for what gives files back |
 //! | space_margin_bytes | B | 64 Mi | 0 | any | 0 | leaves room for checkpoints, which free space |
 //! | idle_stamp_ms | ms | 200 | 1 | 60,000 | - | the last batch is vouched for soon after traffic ends |
 
@@ -101,7 +101,7 @@ pub struct Options {
     pub transaction_bytes_max: u64,
     /// Zero-filled segments kept ahead of need.
     pub ready_segments: u32,
-    /// Segments that only deletes and cleaning may use.
+    /// Segments that only deletes and cleaning may use; of two or more, one is for cleaning alone.
     pub reserve_segments: u32,
     /// Space that a new segment must leave on the file system.
     pub space_margin_bytes: u64,
@@ -123,7 +123,7 @@ impl Default for Options {
             buffer_bytes_max: 32 << 20,
             transaction_bytes_max: 1 << 30,
             ready_segments: 1,
-            reserve_segments: 1,
+            reserve_segments: 2,
             space_margin_bytes: 64 << 20,
             idle_stamp_ms: 200,
             content: Content::default(),
@@ -156,10 +156,14 @@ impl Options {
         (1 << share.ilog2()).min(self.segment_size_bytes)
     }
 
-    /// Space that a new file must leave on the file system: the reserve of deletes may take half of the margin. A start on
-    /// a full disk spends it on the tail's copy, and what the old tail gives back may be a little less than a file.
+    /// Space that a new file must leave on the file system: the reserve of deletes may take next to all of the margin, since what deletes and
+    /// cleaning need beside it is kept (room of the next manifest, and of the owner's next checkpoint).
     pub(crate) fn margin_bytes(&self, is_reserve: bool) -> u64 {
-        if is_reserve { self.space_margin_bytes / 2 } else { self.space_margin_bytes }
+        if is_reserve {
+            (self.space_margin_bytes / 2).min(RESERVE_MARGIN_BYTES)
+        } else {
+            self.space_margin_bytes
+        }
     }
 
     /// Checks the bounds of the table above.
@@ -185,6 +189,8 @@ impl Options {
     }
 }
 
+/// What the reserve leaves of the margin.
+const RESERVE_MARGIN_BYTES: u64 = 1 << 20;
 /// What share of the log one file is, until files have their full size.
 const LOG_SHARE: u64 = 32;
 /// Files are never smaller, unless the setting says so.

@@ -261,7 +261,7 @@ impl Preparer {
 
     fn make_own_file(&mut self, size_bytes: u64, class: Class) -> Result<bool, JournalError> {
         let shared = Arc::clone(&self.shared);
-        match self.make_file(size_bytes, shared.options.margin_bytes(class == Class::Reclaim))? {
+        match self.make_file(size_bytes, shared.options.margin_bytes(class != Class::Write))? {
             Made::File(file) => shared.admission.put_own_file(file),
             Made::LacksDescriptor => return Ok(false),
             Made::Short(shortage) => {

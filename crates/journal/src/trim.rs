@@ -21,6 +21,7 @@ use vfs::{OpenOptions, Vfs};
 use crate::error::JournalError;
 use crate::format::manifest_entry::{Entry, Footer};
 use crate::journal::Journal;
+use crate::journal::{SegmentInfo, SegmentState};
 use crate::manifest::Facts;
 use crate::segment::{footer_offset, lacks_descriptors};
 use crate::shared::Shared;
@@ -61,6 +62,15 @@ impl Journal {
         drop(manifest);
         file.punch(facts.size_bytes - room_bytes, room_bytes).map_err(failed)?;
         Ok(room_bytes)
+    }
+}
+
+impl SegmentInfo {
+    /// What the file of a segment needs to serve again: it was given back.
+    #[must_use]
+    pub fn trimmed_bytes(&self) -> u64 {
+        let is_trimmed = self.state == SegmentState::Trimmed;
+        if is_trimmed { self.size_bytes.saturating_sub(footer_offset(self.end_bytes)) } else { 0 }
     }
 }
 

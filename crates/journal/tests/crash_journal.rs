@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use common::{Told, dir, hooks, open, records, write_footer};
 use journal::{
-    BackendKind, Class, Draft, Driver, Journal, JournalError, Keyspace, Lsn, Options, Recovery, SegmentState,
-    SyncMode, footprint,
+    BackendKind, Class, Draft, Driver, Hooks, Journal, JournalError, Keyspace, Lsn, Options, Recovery,
+    SegmentState, SyncMode, footprint,
 };
 use vfs::sim::{Effect, Fault, Kinds, Rng};
 use vfs::{OpenOptions, SimDisk, Vfs};
@@ -296,7 +296,7 @@ fn lack_of_descriptors_is_waited_for_by_who_prepares_files() {
 #[test]
 fn fresh_folder_without_room_for_one_write_is_refused_and_one_with_it_is_not() {
     let options = Options { space_margin_bytes: 1 << 20, ..Options::small() };
-    let needed = 2 * options.segment_size_bytes + options.space_margin_bytes / 2 + (512 << 10);
+    let needed = 3 * options.segment_size_bytes + options.space_margin_bytes / 2 + (1 << 20);
     let disk = SimDisk::new(1);
     disk.set_capacity(needed - 4_096);
     let error = open(&disk, &options).expect_err("no write would be admitted").to_string();
@@ -329,6 +329,87 @@ fn restart_on_a_full_disk_has_its_reserve_again() {
         assert!(common::append_as(&journal, &[&[8; 20_000]], Class::Reclaim).is_some(), "removal {n}");
         driver.commit();
         driver.prepare();
+    }
+}
+
+/// A start without a byte of room failed at the manifest, and one without a file for the copy of the tail could not begin: a disk that
+/// others had filled could not be emptied any more.
+#[test]
+fn start_without_any_room_goes_on_in_the_tail_and_loses_nothing_at_any_crash() {
+    let options = options(BackendKind::Buffered);
+    for is_clean in [false, true] {
+        let whole = SimDisk::new(1);
+        let (journal, mut driver) = common::start(&whole, &options);
+        for n in 0..12 {
+            assert!(common::append(&journal, &[&[n; 3_000]]).is_some());
+            driver.commit();
+        }
+        if is_clean {
+            journal.close();
+            driver.seal();
+        }
+        drop(journal);
+        let whole = whole.process_death();
+        let expected = records(&open(&whole.crash_copy(1), &options).unwrap()).unwrap();
+        assert_eq!(expected.len(), 12);
+        for nth in 1.. {
+            let context = format!("power lost at change {nth} of a start, clean: {is_clean}");
+            let disk = whole.crash_copy(nth);
+            let capacity_bytes = disk.used_bytes();
+            disk.set_capacity(capacity_bytes);
+            disk.plan(Fault::at(nth, Effect::PowerOff).of(Kinds::CHANGES));
+            let has_opened = open(&disk, &options).is_ok();
+            let disk = disk.crash(nth);
+            disk.set_capacity(capacity_bytes);
+            let recovery = open(&disk, &options).unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert!(records(&recovery).unwrap() == expected, "{context}");
+            let (journal, mut driver) = recovery.start_manual(Hooks::default()).unwrap();
+            driver.prepare();
+            assert!(common::append_as(&journal, &[b"a delete"], Class::Reclaim).is_some(), "{context}");
+            driver.commit();
+            drop((journal, driver));
+            let found = records(&open(&disk.crash(nth), &options).unwrap()).unwrap();
+            assert!(found.starts_with(&expected) && found.len() == expected.len() + 1, "{context}");
+            if has_opened {
+                assert!(nth > 5, "{nth} changes");
+                break;
+            }
+        }
+    }
+}
+
+/// What deletes had written could not come back, since their segment was never full: a full disk had no room for its end.
+#[test]
+fn open_segment_is_sealed_early_and_leaves_deletes_the_room_of_the_next() {
+    let disk = SimDisk::new(1);
+    let options = Options { segment_size_bytes: 64 << 10, ..Options::small() };
+    let (journal, mut driver) = common::start(&disk, &options);
+    assert!(!journal.roll(), "nothing is in it");
+    disk.set_capacity(disk.used_bytes());
+    let payload = [1_u8; 2000];
+    while common::append(&journal, &[&payload]).is_some() {
+        driver.commit();
+        driver.prepare();
+    }
+    for round in 0..20 {
+        let mut deletes = 0;
+        while common::append_as(&journal, &[&payload], Class::Reclaim).is_some() {
+            deletes += 1;
+            driver.commit();
+            driver.prepare();
+        }
+        assert!(deletes > 10, "{deletes} deletes in round {round}");
+        let room_bytes = journal.cleaning_room_bytes().expect("the disk is full");
+        assert!(room_bytes > 30_000, "{room_bytes} B are left for cleaning");
+        let last = journal.segments().last().expect("one is open").segment;
+        assert!(journal.roll(), "round {round}");
+        driver.commit();
+        let sealed = |info: &&journal::SegmentInfo| info.segment <= last && info.state != SegmentState::Open;
+        let dead: Vec<_> = journal.segments().iter().filter(sealed).map(|info| info.segment).collect();
+        assert!(dead.contains(&last), "it is sealed");
+        dead.into_iter().for_each(|segment| journal.retire(segment).unwrap());
+        driver.prepare();
+        journal.check_state();
     }
 }
 

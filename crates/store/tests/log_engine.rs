@@ -12,7 +12,7 @@ use store::{
     ValueKind,
 };
 use ticket::Ticket;
-use vfs::SimDisk;
+use vfs::{OpenOptions, SimDisk, Vfs};
 
 struct Machine {
     disk: SimDisk,
@@ -230,7 +230,10 @@ fn damaged_checkpoint_is_passed_over_while_the_log_is_whole_and_refused_after() 
     };
     (0..200_u32).for_each(|n| machine.set(0, &n.to_le_bytes(), &[n as u8; 100], None));
     assert!(machine.del(0, &7_u32.to_le_bytes()));
+    let report = |machine: &Machine| machine.store.log_report().expect("engine log");
+    assert_eq!(report(&machine).damaged_segments, 0);
     damaged(&mut machine).expect("the log holds every record");
+    assert_eq!(report(&machine).damaged_segments, 1, "what a start finds is counted");
     for n in 0..200_u32 {
         let expected = (n != 7).then(|| (vec![n as u8; 100], None));
         assert_eq!(machine.get(0, &n.to_le_bytes()), expected, "key {n}");
@@ -244,6 +247,43 @@ fn damaged_checkpoint_is_passed_over_while_the_log_is_whole_and_refused_after() 
     }
     let error = damaged(&mut machine).expect_err("what was given back may have held removals");
     assert!(error.to_string().contains("--salvage"), "{error}");
+}
+
+/// A start that read a segment whole, since its footer did not verify, told only the log.
+#[test]
+fn damaged_footer_that_a_start_goes_on_without_is_counted() {
+    let mut machine = Machine::new(128);
+    (0..900_u32).for_each(|n| machine.set(0, &n.to_le_bytes(), &[n as u8; 100], None));
+    machine.settle();
+    let is_footed =
+        |machine: &Machine| machine.store.journal_counters().expect("engine log").segments_footed > 0;
+    for _ in 0..100 {
+        if is_footed(&machine) {
+            break;
+        }
+        machine.store.housekeep().expect("the disk is fine");
+        machine.settle();
+    }
+    assert!(is_footed(&machine));
+    machine.disk = machine.disk.process_death();
+    let files: Vec<_> = machine.disk.files();
+    for (path, len) in files.iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "seg")) {
+        let file = machine.disk.open(path, OpenOptions::default()).expect("it is there");
+        let is_footer = |at: &u64| {
+            let mut magic = [0; 4];
+            file.read_at(&mut magic, *at).expect("readable");
+            magic == *b"EKF1"
+        };
+        if let Some(at) = (4_096..*len).step_by(4_096).find(is_footer) {
+            machine.disk.flip_bit(path, at + 70, 3).expect("it is there");
+        }
+    }
+    machine.try_open().expect("the records say the same");
+    let report = machine.store.log_report().expect("engine log");
+    assert!(report.damaged_segments > 0, "{report:?}");
+    for n in 0..900_u32 {
+        assert_eq!(machine.get(0, &n.to_le_bytes()), Some((vec![n as u8; 100], None)), "key {n}");
+    }
 }
 
 #[test]
@@ -621,9 +661,10 @@ fn writer_ahead_of_the_disk_waits_for_it_instead_of_meeting_the_memory_limit() {
     }
 }
 
-/// The manual names each cause that stops a start; of a full disk one said only `writing MANIFEST failed`.
+/// A disk without room for a new manifest stopped the start, so that nobody could delete. The manual names each cause that stops one; where the
+/// room of the manifest was taken, too, the start said only `writing MANIFEST failed`.
 #[test]
-fn start_that_a_full_disk_stops_says_so() {
+fn full_disk_stops_no_start_unless_the_room_of_the_manifest_was_taken() {
     let machine = Machine::new(128);
     for key in 0..40_u8 {
         machine.set(0, &[key], &[key; 900], None);
@@ -633,6 +674,13 @@ fn start_that_a_full_disk_stops_says_so() {
     let mut refused = 0;
     for step in 0..60 {
         let full = disk.fork();
+        full.set_capacity(full.used_bytes() + step * 4_096);
+        let store =
+            Store::open(options(&full, &machine.clock, 128)).expect("room is kept for all that it writes");
+        assert_eq!(store.key_counts()[0].0, 40);
+        drop(store);
+        let full = disk.fork();
+        full.remove("/data/MANIFEST.tmp".as_ref()).expect("it is there");
         full.set_capacity(full.used_bytes() + step * 4_096);
         if let Err(error) = Store::open(options(&full, &machine.clock, 128)) {
             refused += 1;

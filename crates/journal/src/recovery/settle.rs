@@ -1,6 +1,7 @@
 //! Writes what start decided: the tail in a fresh file, a new manifest, nothing left that nobody names.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,8 +40,15 @@ pub(crate) fn settle(
     found: Option<Found>,
 ) -> Result<Recovery, JournalError> {
     let log_bytes = found.as_ref().map_or(0, |found| found.state.log_bytes());
-    let file_size_bytes = options.file_size_bytes(log_bytes);
-    let settler = Settler { vfs: &*vfs, dir, options: &options, file_size_bytes, now_ms: clock.unix_ms().0 };
+    let wanted_bytes = options.file_size_bytes(log_bytes);
+    let mut settler = Settler {
+        vfs: &*vfs,
+        dir,
+        options: &options,
+        file_size_bytes: wanted_bytes,
+        now_ms: clock.unix_ms().0,
+    };
+    let is_short = settler.is_short()?;
     let is_new = found.is_none();
     let (mut state, tail) = match found {
         Some(found) => (found.state, found.tail),
@@ -59,14 +67,25 @@ pub(crate) fn settle(
             "torn tail cut: a batch that never became durable"
         );
     }
+    if is_short {
+        settler.file_size_bytes = settler.usual_size(&state);
+    }
+    let file_size_bytes = settler.file_size_bytes;
     state.prepared.retain(|_, prepared| prepared.size_bytes == file_size_bytes);
-    let standing = settler.open_segment(&mut state, tail)?;
+    let (standing, rest) = match tail {
+        Some(found) if is_short => Settler::go_on_in_place(&mut state, &found),
+        tail => (settler.open_segment(&mut state, tail)?, None),
+    };
     settler.prepare_missing(&mut state)?;
     state.closed = None;
     state.time_ms = standing.time_ms;
     (state.content_version, state.content_reader_version_min) =
         (options.content.version, options.content.reader_version_min);
-    let manifest = Manifest::create(Arc::clone(&vfs), dir, state, settler.now_ms)?;
+    let mut manifest = settler.create_manifest(&vfs, state)?;
+    manifest.keep_room();
+    if let Some(rest) = rest {
+        settler.write_in_place(&rest)?;
+    }
     settler.remove_unnamed(manifest.state())?;
     let mut handles = HashMap::new();
     for (segment, facts) in &manifest.state().segments {
@@ -84,12 +103,43 @@ impl Settler<'_> {
             self.vfs.space(self.dir).map_err(|error| JournalError::failed("asking for space", error))?;
         let files = 1 + u64::from(self.options.reserve_segments);
         let needed_bytes =
-            files * self.file_size_bytes + self.options.margin_bytes(true) + MANIFEST_SIZE_BYTES;
+            files * self.file_size_bytes + self.options.space_margin_bytes / 2 + 2 * MANIFEST_SIZE_BYTES;
         if space.available_bytes >= needed_bytes {
             return Ok(());
         }
         let (dir, available_bytes) = (self.dir.display().to_string(), space.available_bytes);
         Err(JournalError::Full { dir, needed_bytes, available_bytes })
+    }
+
+    /// Whether the disk has no room for another file.
+    fn is_short(&self) -> Result<bool, JournalError> {
+        let space =
+            self.vfs.space(self.dir).map_err(|error| JournalError::failed("asking for space", error))?;
+        Ok(space.available_bytes < self.file_size_bytes + self.options.margin_bytes(true))
+    }
+
+    /// Size of new files on a full disk: that of the files that are ready, whatever the log has grown or shrunk to.
+    fn usual_size(&self, state: &State) -> u64 {
+        let sizes = state.prepared.values().map(|prepared| prepared.size_bytes);
+        let largest = sizes.filter(|size_bytes| *size_bytes <= self.options.segment_size_bytes).max();
+        largest.unwrap_or(self.file_size_bytes)
+    }
+
+    /// Writes the manifest; on a full disk in the room of a ready file, if no other is kept for it.
+    fn create_manifest(&self, vfs: &Arc<dyn Vfs>, mut state: State) -> Result<Manifest, JournalError> {
+        loop {
+            let created = Manifest::create(Arc::clone(vfs), self.dir, state.clone(), self.now_ms);
+            let is_full = matches!(&created, Err(JournalError::Failed { source, .. })
+                if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded));
+            let Some((id, _)) = (if is_full { state.prepared.pop_last() } else { None }) else {
+                return created;
+            };
+            // The manifest that is in force names it: a start forgets prepared files that are missing.
+            let path = self.dir.join(id.file_name());
+            self.vfs
+                .remove(&path)
+                .map_err(|error| JournalError::failed(format!("removing {}", path.display()), error))?;
+        }
     }
 
     fn new_identity(&self) -> Result<Identity, JournalError> {
@@ -133,6 +183,17 @@ impl Settler<'_> {
         self.fresh_segment(state)
     }
 
+    /// Goes on in the tail's own file, for want of room for another: what it needs is left to [`Settler::write_in_place`].
+    fn go_on_in_place(state: &mut State, found: &FoundTail) -> (Standing, Option<InPlace>) {
+        state.next_seq = found.tail.next_seq.unwrap_or(state.next_seq);
+        state.time_ms = found.tail.time_ms.max(state.time_ms);
+        let (bytes, prev_crc) = tail_with_stamp(state, found);
+        let standing = standing(state, found, &bytes, prev_crc);
+        let Facts { file, size_bytes, .. } = found.facts;
+        let stamp_bytes = bytes.len() - (found.tail.end_bytes - SEGMENT_HEADER_SIZE_BYTES) as usize;
+        (standing, Some(InPlace { file, size_bytes, bytes, stamp_bytes }))
+    }
+
     /// Opens the next segment in a fresh file.
     fn fresh_segment(&self, state: &mut State) -> Result<Standing, JournalError> {
         let size_bytes = self.file_size_bytes;
@@ -157,44 +218,15 @@ impl Settler<'_> {
 
     /// Copies the valid tail to a fresh file, vouched for by a stamp.
     fn copy_tail(&self, state: &mut State, found: &FoundTail) -> Result<Standing, JournalError> {
-        let (segment, tail) = (found.segment, &found.tail);
-        let size_bytes = found.facts.size_bytes;
+        let (segment, size_bytes) = (found.segment, found.facts.size_bytes);
         let file = self.take_file(state, size_bytes)?;
-        let start = SEGMENT_HEADER_SIZE_BYTES as usize;
-        let mut bytes = found.bytes[start..tail.end_bytes as usize].to_vec();
-        let mut prev_crc = tail.prev_crc;
-        if tail.batches > 0 && !tail.stamped {
-            let stamp = BatchHeader {
-                segment,
-                first_lsn: tail.next_lsn,
-                durable_lsn: Lsn(tail.next_lsn.0 - 1),
-                time_ms: tail.time_ms,
-                prev_crc,
-                flags: BATCH_STAMP,
-                next_seq: state.next_seq,
-                ..BatchHeader::default()
-            };
-            let (encoded, crc) = stamp.encode(Salt::new(state.identity.folder, segment));
-            bytes.extend_from_slice(&encoded);
-            prev_crc = crc;
-        }
+        let (bytes, prev_crc) = tail_with_stamp(state, found);
         self.write_copy(file, &bytes).map_err(|error| {
             JournalError::failed(format!("copying the tail to {}", file.file_name()), error)
         })?;
         let facts = Facts { file, ..found.facts };
         state.segments.insert(segment, facts);
-        let end_bytes = SEGMENT_HEADER_SIZE_BYTES + bytes.len() as u64;
-        let partial = bytes.len() % vfs::BLOCK_SIZE_BYTES;
-        Ok(Standing {
-            segment,
-            end_bytes,
-            records: tail.records,
-            prev_crc,
-            next_lsn: tail.next_lsn,
-            next_seq: state.next_seq,
-            time_ms: state.time_ms,
-            prefix: bytes[bytes.len() - partial..].to_vec(),
-        })
+        Ok(standing(state, found, &bytes, prev_crc))
     }
 
     /// Fallocates what is missing of the files to have ready, so that the first appends find room; the preparer fills
@@ -238,6 +270,35 @@ impl Settler<'_> {
         file.sync_data()
     }
 
+    /// Makes what was read of the tail durable where it lies, and clears what lies behind. The manifest has forgotten the seal by now;
+    /// until this is done a start finds the same tail: the same bytes are written over themselves, and what was behind
+    /// vouched for nothing beyond them.
+    fn write_in_place(&self, rest: &InPlace) -> Result<(), JournalError> {
+        let name = rest.file.file_name();
+        let write = || {
+            let options = OpenOptions { write: true, ..OpenOptions::default() };
+            let file = self.vfs.open(&self.dir.join(&name), options)?;
+            let (tail, stamp) = rest.bytes.split_at(rest.bytes.len() - rest.stamp_bytes);
+            let mut at = SEGMENT_HEADER_SIZE_BYTES;
+            for chunk in tail.chunks(COPY_CHUNK_BYTES) {
+                write_full(&*file, chunk, at)?;
+                at += chunk.len() as u64;
+            }
+            // before the stamp vouches for it
+            file.sync_data()?;
+            write_full(&*file, stamp, at)?;
+            at += stamp.len() as u64;
+            let zeroes = vec![0; COPY_CHUNK_BYTES];
+            while at < rest.size_bytes {
+                let len = (rest.size_bytes - at).min(COPY_CHUNK_BYTES as u64);
+                write_full(&*file, &zeroes[..len as usize], at)?;
+                at += len;
+            }
+            file.sync_data()
+        };
+        write().map_err(|error| JournalError::failed(format!("going on in {name}"), error))
+    }
+
     /// A file of this size that holds nothing: a prepared one, or a new one filled with zeroes.
     fn take_file(&self, state: &mut State, size_bytes: u64) -> Result<FileId, JournalError> {
         let fits =
@@ -265,7 +326,7 @@ impl Settler<'_> {
         let path = self.dir.join(id.file_name());
         // A start that was cut short may have left a file of this number, which nothing names.
         match self.vfs.remove(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(JournalError::failed(format!("removing {}", path.display()), error));
             }
             _ => {}
@@ -290,6 +351,53 @@ impl Settler<'_> {
         }
         if removed { self.vfs.sync_dir(self.dir).map_err(failed) } else { Ok(()) }
     }
+}
+
+/// The batches of the tail, with a stamp behind them that vouches for them, and the header checksum of the last.
+fn tail_with_stamp(state: &State, found: &FoundTail) -> (Vec<u8>, u32) {
+    let (segment, tail) = (found.segment, &found.tail);
+    let start = SEGMENT_HEADER_SIZE_BYTES as usize;
+    let mut bytes = found.bytes[start..tail.end_bytes as usize].to_vec();
+    if tail.batches == 0 || tail.stamped {
+        return (bytes, tail.prev_crc);
+    }
+    let stamp = BatchHeader {
+        segment,
+        first_lsn: tail.next_lsn,
+        durable_lsn: Lsn(tail.next_lsn.0 - 1),
+        time_ms: tail.time_ms,
+        prev_crc: tail.prev_crc,
+        flags: BATCH_STAMP,
+        next_seq: state.next_seq,
+        ..BatchHeader::default()
+    };
+    let (encoded, crc) = stamp.encode(Salt::new(state.identity.folder, segment));
+    bytes.extend_from_slice(&encoded);
+    (bytes, crc)
+}
+
+/// Where a journal goes on whose open segment holds the batches in `bytes`.
+fn standing(state: &State, found: &FoundTail, bytes: &[u8], prev_crc: u32) -> Standing {
+    let partial = bytes.len() % vfs::BLOCK_SIZE_BYTES;
+    Standing {
+        segment: found.segment,
+        end_bytes: SEGMENT_HEADER_SIZE_BYTES + bytes.len() as u64,
+        records: found.tail.records,
+        prev_crc,
+        next_lsn: found.tail.next_lsn,
+        next_seq: state.next_seq,
+        time_ms: state.time_ms,
+        prefix: bytes[bytes.len() - partial..].to_vec(),
+    }
+}
+
+/// What is to be written into the tail's own file.
+struct InPlace {
+    file: FileId,
+    size_bytes: u64,
+    /// Behind the header; the stamp is last.
+    bytes: Vec<u8>,
+    stamp_bytes: usize,
 }
 
 /// One write of the tail's copy.

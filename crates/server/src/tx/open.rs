@@ -167,8 +167,11 @@ fn open_log(
     refuse_another_log(settings, &**vfs, &dir)?;
     let log = match settings.txn_log {
         TxnLog::Journal => {
-            let options =
-                journal::Options { segment_size_bytes: SEGMENT_BYTES, ..journal::Options::default() };
+            let options = journal::Options {
+                segment_size_bytes: SEGMENT_BYTES,
+                reserve_segments: 1,
+                ..journal::Options::default()
+            };
             JournalLog::open(Arc::clone(vfs), Arc::clone(clock), &dir, node, options).map(opened)
         }
         TxnLog::File => {

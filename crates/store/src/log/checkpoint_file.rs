@@ -127,11 +127,11 @@ pub(crate) fn names(vfs: &dyn Vfs, dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Removes checkpoints other than `keep`, which has `size_bytes`, and keeps room for the next one.
+/// Removes checkpoints other than `keep`; the room of the newest of them is kept for the next one.
 ///
 /// # Errors
-/// What the disk reports. That there is no room for the next one is none.
-pub(crate) fn remove_others(vfs: &dyn Vfs, dir: &Path, (keep, size_bytes): (&str, u64)) -> io::Result<()> {
+/// What the disk reports.
+pub(crate) fn remove_others(vfs: &dyn Vfs, dir: &Path, keep: &str) -> io::Result<()> {
     let mut others = names(vfs, dir)?;
     others.retain(|name| name != keep);
     if let Some(newest) = others.pop() {
@@ -140,7 +140,6 @@ pub(crate) fn remove_others(vfs: &dyn Vfs, dir: &Path, (keep, size_bytes): (&str
     for name in others {
         vfs.remove(&dir.join(name))?;
     }
-    let _ = keep_room(vfs, dir, size_bytes);
     Ok(())
 }
 
@@ -314,7 +313,7 @@ mod tests {
             writer.write(&bytes(1)).expect("room");
             writer.publish(lsn).expect("room");
         }
-        remove_others(&*vfs, &dir, (&name_of(9), 1)).expect("removable");
+        remove_others(&*vfs, &dir, &name_of(9)).expect("removable");
         assert_eq!(vfs.list(&dir).expect("listed"), [name_of(9), TEMPORARY.to_owned()]);
     }
 
@@ -328,7 +327,8 @@ mod tests {
             writer.write(&bytes(entries)).expect("room");
             let (size_bytes, name) = (writer.written_bytes(), writer.publish(lsn).expect("room"));
             let size_max = size_bytes.max(last);
-            remove_others(&*vfs, &dir, (&name, size_max)).expect("removable");
+            remove_others(&*vfs, &dir, &name).expect("removable");
+            keep_room(&*vfs, &dir, size_max).expect("room");
             assert_eq!(count_entries(&*vfs, &dir, &name).expect("whole"), entries as usize);
             for seed in 0..5 {
                 let after = disk.crash_copy(seed);

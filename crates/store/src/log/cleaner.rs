@@ -21,7 +21,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use journal::{
-    Journal, JournalError, Keyspace, LogAddress, ReadError, RecordView, Records, Scanner, SegmentId, Seq,
+    Class, Journal, JournalError, Keyspace, LogAddress, ReadError, RecordView, Records, Scanner, SegmentId,
+    Seq,
 };
 
 use super::capture::Survivor;
@@ -270,7 +271,7 @@ impl Found {
         }
         let source = Survivor { keyspace: self.keyspace, hash: self.hash, address: self.address };
         let image = Image { kind: self.kind, payload, seq, expiry_ms };
-        Copies::append((source, self.record_bytes()), owned, &image, context)
+        Copies::append((source, self.record_bytes()), owned, (&image, Class::Cleaning), context)
     }
 
     /// A base's payload with what its deltas change; `None` when they change nothing of it.

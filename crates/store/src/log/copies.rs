@@ -91,14 +91,14 @@ impl Copies {
     pub(crate) fn append(
         (source, source_bytes): (Survivor, u64),
         owned: &Owned,
-        image: &Image<'_>,
+        (image, class): (&Image<'_>, Class),
         context: Context<'_>,
     ) -> Result<Appended, JournalError> {
         let Survivor { keyspace, hash, .. } = source;
         let journal = &context.engine.journal;
         let parts = [image.payload];
         let draft = Draft::new(image.kind, keyspace, &parts).expiring(image.expiry_ms).moved(image.seq);
-        let credits = match journal.reserve(journal::footprint([draft.payload_len()]), Class::Reclaim) {
+        let credits = match journal.reserve(journal::footprint([draft.payload_len()]), class) {
             Ok(credits) => credits,
             Err(Refusal::Busy { .. } | Refusal::Full { .. }) => return Ok(Appended::NoRoom),
             Err(refusal) => return Err(JournalError::Invalid(refusal.to_string())),

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clock::Nanos;
-use journal::{JournalError, Keyspace, LogAddress, Seq};
+use journal::{Class, JournalError, Keyspace, LogAddress, Seq};
 
 use super::capture::Survivor;
 use super::copies::{Appended, Context, Copies, Image, Progress, SLICE_BYTES};
@@ -165,7 +165,7 @@ impl Wish {
         let Some(hot) = context.index.hot(*keyspace, hash, *base) else { return Ok(None) };
         let image = Image { kind: hot.kind, payload: &hot.payload, seq: hot.seq, expiry_ms: hot.expiry_ms };
         let source = Survivor { keyspace: *keyspace, hash, address: *base };
-        Copies::append((source, hot.base_bytes), &hot.owned, &image, context).map(Some)
+        Copies::append((source, hot.base_bytes), &hot.owned, (&image, Class::Write), context).map(Some)
     }
 }
 
@@ -184,7 +184,7 @@ impl ReadValue {
         let payload = Draft::whole(kind, keyspace, key, value, expiry_ms).parts().concat();
         let image = Image { kind, payload: &payload, seq, expiry_ms };
         let source = Survivor { keyspace, hash, address: base };
-        Copies::append((source, self.value.record_bytes()), &owned, &image, context).map(Some)
+        Copies::append((source, self.value.record_bytes()), &owned, (&image, Class::Write), context).map(Some)
     }
 }
 

@@ -513,33 +513,39 @@ impl Housekeeping {
         mut published: Published,
     ) -> Result<(), JournalError> {
         store.engine.journal.set_checkpoint(&published.name, Lsn(published.lsn + 1))?;
-        if let Err(error) =
-            checkpoint_file::remove_others(&*self.vfs, &self.dir, (&published.name, published.size_bytes))
-        {
+        if let Err(error) = checkpoint_file::remove_others(&*self.vfs, &self.dir, &published.name) {
             tracing::warn!(%error, "an old checkpoint stays; the next one removes it");
         }
+        // what the new file did not need has come free, and is what its successor needs beside the room of the file before
+        let kept_bytes = work.published.as_ref().map_or(0, |before| before.size_bytes);
+        let kept = checkpoint_file::keep_room(&*self.vfs, &self.dir, published.size_bytes);
+        work.kept_room = (if kept.is_ok() { published.size_bytes } else { kept_bytes }, self.clock.now());
         let survivors = published.survivors.take();
         work.note_survivors(survivors, published.began, store);
         work.untrimmed.clear();
         work.failures = 0;
-        work.kept_room = (published.size_bytes, self.clock.now());
         work.published = Some(published);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Keeps room for a checkpoint of as many keys as there are: the last one may be of fewer.
+    /// Keeps room for two checkpoints of as many keys as there are, that of the one in force included: the last one may be of fewer, and
+    /// when the next one is in force its room is all that the one after that has.
     fn keep_checkpoint_room(&self, work: &mut Work, survey: &Survey<'_>) {
         let (kept_bytes, next) = work.kept_room;
-        let wanted_bytes = expected_bytes(survey.store) + KEPT_BYTES_MIN;
+        let keys_bytes = expected_bytes(survey.store);
+        let file_bytes = keys_bytes + keys_bytes / BLOCKS_SHARE + KEPT_BYTES_MIN;
+        let there_bytes = work.published.as_ref().map_or(0, |published| published.size_bytes);
+        let wanted_bytes = file_bytes + file_bytes.saturating_sub(there_bytes);
         if work.capture.is_some() || wanted_bytes <= kept_bytes || survey.now < next {
             return;
         }
         // some more, so as not to ask for each key
-        let more_bytes = wanted_bytes + wanted_bytes / 4;
-        work.kept_room = match checkpoint_file::keep_room(&*self.vfs, &self.dir, more_bytes) {
-            Ok(()) => (more_bytes, survey.now),
-            Err(_) => (kept_bytes, survey.now + REST_FAILED),
+        let keeps = |bytes: &u64| checkpoint_file::keep_room(&*self.vfs, &self.dir, *bytes).is_ok();
+        let kept = [wanted_bytes + wanted_bytes / 4, wanted_bytes].into_iter().find(keeps);
+        work.kept_room = match kept {
+            Some(bytes) => (bytes, survey.now),
+            None => (kept_bytes, survey.now + REST_FAILED),
         };
     }
 
@@ -550,8 +556,11 @@ impl Housekeeping {
             |info: &SegmentInfo| work.emptied.contains_key(&info.segment.0) || work.died_whole(info, store);
         let frees = work.capture.is_some() || segments.iter().any(is_dead);
         let cleans = |cleaning: &Cleaning| cleaning.has_copies() || self.clock.now() < work.next_clean;
-        let found =
+        let mut found =
             worked || frees && work.failures < FAILURES_MAX || work.cleaning.as_ref().is_some_and(cleans);
+        if !found && (store.engine.returns.is_awaited() || store.engine.journal.lacks_room_for_writes()) {
+            found = Self::roll(work, survey);
+        }
         if store.engine.returns.note(next_lsn, found) {
             (self.hooks.on_credits)();
         }
@@ -685,6 +694,8 @@ fn expected_bytes(store: Parts<'_>) -> u64 {
 
 /// A key in a checkpoint, about.
 const ENTRY_BYTES: u64 = 17;
+/// Headers of its blocks take this part of what its keys take, at most.
+const BLOCKS_SHARE: u64 = 16;
 /// Room of a checkpoint beside its keys.
 const KEPT_BYTES_MIN: u64 = 16 << 10;
 /// How long one turn cleans; it still reads and writes one piece at a time.

@@ -209,6 +209,13 @@ impl Engine for LogEngine {
                 self.alarm.on_append();
                 Err(Stop::Busy)
             }
+            Err(Refusal::Full { needed_bytes, available_bytes }) if class == Class::Reclaim => {
+                Err(Stop::Refused(StoreError::DiskFull(format!(
+                    "disk full: a delete needs a segment for its record, {needed_bytes} B with its margin, {available_bytes} B are \
+                     available, and no segment can be given back; nothing was changed: free space on the file system of the data \
+                     folder, or end backups that hold segments, then repeat it"
+                ))))
+            }
             Err(refusal @ Refusal::Full { .. }) => {
                 Err(Stop::Refused(StoreError::DiskFull(refusal.to_string())))
             }
