@@ -637,7 +637,7 @@ mod tests {
             let left = ENTRIES_ROOM - manifest.pages.entries;
             say(&mut manifest, left as u64);
             let before = manifest.state().clone();
-            disk.plan(Fault::at(1, Effect::Emfile).of(Kinds::CREATE));
+            disk.plan(Fault::at(1, Effect::Emfile).of(Kinds::OPEN | Kinds::CREATE));
             disk.plan(Fault::at(nth, Effect::PowerOff).of(Kinds::WRITE | Kinds::SYNC));
             let checkpoint = Checkpoint { name: "checkpoint".to_owned(), lsn: Lsn(u64::from(u32::MAX)) };
             manifest.say(&[Entry::Checkpoint(checkpoint)], 1).expect_err("the power is off");

@@ -313,7 +313,6 @@ impl Access<'_> {
         let mut before = Edit::new(Packed::empty(Shape::Scored));
         for (member, hash) in &named {
             let slice = Slice::of(self);
-            self.charge(1)?;
             let leaf = slice.node(paged, leaf_of(hash), paged.hashed_kind())?;
             if let Some(score) = value_in(Packed::new(paged.hashed_shape(), leaf), *hash, member) {
                 before.put_score(hash.low_bits(), member, packed::score_of(score));
