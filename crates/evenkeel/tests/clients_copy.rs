@@ -106,6 +106,16 @@ fn fill(port: u16) {
     call(port, &["SET", "bytes", ""]);
 }
 
+/// An answer without how long the entry was idle that it is about.
+fn known(first: Option<&Value>) -> Option<Value> {
+    match first {
+        Some(Value::Array(entry)) if matches!(entry[..], [_, _, Value::Integer(_), Value::Integer(_)]) => {
+            Some(Value::Array(vec![entry[0].clone(), entry[1].clone(), entry[3].clone()]))
+        }
+        first => first.cloned(),
+    }
+}
+
 /// It left out all types but strings without a word, with exit status 0.
 #[test]
 fn script_of_the_manual_copies_all_types_from_redis_and_counts_them() {
@@ -140,7 +150,7 @@ fn script_of_the_manual_copies_all_types_from_redis_and_counts_them() {
         let is_same = match (&theirs, &ours) {
             // how it is kept, and how long something was idle, differ
             (Value::Array(theirs), Value::Array(ours)) if question.starts_with('X') => {
-                theirs.len() == ours.len() && theirs.first() == ours.first()
+                theirs.len() == ours.len() && known(theirs.first()) == known(ours.first())
             }
             _ => theirs == ours,
         };

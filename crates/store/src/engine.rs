@@ -109,12 +109,17 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     /// What [`Engine::read`] found at `address` is damage: the index still names it.
     fn on_damaged(&self, _address: LogAddress) {}
 
-    /// Reads what `prepared` wants and hands it to `done`, from a thread of the engine's.
-    fn fetch(&self, mut prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
+    /// Reads what `prepared` wants; blocks.
+    fn read_wanted(&self, prepared: &mut Prepared) {
         for sought in prepared.take_wanted() {
             prepared.supply(sought.address, self.read(&sought));
         }
         prepared.fold(&mut |_, _| ());
+    }
+
+    /// Reads what `prepared` wants and hands it to `done`, from a thread of the engine's.
+    fn fetch(&self, mut prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
+        self.read_wanted(&mut prepared);
         done(prepared);
     }
 

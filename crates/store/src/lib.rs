@@ -303,10 +303,7 @@ impl Store {
     /// Adds what an access missed to `prepared`, and reads it here: for who may wait.
     pub(crate) fn read_wanted(&self, wanted: Wanted, prepared: &mut Prepared) {
         prepared.want(wanted);
-        for sought in prepared.take_wanted() {
-            prepared.supply(sought.address, self.engine.read(&sought));
-        }
-        prepared.fold(&mut |_, _| ());
+        self.engine.read_wanted(prepared);
     }
 
     /// Begins the execute step of a command: takes credits, then locks.

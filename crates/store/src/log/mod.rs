@@ -280,6 +280,10 @@ impl Engine for LogEngine {
         self.readers.on_damaged(address);
     }
 
+    fn read_wanted(&self, prepared: &mut Prepared) {
+        self.readers.read_here(prepared);
+    }
+
     fn fetch(&self, prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
         self.readers.submit(prepared, done);
     }

@@ -189,6 +189,16 @@ impl Readers {
         if is_one { self.shared.ready.notify_one() } else { self.shared.ready.notify_all() }
     }
 
+    /// Reads what `prepared` wants on this thread.
+    pub(crate) fn read_here(&self, prepared: &mut Prepared) {
+        for sought in prepared.take_wanted() {
+            let read = self.shared.source.read_record(&sought);
+            self.shared.counters.reads.fetch_add(1, Ordering::Relaxed);
+            self.shared.supply(prepared, sought.address, read);
+        }
+        self.shared.fold(prepared);
+    }
+
     /// What lies at `address` is damage, as another than the pool has found.
     pub(crate) fn on_damaged(&self, address: LogAddress) {
         self.shared.source.quarantine(address);
@@ -365,6 +375,24 @@ mod tests {
         let prepared = fetch(&readers, prepared, &[1_500]);
         assert!(prepared.record(at(1_500)).expect("answered").is_err());
         assert!(lock(&addresses.quarantine).contains(&at(1_500)), "the segment is quarantined");
+    }
+
+    /// What was read on a thread beside the loops was neither counted nor quarantined.
+    #[test]
+    fn read_on_the_own_thread_is_as_one_of_the_pool() {
+        let addresses = Arc::new(Addresses::default());
+        let readers = Readers::start(Arc::clone(&addresses) as Arc<dyn Source>, 2).expect("threads");
+        let mut prepared = Prepared::default();
+        for attempt in 0..2 {
+            for address in [5, 1_500] {
+                prepared.want_record(Sought::base(at(address), Keyspace(1), KeyHash(0)));
+            }
+            readers.read_here(&mut prepared);
+            assert!(prepared.record(at(5)).expect("fetched").is_ok());
+            assert_eq!(prepared.record(at(1_500)).is_some(), attempt == 1, "it is looked up again first");
+        }
+        assert!(lock(&addresses.quarantine).contains(&at(1_500)), "the segment is quarantined");
+        assert_eq!(readers.counters().reads.load(Ordering::Relaxed), 3);
     }
 
     #[test]
