@@ -782,6 +782,21 @@ fn common_pong() -> Value {
     Value::Simple(b"PONG".to_vec())
 }
 
+/// Waits until no thread of the server has `signal` before it.
+fn wait_for_delivery(server: &Server, signal: i32) {
+    let status = format!("/proc/{}/status", server.child.id());
+    loop {
+        let text = std::fs::read_to_string(&status).expect("it runs");
+        let pending =
+            text.lines().find_map(|line| line.strip_prefix("ShdPnd:")).expect("a field of that name");
+        let pending = u64::from_str_radix(pending.trim(), 16).expect("a number");
+        if pending & (1 << (signal - 1)) == 0 {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// The open of a pipe waits for a writer: the thread that obeys signals waited with it, and SIGTERM did nothing any more.
 #[test]
 fn pipe_in_place_of_the_password_is_refused_and_holds_up_no_stop() {
@@ -793,6 +808,8 @@ fn pipe_in_place_of_the_password_is_refused_and_holds_up_no_stop() {
     let made = std::process::Command::new("mkfifo").arg(&password).status().expect("mkfifo is there");
     assert!(made.success());
     server.signal(libc::SIGHUP);
+    // two signals at once may come in any order
+    wait_for_delivery(&server, libc::SIGHUP);
     server.signal(libc::SIGTERM);
     let (status, log) = server.end();
     assert!(status.success(), "{status}: {log}");

@@ -187,7 +187,7 @@ mod tests {
             Value::Array(parts.into_iter().map(Value::Array).collect())
         };
         assert_eq!(parsed(&reply(5_007, "5007")), Ok(Fields::default()));
-        for (deadline, value) in [(5_006, "5006"), (-1, "5008"), (5_008, "5009")] {
+        for (deadline, value) in [(4_956, "4956"), (-1, "5008"), (5_008, "5009")] {
             assert!(parsed(&reply(deadline, value)).is_err(), "{deadline} {value}");
         }
     }
