@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Server, bulk, call, evenkeel, eventually, finished, ok, receive, serve};
+use common::{Server, SmallDisk, bulk, call, evenkeel, eventually, finished, ok, receive, serve};
 use resp::Value;
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -534,21 +534,8 @@ fn damage_in_what_was_durable_stops_the_start_with_file_and_offset() {
 
 #[test]
 fn a_disk_without_room_stops_the_start() {
-    let dir = folder();
-    let disk = dir.path().join("disk");
-    std::fs::create_dir(&disk).expect("made");
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"])
-        .arg(&disk)
-        .stderr(std::process::Stdio::null())
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: mounting a small disk needs root");
-        return;
-    }
-    let (status, text) = finished(&mut serve(&disk.join("data"), &[]));
-    let unmounted = std::process::Command::new("umount").arg(&disk).status().expect("umount runs");
-    assert!(unmounted.success());
+    let disk = SmallDisk::mount("4m");
+    let (status, text) = finished(&mut serve(&disk.path().join("data"), &[]));
     assert_eq!(status, 1, "{text}");
     assert!(text.trim_end().lines().count() == 1 && text.contains("disk full"), "{text}");
 }

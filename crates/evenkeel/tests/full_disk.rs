@@ -5,51 +5,16 @@ mod common;
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
-use common::{PATIENCE, Server, eventually, ok, receive};
+use common::{PATIENCE, Server, SmallDisk, eventually, ok, receive};
 use resp::Value;
 
-/// A small disk; unmounted when it goes.
-struct Disk {
-    folder: tempfile::TempDir,
-}
-
-impl Disk {
-    /// `None` where this user may not mount.
-    fn mount(size: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().expect("a folder for the test");
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
-            .arg(folder.path())
-            .stderr(Stdio::null())
-            .status();
-        if mounted.is_ok_and(|status| status.success()) {
-            return Some(Self { folder });
-        }
-        eprintln!("skipped: mounting a small disk needs root");
-        None
-    }
-
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    /// Others take all that is left.
-    fn fill(&self) {
-        let path = self.folder.path().join("others");
-        let mut file = std::fs::File::options().create(true).append(true).open(path).expect("made");
-        for size_bytes in [1 << 20, 4 << 10] {
-            while file.write_all(&vec![0; size_bytes]).is_ok() {}
-        }
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg("-l").arg(self.folder.path()).status();
-        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+/// Others take all that is left of `disk`.
+fn fill(disk: &SmallDisk) {
+    let path = disk.path().join("others");
+    let mut file = std::fs::File::options().create(true).append(true).open(path).expect("made");
+    for size_bytes in [1 << 20, 4 << 10] {
+        while file.write_all(&vec![0; size_bytes]).is_ok() {}
     }
 }
 
@@ -87,9 +52,10 @@ fn words(words: &[&str]) -> Vec<String> {
 /// Of 162,602 keys on a full disk 69,644 could be deleted in random order; then the server refused with the advice to delete keys: the records
 /// of deletes had used up the room that it needs to give files back. And on a disk without a byte of room it did not start.
 fn everything_can_be_deleted(size: &str, value_bytes: usize, (together, in_multi): (usize, bool), end: End) {
-    let Some(disk) = Disk::mount(size) else { return };
+    let disk = SmallDisk::mount(size);
+    let data = disk.path().join("data");
     let context = format!("{size}, values of {value_bytes} B, {together} together, {in_multi}, {end:?}");
-    let mut server = Server::start(&disk.data(), &[]);
+    let mut server = Server::start(&data, &[]);
     let mut client = Client::new(&server);
     let (key, value) = (|n: usize| format!("key:{n}"), "v".repeat(value_bytes));
     let mut stored = 0;
@@ -103,7 +69,7 @@ fn everything_can_be_deleted(size: &str, value_bytes: usize, (together, in_multi
     }
     let keys: Vec<_> = (0..stored).map(|n| key(n * 7_919 % stored)).collect();
     assert!(stored % 7_919 != 0, "each key once");
-    disk.fill();
+    fill(&disk);
     let third = (stored / 3).max(1);
     let mut next_end = third;
     let mut deleted = 0;
@@ -124,15 +90,15 @@ fn everything_can_be_deleted(size: &str, value_bytes: usize, (together, in_multi
         deleted += some.len();
         if deleted >= next_end && deleted < stored {
             next_end += third;
-            disk.fill();
+            fill(&disk);
             if matches!(end, End::Stop) {
                 server.signal(libc::SIGTERM);
                 assert!(server.end().0.success(), "{context}");
             } else {
                 drop(server);
             }
-            disk.fill();
-            server = Server::start(&disk.data(), &[]);
+            fill(&disk);
+            server = Server::start(&data, &[]);
             client = Client::new(&server);
             assert_eq!(server.call(&["DBSIZE"]), Value::Integer((stored - deleted) as i64), "{context}");
             assert_eq!(server.call(&["STRLEN", &keys[deleted]]), Value::Integer(value_bytes as i64));

@@ -93,7 +93,18 @@ fn much_of_collections() -> Vec<Step> {
         steps.push(of("HSET h", &|number| vec![element(number), b"v".to_vec()]));
         steps.push(of("ZADD z", &|number| vec![number.to_string().into_bytes(), element(number)]));
     }
+    // one element much larger than a leaf among the small ones of each
+    let large = vec![b'x'; 300_000];
+    for text in ["SADD s", "RPUSH l", "HSET h large", "ZADD z 7"] {
+        steps.push(Step::Same(words(text).into_iter().chain([large.clone()]).collect()));
+    }
     steps.extend([named("HMGET h", 20), named("SMISMEMBER s", 20), named("ZMSCORE z", 20)]);
+    let queued = ["LPOS l none", "HSTRLEN h large", "COPY l copied-list", "DEL copied-list"];
+    steps.push(Step::Transaction(queued.map(words).to_vec(), true));
+    let mut script = words("EVAL - 1 l none");
+    script[1] =
+        b"redis.call('LPOS', KEYS[1], ARGV[1]) return redis.call('LREM', KEYS[1], 0, ARGV[1])".to_vec();
+    steps.push(Step::Same(script));
     let last = String::from_utf8(element(ELEMENTS - 10)).expect("text");
     for text in [
         &format!("LPOS l {last}")[..],

@@ -31,6 +31,37 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// A disk of so little room; unmounted when it goes.
+#[allow(dead_code, reason = "each test file uses its part")]
+pub(crate) struct SmallDisk(tempfile::TempDir);
+
+#[allow(dead_code, reason = "each test file uses its part")]
+impl SmallDisk {
+    /// Mounts one of `size`, as mount has it.
+    ///
+    /// # Panics
+    /// Where this user may not mount.
+    pub(crate) fn mount(size: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder.path());
+        let mounted = mount.status().expect("mount is there");
+        assert!(mounted.success(), "this test needs the right to mount a tmpfs (root): {mounted}");
+        Self(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("-l").arg(self.path()).status();
+        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
 /// A part of a Flux definition that is a built-in component, in lines: what runs it, its fields, how many tasks it has, and `more` lines.
 #[allow(dead_code, reason = "each test file uses its part")]
 pub(crate) fn flux_part(id: &str, words: &str, fields: &str, tasks: u32, more: &str) -> String {
