@@ -394,7 +394,7 @@ pub(crate) fn work_ahead(
                         _ => command::getkeysandflags_beside,
                     };
                     let written = write(server, args, &mut Writer::new(&mut reply, course.resp3));
-                    Some(written.map(|_| Ahead::Reply(reply)))
+                    Some(written.map(|()| Ahead::Reply(reply)))
                 }
                 _ => None,
             };

@@ -43,8 +43,7 @@ impl Look {
 
     /// It has found something; whether it may have it.
     pub(crate) fn find(&self) -> bool {
-        let before = self.0.compare_exchange(LOOKS, FOUND, Ordering::AcqRel, Ordering::Acquire);
-        !matches!(before, Err(UNBLOCKED | UNBLOCKED_WITH_ERROR))
+        self.go_on(FOUND)
     }
 
     /// What it has found did not happen.
@@ -54,7 +53,12 @@ impl Look {
 
     /// It is to stand in line, where others end its wait; whether it may.
     pub(crate) fn stand(&self) -> bool {
-        let before = self.0.compare_exchange(LOOKS, NONE, Ordering::AcqRel, Ordering::Acquire);
+        self.go_on(NONE)
+    }
+
+    /// The look becomes `to`, unless it was unblocked; returns whether it was not.
+    fn go_on(&self, to: u8) -> bool {
+        let before = self.0.compare_exchange(LOOKS, to, Ordering::AcqRel, Ordering::Acquire);
         !matches!(before, Err(UNBLOCKED | UNBLOCKED_WITH_ERROR))
     }
 

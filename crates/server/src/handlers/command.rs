@@ -1,11 +1,10 @@
 //! COMMAND: the table, told to clients. Everything here is generated from the rows.
 
 use resp::{ArgsView, Writer};
-use ticket::Ticket;
 
 use super::args::{is, pattern};
 use crate::arguments;
-use crate::call::{Failure, Outcome, text};
+use crate::call::{Outcome, text};
 use crate::command::{Command, Flags, KeySpec};
 use crate::control::Control;
 use crate::errors;
@@ -262,20 +261,16 @@ fn keys_of<'a>(
 }
 
 pub(crate) fn getkeys(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    getkeys_beside(control.server, args, out).map(drop)
+    getkeys_beside(control.server, args, out)
 }
 
 /// COMMAND GETKEYS on whatever thread.
-pub(crate) fn getkeys_beside(
-    server: &Server,
-    args: ArgsView<'_>,
-    out: &mut Writer<'_>,
-) -> Result<Ticket, Failure> {
+pub(crate) fn getkeys_beside(server: &Server, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let mut keys = Vec::new();
     keys_of(server.table, args, |_, _, key| keys.push(key))?;
     out.array(keys.len());
     keys.iter().for_each(|key| out.bulk(key));
-    Ok(Ticket::NOTHING)
+    Ok(())
 }
 
 pub(crate) fn getkeysandflags(
@@ -283,15 +278,11 @@ pub(crate) fn getkeysandflags(
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
 ) -> Outcome {
-    getkeysandflags_beside(control.server, args, out).map(drop)
+    getkeysandflags_beside(control.server, args, out)
 }
 
 /// COMMAND GETKEYSANDFLAGS on whatever thread.
-pub(crate) fn getkeysandflags_beside(
-    server: &Server,
-    args: ArgsView<'_>,
-    out: &mut Writer<'_>,
-) -> Result<Ticket, Failure> {
+pub(crate) fn getkeysandflags_beside(server: &Server, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let mut keys = Vec::new();
     keys_of(server.table, args, |command, index, key| {
         let spec = command.keys.iter().rev().find(|spec| usize::from(spec.first) <= index);
@@ -304,7 +295,7 @@ pub(crate) fn getkeysandflags_beside(
         out.set(flags.split_whitespace().count());
         flags.split_whitespace().for_each(|flag| out.simple(flag));
     }
-    Ok(Ticket::NOTHING)
+    Ok(())
 }
 
 /// The flags of a key of `command`, where its options decide: those of SET and BITFIELD.

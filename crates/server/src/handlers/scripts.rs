@@ -140,21 +140,17 @@ pub(crate) fn load_beside(
 }
 
 pub(crate) fn exists(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    exists_beside(control.server, args, out).map(drop)
+    exists_beside(control.server, args, out)
 }
 
 /// SCRIPT EXISTS on whatever thread.
-pub(crate) fn exists_beside(
-    server: &Server,
-    args: ArgsView<'_>,
-    out: &mut Writer<'_>,
-) -> Result<Ticket, Failure> {
+pub(crate) fn exists_beside(server: &Server, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     out.array(args.len() - 2);
     for text in args.iter().skip(2) {
         let is_there = Digest::parse(text).is_some_and(|digest| server.scripts.has(&digest));
         out.integer(is_there.into());
     }
-    Ok(Ticket::NOTHING)
+    Ok(())
 }
 
 pub(crate) fn flush(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

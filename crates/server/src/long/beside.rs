@@ -187,13 +187,14 @@ fn run_given(
     };
     let guard = has_code.then(begin);
     let (running, mut writer) = (guard.as_ref().map(|guard| &guard.running), Writer::new(out, caller.resp3));
+    let told = |()| Ticket::NOTHING;
     let result = match given {
         Given::Script => scripts::load_beside(server, args, &mut writer),
-        Given::Exists => scripts::exists_beside(server, args, &mut writer),
+        Given::Exists => scripts::exists_beside(server, args, &mut writer).map(told),
         Given::Library => function::load_beside(server, args, running, &mut writer),
         Given::Libraries => function::restore_beside(server, args, running, &mut writer),
-        Given::Keys => command::getkeys_beside(server, args, &mut writer),
-        Given::KeysAndFlags => command::getkeysandflags_beside(server, args, &mut writer),
+        Given::Keys => command::getkeys_beside(server, args, &mut writer).map(told),
+        Given::KeysAndFlags => command::getkeysandflags_beside(server, args, &mut writer).map(told),
     };
     match result {
         Ok(ticket) => End::Ran(Ran::plain(ticket, false)),

@@ -175,7 +175,7 @@ impl Access<'_> {
         if self.claim.is_none() {
             return;
         }
-        if self.copied.is_on {
+        if self.reads_here() {
             return self.forget_copied();
         }
         match keys {
@@ -198,7 +198,7 @@ impl Access<'_> {
 
     /// Makes hot what was read of `keys`, whose stripes are locked.
     pub(super) fn warm(&mut self, keys: &[KeyRef<'_>]) {
-        if self.prepared().has_records() && !self.copied.is_on {
+        if self.prepared().has_records() && !self.reads_here() {
             let prepared = self.late.as_deref().unwrap_or(self.prepared);
             self.guards.warm_all(self.store, Scope::Keys(keys), prepared);
         }

@@ -218,6 +218,7 @@ impl<'s> Held<'s> {
         Self::Many(numbers.into_iter().map(|n| (n, store.index.lock(n))).collect())
     }
 }
+
 impl Stripe {
     /// Makes hot what was read of a key, if it is to stay in memory.
     pub(super) fn warm(&mut self, store: &Store, prepared: &Prepared, slot: (Keyspace, KeyHash), key: &[u8]) {

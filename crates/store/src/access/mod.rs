@@ -627,7 +627,7 @@ impl<'s> Access<'s> {
             return true;
         }
         let number = self.hash(key.key).stripe();
-        if self.copied.is_on {
+        if self.reads_here() {
             return self.has_claimed(key);
         }
         if self.guards.stripe(number).is_ok() {
@@ -780,7 +780,7 @@ impl<'s> Access<'s> {
     ) -> Result<Option<State<'a>>, Stop> {
         match self.guards.stripe(hash.stripe()) {
             Ok(stripe) => self.lookup_in((stripe, self.prepared()), (keyspace, hash), key, db),
-            Err(_) if self.copied.is_on => self.lookup_briefly(copied, (keyspace, hash), key, db),
+            Err(_) if self.reads_here() => self.lookup_briefly(copied, (keyspace, hash), key, db),
             Err(stop) => Err(stop),
         }
     }

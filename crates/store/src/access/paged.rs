@@ -305,17 +305,22 @@ impl Access<'_> {
         let named: BTreeMap<&[u8], KeyHash> =
             members.map(|member| (member, self.store.hasher.hash(member))).collect();
         self.charge(named.len())?;
-        let leaf_of = |hash: &KeyHash| paged.root.leaf_of(*hash);
+        let mut by_leaf: BTreeMap<u32, Vec<(&[u8], KeyHash)>> = BTreeMap::new();
+        for (member, hash) in &named {
+            by_leaf.entry(paged.root.leaf_of(*hash)).or_default().push((member, *hash));
+        }
         if !self.reads_here() {
             // all that are cold are missed together
-            self.leaves(paged, named.values().map(leaf_of))?;
+            self.leaves(paged, by_leaf.keys().copied())?;
         }
         let mut before = Edit::new(Packed::empty(Shape::Scored));
-        for (member, hash) in &named {
+        for (number, members) in by_leaf {
             let slice = Slice::of(self);
-            let leaf = slice.node(paged, leaf_of(hash), paged.hashed_kind())?;
-            if let Some(score) = value_in(Packed::new(paged.hashed_shape(), leaf), *hash, member) {
-                before.put_score(hash.low_bits(), member, packed::score_of(score));
+            let leaf = slice.node(paged, number, paged.hashed_kind())?;
+            for (member, hash) in members {
+                if let Some(score) = value_in(Packed::new(paged.hashed_shape(), leaf), hash, member) {
+                    before.put_score(hash.low_bits(), member, packed::score_of(score));
+                }
             }
         }
         let before = before.encode();
@@ -537,7 +542,7 @@ impl Access<'_> {
     fn reach_node(&self, paged: &Paged, number: u32) -> Result<([u8; LEAF_KEY_BYTES], KeyHash), Stop> {
         let key = leaf_key(paged.root.object, number);
         let hash = self.store.hasher.hash_in(paged.leaves, &key);
-        let is_reached = self.copied.is_on || self.guards.reach(self.store, hash.stripe());
+        let is_reached = self.reads_here() || self.guards.reach(self.store, hash.stripe());
         if is_reached { Ok((key, hash)) } else { Err(self.miss_node(paged, (key, hash), true)) }
     }
 

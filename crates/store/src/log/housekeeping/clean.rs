@@ -125,11 +125,9 @@ impl Housekeeping {
             }
         }
     }
-}
 
-impl Housekeeping {
-    /// Seals the open segment while a delete waits, or writes find no room, and nothing else gives room back, if next to nothing lives there but what can be copied
-    /// elsewhere: the records of deletes are needed up to the next checkpoint alone. Returns whether it was sealed.
+    /// Seals the open segment while a delete waits, or writes find no room, and nothing else gives room back, if what lives there can be
+    /// copied elsewhere: the records of deletes are needed up to the next checkpoint alone. Returns whether it was sealed.
     pub(super) fn roll(work: &Work, survey: &Survey<'_>) -> bool {
         let Survey { store, ref segments, .. } = *survey;
         let journal = &store.engine.journal;
