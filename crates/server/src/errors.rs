@@ -103,7 +103,7 @@ pub(crate) fn of_store(error: &StoreError) -> Failure {
 pub(crate) fn no_memory(stop: &Stop) -> Failure {
     match stop {
         Stop::Refused(error) | Stop::Damaged(error) => of_store(error),
-        Stop::Busy | Stop::Long | Stop::Cold | Stop::Locked(_) => {
+        Stop::Busy | Stop::Long | Stop::Abandoned | Stop::Cold | Stop::Locked(_) => {
             "OOM there is no memory for it now, and room is being made: try again".into()
         }
     }

@@ -61,7 +61,7 @@ pub(crate) fn wait(
             Err(Unready::Parked(Parked::Until(until.min(now + LOCK_RETRY))))
         }
         Stop::Long => unreachable!("whoever may be stopped so goes on beside the loop"),
-        Stop::Refused(StoreError::Journal(_)) => Err(Unready::Dead),
+        Stop::Abandoned | Stop::Refused(StoreError::Journal(_)) => Err(Unready::Dead),
         Stop::Refused(error) | Stop::Damaged(error) => {
             server.stats.write_failure(errors::of_store(&error), session.resp3, out);
             Ok(Ran::plain(server.store.newest(), true))

@@ -492,7 +492,7 @@ pub(crate) fn on_close(server: &Arc<Server>, session: &mut Session) {
     if waits {
         blocked::forget(server, id);
     }
-    if !holds.is_empty() {
+    if waits || !holds.is_empty() {
         server.long.abandon(id, &holds);
     }
     if let Some(subscriptions) = forgotten_beside {

@@ -300,7 +300,7 @@ impl Store {
                 false
             }
             // it changed meanwhile, somebody holds it, or the journal has no room now
-            Err(Stop::Cold | Stop::Busy | Stop::Long | Stop::Locked(_)) => false,
+            Err(Stop::Cold | Stop::Busy | Stop::Long | Stop::Abandoned | Stop::Locked(_)) => false,
         }
     }
 

@@ -7,6 +7,8 @@
 //! then as if the record at its base's address held the state of the newest of them. Deltas that came later lie on top of that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use journal::{Keyspace, LogAddress, Seq};
 
@@ -29,6 +31,8 @@ pub struct Prepared {
     records: BTreeMap<LogAddress, Result<Fetched, StoreError>>,
     reading: Option<Box<Reading>>,
     attempts: Option<Box<Attempts>>,
+    /// Set once nobody waits for the command any more.
+    abandoned: Option<Arc<AtomicBool>>,
 }
 
 /// What a command that is executed again knows of its attempts so far.
@@ -398,6 +402,18 @@ impl Prepared {
         self.records.clear();
         self.reading = None;
         self.attempts = None;
+        self.abandoned = None;
+    }
+
+    /// From now on attempts end with [`Stop::Abandoned`](crate::Stop::Abandoned) once `abandoned` is set: before they touch anything more, wait
+    /// for memory, or commit.
+    pub fn end_when(&mut self, abandoned: Arc<AtomicBool>) {
+        self.abandoned = Some(abandoned);
+    }
+
+    /// Whether nobody waits for the command any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.as_ref().is_some_and(|abandoned| abandoned.load(Ordering::Relaxed))
     }
 
     /// Asks for a record, unless it is here already.

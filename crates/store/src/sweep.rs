@@ -64,7 +64,9 @@ impl Store {
                     tracing::warn!(%error, "leaves of a collection that is gone stay for now");
                     return false;
                 }
-                Err(Stop::Cold | Stop::Busy | Stop::Long | Stop::Locked(_)) => return false,
+                Err(Stop::Cold | Stop::Busy | Stop::Long | Stop::Abandoned | Stop::Locked(_)) => {
+                    return false;
+                }
             }
         }
         true

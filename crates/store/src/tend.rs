@@ -320,7 +320,7 @@ impl Store {
     fn commit_expired(&self, access: &mut Access<'_>) {
         match access.commit() {
             // It is gone, or there was no room to say so. Cold: it changed meanwhile. Busy: the next turn tries again.
-            Ok(_) | Err(Stop::Cold | Stop::Busy | Stop::Long) => {}
+            Ok(_) | Err(Stop::Cold | Stop::Busy | Stop::Long | Stop::Abandoned) => {}
             Err(Stop::Refused(error) | Stop::Damaged(error)) => {
                 tracing::warn!(%error, "an expired key stays until it is looked at");
             }

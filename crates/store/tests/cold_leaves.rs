@@ -2,8 +2,8 @@
 //! has waited a hundred times is answered with an error.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use clock::{SimClock, UnixMs};
 use store::{Access, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Stop, Store, ValueKind};
@@ -318,4 +318,33 @@ fn value_that_was_read_with_its_changes_is_one_record_from_then_on() {
     let second = read();
     assert!(second <= 30, "ten times the root, and a leaf with one change at most: {second} reads");
     store.check_state();
+}
+
+/// LPOS to the end of a large list on disk held its thread to the end, although its client had been killed.
+#[test]
+fn who_nobody_waits_for_any_more_ends_at_the_next_part_and_changes_nothing() {
+    let pushes = vec![ListChange::PushBack(b"an element"); 20_000];
+    let (_disk, store) = cold(|store| {
+        rounds(store, |access| access.change_list(0, KEY, &pushes)?.map(drop).map_err(|_| unreachable!()));
+    });
+    let (keys, abandoned) = ([KeyRef { db: 0, key: KEY }], Arc::new(AtomicBool::new(false)));
+    let mut prepared = Prepared::default();
+    prepared.end_when(Arc::clone(&abandoned));
+    let scope = Scope::Claimed { keys: &keys, writes: true };
+    let mut access = store.access(scope, &prepared, 1_000_000).expect("room");
+    access.look_briefly();
+    access.change_list(0, KEY, &[ListChange::Remove(9, 1)]).expect("it is read").expect("a list");
+    let sequence = access.sequence(0, KEY, ValueKind::List).expect("it is read").expect("a list");
+    let first = sequence.look_at(0..600, |elements| elements.len());
+    assert_eq!(first.expect("it is read"), 600);
+    abandoned.store(true, Ordering::Relaxed);
+    let next = sequence.look_at(600..1_200, |elements| elements.len());
+    assert!(matches!(next, Err(Stop::Abandoned)), "{next:?}");
+    let committed = access.commit();
+    assert!(matches!(committed, Err(Stop::Abandoned)), "{committed:?}");
+    drop(access);
+    rounds(&store, |access| {
+        assert_eq!(access.sequence(0, KEY, ValueKind::List)?.expect("a list").len(), 20_000);
+        Ok(())
+    });
 }

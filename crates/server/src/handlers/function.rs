@@ -53,7 +53,7 @@ fn change_of(
     change(&mut libraries)?;
     let ticket = match server.store.keep(RECORD, &libraries.encode()) {
         Ok(ticket) => ticket,
-        Err(Stop::Busy | Stop::Long | Stop::Locked(_) | Stop::Cold) => {
+        Err(Stop::Busy | Stop::Long | Stop::Abandoned | Stop::Locked(_) | Stop::Cold) => {
             return Err(Failure::Wait(server.clock.now() + ROOM_RETRY));
         }
         Err(Stop::Refused(error) | Stop::Damaged(error)) => return Err(errors::of_store(&error)),

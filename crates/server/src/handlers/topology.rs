@@ -329,7 +329,9 @@ pub(super) fn done(control: &mut Control<'_>, kept: Result<Ticket, Stop>, out: &
 
 fn refused(stop: Stop, now: Nanos) -> Failure {
     match stop {
-        Stop::Busy | Stop::Long | Stop::Locked(_) | Stop::Cold => Failure::Wait(now + ROOM_RETRY),
+        Stop::Busy | Stop::Long | Stop::Abandoned | Stop::Locked(_) | Stop::Cold => {
+            Failure::Wait(now + ROOM_RETRY)
+        }
         Stop::Refused(error) | Stop::Damaged(error) => errors::of_store(&error),
     }
 }

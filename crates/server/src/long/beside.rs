@@ -45,7 +45,7 @@ pub(crate) fn start(server: &Arc<Server>, session: &mut Session, mut job: Box<Jo
     }
     session.pending.get_or_insert_default().long = Some(Long::Out);
     server.long.hold(job.held_bytes());
-    server.long.enter(job.client, admission::writes(job.entry, job.queue()));
+    job.prepared.end_when(server.long.enter(job.client, admission::writes(job.entry, job.queue())));
     let of_thread = Arc::clone(server);
     server.long.call_in_background(Box::new(move || run(&of_thread, job)));
 }

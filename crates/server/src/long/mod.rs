@@ -12,6 +12,8 @@
 //!   2. A thread ends when it had nothing to do for [`IDLE_MAX`], or nobody can give it anything any more; [`THREADS_MAX`] run at most.
 //!      It is kept that long for what it has compiled of scripts.
 //!   3. A command that cannot be parked on a loop for long is not waited for there: records from disk are fetched by the thread.
+//!   4. A command whose client was killed ends at the next element that it would touch, without effects. So does one that only reads and whose client is
+//!      gone, and at the end of the server each that has not committed.
 //!
 //! | module | what |
 //! |---|---|
@@ -25,7 +27,7 @@ pub(crate) mod job;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -79,8 +81,8 @@ struct State {
 struct UnderWay {
     writes: bool,
     has_begun: bool,
-    /// Its connection was killed.
-    is_abandoned: bool,
+    /// Nobody waits for it any more.
+    abandoned: Arc<AtomicBool>,
     /// Kept until it has ended.
     holds: Vec<Hold>,
 }
@@ -91,7 +93,7 @@ pub(crate) enum Begin {
     Runs,
     /// CLIENT PAUSE holds it back.
     Paused,
-    /// Its connection was killed.
+    /// Nobody waits for it any more.
     Abandoned,
 }
 
@@ -151,16 +153,19 @@ impl LongCommands {
         self.from.store(keys, Ordering::Relaxed);
     }
 
-    /// The job of a connection waits for a thread from now on.
-    pub(crate) fn enter(&self, client: u64, writes: bool) {
-        self.jobs().insert(client, UnderWay { writes, ..UnderWay::default() });
+    /// The job of a connection waits for a thread from now on. It is to end as soon as what is returned is set.
+    pub(crate) fn enter(&self, client: u64, writes: bool) -> Arc<AtomicBool> {
+        let job = UnderWay { writes, ..UnderWay::default() };
+        let abandoned = Arc::clone(&job.abandoned);
+        self.jobs().insert(client, job);
+        abandoned
     }
 
     /// The job of a connection is to begin; whether it may. `is_paused` is asked whether jobs wait that write, or do not.
     pub(crate) fn begin(&self, client: u64, is_paused: impl FnOnce(bool) -> bool) -> Begin {
         let mut jobs = self.jobs();
         let Some(job) = jobs.get_mut(&client) else { return Begin::Runs };
-        if job.is_abandoned {
+        if job.abandoned.load(Ordering::Relaxed) {
             return Begin::Abandoned;
         }
         // Whoever pauses looks for those that have begun afterwards, under the same lock.
@@ -174,10 +179,11 @@ impl LongCommands {
         self.jobs().remove(&client).map_or_else(Vec::new, |job| job.holds)
     }
 
-    /// A connection was killed: its job ends without a trace if it has not begun, and `holds` are kept until it has ended.
+    /// A connection is gone. If it was killed (there are `holds`) its job ends without a trace unless it has committed, and `holds` are kept
+    /// until then. If not, what it asked for happens all the same, but nobody reads a reply.
     pub(crate) fn abandon(&self, client: u64, holds: &[Hold]) {
         if let Some(job) = self.jobs().get_mut(&client) {
-            job.is_abandoned = true;
+            job.abandoned.fetch_or(!holds.is_empty() || !job.writes, Ordering::Relaxed);
             job.holds.extend(holds.iter().cloned());
         }
     }
@@ -189,8 +195,9 @@ impl LongCommands {
         }
     }
 
-    /// Begins nothing any more, and waits until what runs has ended.
+    /// Begins nothing any more, ends what has not committed, and waits for that. Connections are closed by now.
     pub(crate) fn close(&self) {
+        self.jobs().values().for_each(|job| job.abandoned.store(true, Ordering::Relaxed));
         let state = self.queue.close();
         drop(self.queue.ended.wait_while(state, |state| state.threads > 0));
     }

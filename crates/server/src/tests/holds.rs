@@ -1,10 +1,14 @@
 //! Commands about other connections and threads are answered when what they say is done.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Harness, Wire};
-use crate::message::Message;
 use reactor::Step;
+use store::{KeyRef, Prepared, Scope};
+
+use super::{Harness, Wire};
+use crate::holds::Hold;
+use crate::message::Message;
 
 const PARKED: &str = "";
 
@@ -121,6 +125,28 @@ fn long_command_of_a_killed_client_has_ended_or_never_runs_when_the_kill_is_answ
         no_thread_works(&harness);
         assert_eq!(harness.line(&mut kills, "EXISTS a"), seen, "round {round}");
     }
+}
+
+/// A thread beside the loops went on with the command of a client that was killed, for as long as it took, and CLIENT KILL waited for that.
+#[test]
+fn long_command_of_a_client_that_is_killed_while_it_runs_changes_nothing() {
+    let mut harness = Harness::new();
+    harness.server.long.set_from(2);
+    let (mut kills, mut works) = (harness.connect(), harness.connect());
+    let store = Arc::clone(&harness.server.store);
+    let (keys, prepared) = ([KeyRef { db: 0, key: b"a" }], Prepared::default());
+    let stands_in_its_way = store.access(Scope::Keys(&keys), &prepared, 0).expect("room");
+    assert_eq!(harness.line(&mut works, "MSET a 1 b 2 c 3 d 4"), PARKED);
+    let begun: Hold = Arc::new(());
+    while Arc::strong_count(&begun) == 1 {
+        harness.server.long.wait_for_begun(&begun, true);
+        std::thread::yield_now();
+    }
+    assert_eq!(harness.line(&mut kills, "CLIENT KILL ID 2"), PARKED);
+    harness.end(works);
+    drop(stands_in_its_way);
+    assert_eq!(finish(&harness, &mut kills), ":1\r\n");
+    assert_eq!(harness.line(&mut kills, "DBSIZE"), ":0\r\n");
 }
 
 /// What a thread had begun, or was about to begin, was carried out after CLIENT PAUSE had answered.

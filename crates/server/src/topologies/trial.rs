@@ -549,7 +549,7 @@ fn said(stop: Stop) -> String {
     match stop {
         Stop::Refused(error) | Stop::Damaged(error) => error.to_string(),
         Stop::Locked(_) => "a prepared transaction holds one of its keys".to_owned(),
-        Stop::Busy | Stop::Long | Stop::Cold => "the journal has no room now".to_owned(),
+        Stop::Busy | Stop::Long | Stop::Abandoned | Stop::Cold => "the journal has no room now".to_owned(),
     }
 }
 

@@ -344,7 +344,7 @@ impl Keys {
     fn refusal(&self, question: Question, target: &Target, stop: &Stop) -> Answer {
         let why = match stop {
             Stop::Refused(error) | Stop::Damaged(error) => error.to_string(),
-            Stop::Busy | Stop::Long | Stop::Cold | Stop::Locked(_) => {
+            Stop::Busy | Stop::Long | Stop::Abandoned | Stop::Cold | Stop::Locked(_) => {
                 return Answer::NoRoom("the journal or memory has no room now".to_owned());
             }
         };

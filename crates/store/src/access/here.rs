@@ -48,8 +48,11 @@ impl Access<'_> {
         if let Some(known) = copied.find((keyspace, hash), key) {
             return Ok(Some(known));
         }
-        let mut read: Option<Prepared> = None;
-        for attempt in 0..READS_MAX {
+        let (mut read, mut reads): (Option<Prepared>, u32) = (None, 0);
+        while reads < READS_MAX {
+            if self.prepared.is_abandoned() {
+                return Err(Stop::Abandoned);
+            }
             let mut stripe = self.store.index.lock_after_others(hash.stripe());
             if let Some(read) = &read {
                 stripe.warm(self.store, read, (keyspace, hash), key);
@@ -64,6 +67,7 @@ impl Access<'_> {
                 Ok(Some(state)) if !state.has_value && read.is_none() => read = Some(self.nothing_read()),
                 Err(Stop::Cold) => {
                     drop(stripe);
+                    reads += 1;
                     self.store.read_wanted(missed, read.get_or_insert_with(|| self.nothing_read()));
                 }
                 Ok(Some(state)) => {
@@ -75,9 +79,9 @@ impl Access<'_> {
                             self.give_back(large_bytes);
                             return Ok(Some(copied.keep((keyspace, hash), key, state)));
                         }
-                        Err(Stop::Busy) if attempt + 1 < READS_MAX => {
+                        Err(Stop::Busy) => {
                             drop(stripe);
-                            self.make_room_here(bytes + large_bytes);
+                            self.await_room(bytes + large_bytes)?;
                         }
                         Err(stop) => return Err(stop),
                     }
@@ -95,20 +99,25 @@ impl Access<'_> {
         read
     }
 
-    /// Makes room for `bytes`, where this thread may: whoever would wait for it would read again from the start.
-    pub(super) fn make_room_here(&self, bytes: u64) {
+    /// Makes room for `bytes`, or waits a moment for others to do so: whoever would wait elsewhere would read again from the start.
+    ///
+    /// # Errors
+    /// [`Stop::Busy`] when the command has waited [`ROOM_WAITS_MAX`] times, or has a stripe locked; [`Stop::Abandoned`].
+    pub(super) fn await_room(&self, bytes: u64) -> Result<(), Stop> {
+        if self.prepared.is_abandoned() {
+            return Err(Stop::Abandoned);
+        }
+        if !self.guards.is_none() || self.room_waits.get() == ROOM_WAITS_MAX {
+            return Err(Stop::Busy);
+        }
+        self.room_waits.set(self.room_waits.get() + 1);
         let Store { memory, index, engine, .. } = self.store;
-        for _ in 0..ROOM_TRIES_MAX {
-            if !self.guards.is_none() || memory.has_room(index, &**engine, bytes) {
-                return;
-            }
-            memory.make_room(index, &**engine, RESERVE_PAGES_MAX, bytes);
-            if memory.has_room(index, &**engine, bytes) || !memory.may_drop(&**engine) {
-                return;
-            }
+        memory.make_room(index, &**engine, RESERVE_PAGES_MAX, bytes);
+        if !memory.has_room(index, &**engine, bytes) {
             // another is making room, or values wait for the disk
             self.store.wait_for_room();
         }
+        Ok(())
     }
 
     /// Refuses what comes to more than one command may hold at once. Where others would wait it is to go on beside the loops, where it asks for
@@ -227,7 +236,56 @@ pub(super) fn slices(range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
 
 /// Nodes that are looked at together.
 const SLICE_NODES: usize = 64;
-/// How often room is looked for, some milliseconds each time.
-const ROOM_TRIES_MAX: u32 = 32;
+/// How often one run of a command waits for room, some milliseconds each time: about a second. Its thread is for others, too.
+const ROOM_WAITS_MAX: u32 = 300;
 /// How often a lookup reads: a record that is moved while it is read is looked for again.
 const READS_MAX: u32 = 100;
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use vfs::SimDisk;
+
+    use super::*;
+    use crate::{EngineKind, KeyRef, Options, Scope, Value};
+
+    /// Each lookup waited a hundred times as long as each reply, and began anew with each of the two.
+    #[test]
+    fn command_waits_for_room_so_many_times_wherever_it_lacks_it() {
+        let options = Options {
+            engine: EngineKind::Log,
+            background: false,
+            readers: 0,
+            vfs: Arc::new(SimDisk::new(1)),
+            dir: PathBuf::from("/data"),
+            memory_limit_bytes: 16 << 20,
+            ..Options::default()
+        };
+        let store = Store::open(options).expect("the folder opens");
+        let (keys, prepared) = ([KeyRef { db: 0, key: b"key" }], Prepared::default());
+        let mut access = store.access(Scope::Keys(&keys), &prepared, 100_000).expect("room");
+        access.put(0, b"key", Value::String(&[b'x'; 10_000]), None);
+        access.commit().expect("room");
+        drop(access);
+        while store.drive() {}
+        // others hold what there is, for now
+        let held = store.reserve_memory(7 << 20, false).expect("room");
+        let access = {
+            let mut access =
+                store.access(Scope::Claimed { keys: &keys, writes: false }, &prepared, 0).expect("room");
+            access.look_briefly();
+            access
+        };
+        assert!(matches!(access.ask(4 << 20), Err(Stop::Busy)), "others will give back what they hold");
+        assert_eq!(access.room_waits.get(), ROOM_WAITS_MAX);
+        assert!(matches!(access.ask(4 << 20), Err(Stop::Busy)), "it has waited");
+        // what is for those who read, whatever others hold
+        while access.ask(4_000).is_ok() {}
+        assert!(matches!(access.get(0, b"key").map(|found| found.is_some()), Err(Stop::Busy)));
+        assert_eq!(access.room_waits.get(), ROOM_WAITS_MAX);
+        drop(held);
+        assert!(access.get(0, b"key").expect("there is room now").is_some());
+    }
+}

@@ -140,6 +140,8 @@ pub struct Access<'s> {
     gathered: Gathered,
     effort: Effort,
     copied: Copied,
+    /// How often it has waited for room.
+    room_waits: Cell<u32>,
 }
 
 /// What a command makes beyond its request without asking.
@@ -225,6 +227,7 @@ impl<'s> Access<'s> {
             gathered: Gathered::default(),
             effort: Effort::default(),
             copied: Copied::default(),
+            room_waits: Cell::new(0),
         };
         access.look(store.index.mapping_seq());
         access
@@ -349,8 +352,11 @@ impl<'s> Access<'s> {
     /// Counts `elements` that are about to be touched.
     ///
     /// # Errors
-    /// [`Stop::Long`] if they are more than may be touched.
+    /// [`Stop::Long`] if they are more than may be touched; [`Stop::Abandoned`] if nobody waits for this any more.
     pub fn charge(&self, elements: usize) -> Result<(), Stop> {
+        if self.prepared.is_abandoned() {
+            return Err(Stop::Abandoned);
+        }
         self.effort.charge(elements)
     }
 
@@ -399,12 +405,11 @@ impl<'s> Access<'s> {
     /// # Errors
     /// [`Stop::Busy`] when there will be room, which is made; [`StoreError::MemoryLimit`], [`StoreError::TooMuchAtOnce`].
     pub fn ask(&self, bytes: u64) -> Result<(), Stop> {
-        match self.ask_now(bytes) {
-            Err(Stop::Busy) if self.reads_here() => {
-                self.make_room_here(bytes);
-                self.ask_now(bytes)
+        loop {
+            match self.ask_now(bytes) {
+                Err(Stop::Busy) if self.reads_here() => self.await_room(bytes)?,
+                asked => return asked,
             }
-            asked => asked,
         }
     }
 

@@ -682,7 +682,11 @@ impl World {
                     store.drive();
                     self.check_alive()?;
                 }
-                Stop::Long => unreachable!("nothing bounds what an access of the simulation touches"),
+                Stop::Long | Stop::Abandoned => {
+                    unreachable!(
+                        "nothing bounds what an access of the simulation touches, and nobody leaves one"
+                    )
+                }
                 Stop::Locked(locked) => return Err(Trouble::Locked(*locked)),
                 Stop::Refused(error @ StoreError::Journal(_)) => {
                     return Err(Trouble::Dead(error.to_string()));
