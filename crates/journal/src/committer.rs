@@ -119,11 +119,20 @@ impl Committer {
         true
     }
 
-    /// Syncs what was written, if an interval's time has come.
+    /// Syncs what was written, if an interval's time has come, or somebody has asked for it.
     pub(crate) fn sync_if_due(&mut self) -> bool {
-        let SyncMode::Interval(interval) = self.shared.options.sync else { return false };
-        let due = self.has_unsynced() && self.shared.clock.now().since(self.last_sync) >= interval;
+        let is_over = |interval| self.shared.clock.now().since(self.last_sync) >= interval;
+        let is_due = match self.shared.options.sync {
+            SyncMode::Interval(interval) => is_over(interval),
+            SyncMode::Always | SyncMode::Never => false,
+        };
+        let due = self.has_unsynced() && (is_due || self.is_sync_asked());
         due && self.run(|this| this.sync_written().map(|()| true))
+    }
+
+    /// Whether somebody does not wait for an interval's time.
+    pub(crate) fn is_sync_asked(&self) -> bool {
+        self.shared.progress.is_sync_asked.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Whether something written waits for its sync.
@@ -310,6 +319,7 @@ impl Committer {
     fn sync_written(&mut self) -> Result<(), JournalError> {
         let started = self.shared.clock.now();
         let before = self.shared.progress.durable_lsn.load(std::sync::atomic::Ordering::Relaxed);
+        self.shared.progress.is_sync_asked.store(false, std::sync::atomic::Ordering::Relaxed);
         self.writer.sync().map_err(|error| self.failed(&error))?;
         self.stamp_unsynced = false;
         self.note_sync(started, self.written.0.0 - before);

@@ -207,6 +207,18 @@ impl Journal {
         }
     }
 
+    /// As [`Journal::offer`], and what was appended is synced at once, whatever the sync mode: for who cannot go on before it is durable. One who
+    /// still finds it not durable asks again.
+    pub fn sync_soon(&self) {
+        self.offer();
+        let progress = &self.shared.progress;
+        let is_durable =
+            progress.durable_lsn.load(Ordering::Acquire) >= progress.appended_lsn.load(Ordering::Acquire);
+        if !is_durable && !progress.is_sync_asked.swap(true, Ordering::Relaxed) {
+            self.shared.committer.notify();
+        }
+    }
+
     /// Commits what was appended on this thread, if that is quicker than to wake the journal's: a small group, a quick disk,
     /// no segment to begin, and nobody at it but another caller of this function, who is waited for. True: what was appended
     /// before the call and not offered is durable, or the journal has failed. False: nothing was done, [`Journal::offer`] it.

@@ -21,9 +21,9 @@ pub enum SyncMode {
     /// Each write cycle ends with a sync.
     #[default]
     Always,
-    /// Written at once, synced when this much time has passed since the last sync.
+    /// Written at once, synced when this much time has passed since the last sync, or when somebody asks (`Journal::sync_soon`).
     Interval(Duration),
-    /// Written at once, synced when a segment is sealed and at a clean stop.
+    /// Written at once, synced when a segment is sealed, at a clean stop, and when somebody asks.
     Never,
 }
 

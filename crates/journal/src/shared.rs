@@ -13,7 +13,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use clock::Clock;
@@ -73,6 +73,8 @@ pub(crate) struct Progress {
     pub(crate) durable_lsn: AtomicU64,
     /// Packed address up to which files hold what was appended.
     pub(crate) written: AtomicU64,
+    /// Somebody needs what was appended to be durable before the sync mode makes it so.
+    pub(crate) is_sync_asked: AtomicBool,
     phase: AtomicU8,
 }
 

@@ -163,6 +163,7 @@ fn let_join(shared: &Shared, gather: &mut Gather) {
 fn due(shared: &Shared, committer: &Committer) -> Option<Duration> {
     let since = shared.clock.now().since(committer.last_sync());
     match shared.options.sync {
+        _ if committer.has_unsynced() && committer.is_sync_asked() => Some(Duration::ZERO),
         SyncMode::Interval(interval) if committer.has_unsynced() => Some(interval.saturating_sub(since)),
         _ if committer.wants_stamp() => {
             Some(Duration::from_millis(shared.options.idle_stamp_ms).saturating_sub(since))

@@ -80,6 +80,23 @@ fn nothing_is_committed_here_under_an_interval_or_after_close_or_a_failure() {
     assert_eq!(journal.durable_seq(), Seq(0));
 }
 
+#[test]
+fn what_somebody_cannot_wait_for_is_durable_before_the_sync_mode_makes_it_so() {
+    for sync in [SyncMode::Interval(Duration::from_secs(3_600)), SyncMode::Never] {
+        let (journal, mut driver) = start(&SimDisk::new(1), &Options { sync, ..Options::small() });
+        append(&journal, &[b"relaxed"]).unwrap();
+        driver.commit();
+        assert_eq!(journal.durable_seq(), Seq(0), "{sync:?}");
+        journal.sync_soon();
+        driver.commit();
+        assert_eq!(journal.durable_seq(), Seq(1), "{sync:?}");
+        journal.sync_soon();
+        append(&journal, &[b"relaxed, too"]).unwrap();
+        driver.commit();
+        assert_eq!(journal.durable_seq(), Seq(1), "{sync:?}: all was durable that was asked for");
+    }
+}
+
 /// The journal's thread slept through it, and nothing vouched for the last batch.
 #[test]
 fn what_was_committed_here_gets_its_stamp_once_the_journal_is_idle() {

@@ -441,7 +441,7 @@ impl Housekeeping {
                 }
             }
             Some(capture) if capture.captured_lsn().is_some() => {
-                store.engine.journal.offer();
+                store.engine.journal.sync_soon();
                 Ok((capture, false))
             }
             Some(mut capture) => self.slices(&mut capture, store, now).map(|()| (capture, true)),

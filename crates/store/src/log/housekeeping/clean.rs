@@ -116,6 +116,8 @@ impl Housekeeping {
                 Ok(true)
             }
             Progress::Waits => {
+                // a segment for each interval of syncs is less than writers make: they would be slowed down for it
+                store.engine.journal.sync_soon();
                 work.cleaning = Some(cleaning);
                 Ok(false)
             }
@@ -224,7 +226,7 @@ mod tests {
     use vfs::SimDisk;
 
     use super::*;
-    use crate::{Hooks, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value};
+    use crate::{Durability, Hooks, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value};
 
     struct Bench {
         store: Arc<Store>,
@@ -239,6 +241,10 @@ mod tests {
         }
 
         fn on(disk: &SimDisk) -> Self {
+            Self::with(disk, Durability::Always)
+        }
+
+        fn with(disk: &SimDisk, durability: Durability) -> Self {
             let (clock, told) = (Arc::new(SimClock::new(UnixMs(1_000_000))), Arc::new(AtomicU64::new(0)));
             let teller = Arc::clone(&told);
             let on_credits = Arc::new(move || {
@@ -250,6 +256,7 @@ mod tests {
                 clock: clock.clone(),
                 vfs: Arc::new(disk.clone()),
                 dir: "/data".into(),
+                durability,
                 journal: journal::Options { segment_size_bytes: 64 << 10, ..journal::Options::small() },
                 hooks: Hooks { on_credits, ..Hooks::default() },
                 ..Options::default()
@@ -386,6 +393,27 @@ mod tests {
                 turns += 1;
                 bench.rest();
             }
+        }
+    }
+
+    /// With `durability` 1s a segment was cleaned each second, since its copies waited for the sync: writers had 1 MiB a second, and ZPOPMIN took 10 s.
+    #[test]
+    fn cleaning_does_not_wait_for_the_interval_of_syncs() {
+        for durability in [Durability::Interval(Duration::from_secs(3_600)), Durability::Never] {
+            let bench = Bench::with(&SimDisk::new(1), durability);
+            for (key, round) in (0..4).flat_map(|round| (0..400_u32).map(move |key| (key, round))) {
+                if round == 0 || key % 4 > 0 {
+                    bench.set_key(&key.to_be_bytes(), &[7; 1_000]).expect("nothing is counted yet");
+                    bench.settle();
+                }
+            }
+            let ratio_percent = || {
+                let report = bench.store.log_report().expect("engine log");
+                report.log_bytes * 100 / report.live_bytes
+            };
+            assert!(ratio_percent() > 200, "{durability:?}: {} %", ratio_percent());
+            (0..2_000).for_each(|_| _ = bench.rest());
+            assert!(ratio_percent() < 150, "{durability:?}: {} %", ratio_percent());
         }
     }
 
