@@ -21,9 +21,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clock::Nanos;
 use journal::Seq;
+use smallvec::SmallVec;
 
 use crate::hash::{KeyHash, KeyHasher};
 use crate::tree::{NODE, TREE_BYTES, Tree};
+
+/// A root as its key has it.
+pub(crate) type RootBytes = SmallVec<[u8; ROOT_BYTES_MAX]>;
 
 /// What a key has that is a paged collection.
 ///
@@ -70,12 +74,12 @@ impl Root {
     }
 
     /// Its bytes.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HASHED_BYTES + TREE_BYTES);
+    pub(crate) fn encode(&self) -> RootBytes {
+        let mut out = RootBytes::new();
         let flags = if self.is_timed { TIMED << 32 } else { 0 };
         let numbers = [self.object, self.count, self.bytes, u64::from(self.leaves) | flags];
         numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
-        self.tree.iter().for_each(|tree| tree.encode(&mut out));
+        self.tree.iter().for_each(|tree| out.extend_from_slice(&tree.encode()));
         out
     }
 
@@ -218,13 +222,13 @@ mod tests {
         let bytes = root.encode();
         let mut golden = b"\xa7\x07\x06\x05\x04\x03\x02\x01\x5a\0\0\0\0\0\0\0\x88\x13\0\0\0\0\0\0".to_vec();
         golden.extend_from_slice(b"\x03\0\0\0\0\0\0\0");
-        assert_eq!(bytes, golden);
+        assert_eq!(bytes[..], golden);
         assert_eq!(Root::decode(&bytes), Some(root));
         assert_eq!(Root::decode(&bytes[..31]), None);
         assert_eq!(Root::decode(&[0; HASHED_BYTES]), None, "no leaf");
         let timed = Root { is_timed: true, ..root };
         golden[28] = 1;
-        assert_eq!((timed.encode(), Root::decode(&golden)), (golden.clone(), Some(timed)));
+        assert_eq!((timed.encode().to_vec(), Root::decode(&golden)), (golden.clone(), Some(timed)));
         golden[28] = 2;
         assert_eq!(Root::decode(&golden), None, "an unknown flag");
         let tree = Tree { bytes: 70, nodes: 1, top: 0, free: u32::MAX, depth: 0 };

@@ -236,20 +236,17 @@ fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option
     Some(Fetched { kind: base.kind, key, value, seq, expiry_ms, left_out_bytes, base_bytes })
 }
 
-/// What an access missed, to be added to a [`Prepared`].
+/// What an access missed, to be added to a [`Prepared`]. Most miss nothing, and pay for a pointer.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub struct Wanted(Option<Box<Missed>>);
+
+#[derive(Debug, Default)]
+struct Missed {
     records: Vec<Sought>,
     leaves: Vec<WantedLeaf>,
-    rare: Option<Box<Rare>>,
-}
-
-/// What few accesses miss.
-#[derive(Debug, Default)]
-struct Rare {
+    folds: Vec<Fold>,
     /// What the access has read itself.
     read: Option<Box<Prepared>>,
-    folds: Vec<Fold>,
     attempts: Attempts,
 }
 
@@ -267,33 +264,39 @@ impl Wanted {
     /// How many records and leaves.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.records.len() + self.rare.as_ref().map_or(0, |rare| rare.folds.len()) + self.leaves.len()
+        self.0.as_ref().map_or(0, |missed| missed.records.len() + missed.folds.len() + missed.leaves.len())
+    }
+
+    fn missed(&mut self) -> &mut Missed {
+        self.0.get_or_insert_default()
     }
 
     /// Adds what was read already.
     pub(crate) fn add_read(&mut self, read: Option<Box<Prepared>>) {
         if read.is_some() {
-            self.rare.get_or_insert_default().read = read;
+            self.missed().read = read;
         }
     }
 
     /// Adds these records. Elements that follow each other are often in one leaf: what was added last is not added again.
     pub(crate) fn add(&mut self, records: Vec<Sought>) {
-        if !self.records.ends_with(&records) {
-            self.records.extend(records);
+        let before = &mut self.missed().records;
+        if !before.ends_with(&records) {
+            before.extend(records);
         }
     }
 
     /// Adds a leaf, to be kept in memory once it is read; as with [`Wanted::add`].
     pub(crate) fn add_leaf(&mut self, leaf: WantedLeaf) {
-        if self.leaves.last() != Some(&leaf) {
-            self.leaves.push(leaf);
+        let leaves = &mut self.missed().leaves;
+        if leaves.last() != Some(&leaf) {
+            leaves.push(leaf);
         }
     }
 
     /// Adds what is to be folded; as with [`Wanted::add`].
     pub(crate) fn add_fold(&mut self, fold: Fold) {
-        let folds = &mut self.rare.get_or_insert_default().folds;
+        let folds = &mut self.missed().folds;
         if folds.last().is_none_or(|last| last.base != fold.base) {
             folds.push(fold);
         }
@@ -301,34 +304,33 @@ impl Wanted {
 
     /// What random numbers are drawn from: `seed` the first time, and the same from then on.
     pub(crate) fn seed_or(&mut self, seed: impl FnOnce() -> u64) -> u64 {
-        *self.rare.get_or_insert_default().attempts.seed.get_or_insert_with(seed)
+        *self.missed().attempts.seed.get_or_insert_with(seed)
     }
 
     /// Notes what ended the attempt.
     pub(crate) fn meet(&mut self, obstacle: Obstacle) {
-        self.rare.get_or_insert_default().attempts.obstacle = Some(obstacle);
+        self.missed().attempts.obstacle = Some(obstacle);
     }
 }
 
 impl Prepared {
     /// Adds what an access missed.
     pub fn want(&mut self, wanted: Wanted) {
-        if let Some(rare) = wanted.rare {
-            let Rare { read, folds, attempts: Attempts { seed, obstacle } } = *rare;
-            if let Some(read) = read {
-                self.absorb(*read);
-            }
-            folds.into_iter().for_each(|fold| self.want_fold(fold));
-            if seed.is_some() || obstacle.is_some() {
-                let attempts = self.attempts.get_or_insert_default();
-                attempts.seed = attempts.seed.or(seed);
-                if let Some(obstacle) = obstacle {
-                    attempts.obstacle = Some(obstacle.after(attempts.obstacle.take()));
-                }
+        let Some(missed) = wanted.0 else { return };
+        let Missed { records, leaves, folds, read, attempts: Attempts { seed, obstacle } } = *missed;
+        if let Some(read) = read {
+            self.absorb(*read);
+        }
+        folds.into_iter().for_each(|fold| self.want_fold(fold));
+        if seed.is_some() || obstacle.is_some() {
+            let attempts = self.attempts.get_or_insert_default();
+            attempts.seed = attempts.seed.or(seed);
+            if let Some(obstacle) = obstacle {
+                attempts.obstacle = Some(obstacle.after(attempts.obstacle.take()));
             }
         }
-        wanted.records.into_iter().for_each(|record| self.want_record(record));
-        for leaf in wanted.leaves {
+        records.into_iter().for_each(|record| self.want_record(record));
+        for leaf in leaves {
             let (reading, stripe) = (self.reading.get_or_insert_default(), leaf.hash.stripe());
             if leaf.is_beside && !reading.stripes.contains(&stripe) {
                 reading.stripes.push(stripe);

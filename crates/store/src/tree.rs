@@ -57,11 +57,15 @@ impl Tree {
         is_valid.then_some(Self { bytes, nodes, top, free, depth })
     }
 
-    /// Appends its bytes.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.bytes.to_le_bytes());
-        let numbers = [self.nodes, self.top, self.free, self.depth];
-        numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+    /// Its bytes.
+    pub(crate) fn encode(&self) -> [u8; TREE_BYTES] {
+        let mut out = [0; TREE_BYTES];
+        let (bytes, numbers) = out.split_at_mut(8);
+        bytes.copy_from_slice(&self.bytes.to_le_bytes());
+        for (to, number) in numbers.chunks_exact_mut(4).zip([self.nodes, self.top, self.free, self.depth]) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        out
     }
 }
 
@@ -201,9 +205,8 @@ mod tests {
     #[test]
     fn tree_and_child_are_pinned_because_folders_depend_on_them() {
         let tree = Tree { bytes: 5_000, nodes: 4, top: 3, free: 1, depth: 1 };
-        let mut bytes = Vec::new();
-        tree.encode(&mut bytes);
-        assert_eq!(bytes, b"\x88\x13\0\0\0\0\0\0\x04\0\0\0\x03\0\0\0\x01\0\0\0\x01\0\0\0");
+        let bytes = tree.encode();
+        assert_eq!(&bytes, b"\x88\x13\0\0\0\0\0\0\x04\0\0\0\x03\0\0\0\x01\0\0\0\x01\0\0\0");
         assert_eq!(Tree::decode(&bytes), Some(tree));
         assert_eq!(Tree::decode(&bytes[..23]), None);
         assert_eq!(Tree::decode(&[&bytes[..], &[0]].concat()), None);

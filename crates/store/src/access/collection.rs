@@ -283,7 +283,7 @@ impl Access<'_> {
     }
 
     /// As [`Access::stage_changed`], of a change as [`Access::small_bytes`] lets through; `there`: what the key has.
-    fn small_change<E: Editing>(
+    pub(super) fn small_change<E: Editing>(
         &self,
         KeyPlace { db, keyspace, hash, key }: KeyPlace<'_>,
         kind: ValueKind,

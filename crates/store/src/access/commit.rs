@@ -1,10 +1,10 @@
 //! Commit: everything that can stand against the effects is found out, then they are appended as one group and
 //! applied; the locks are held throughout, so apply order is append order for every key.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use journal::{Keyspace, LogAddress, Seq};
+use smallvec::{SmallVec, smallvec};
 use ticket::Ticket;
 
 use crate::engine::{Class, Credits, Engine};
@@ -34,7 +34,12 @@ pub(super) struct Plan {
     pub(super) old: Option<Old>,
     /// A removal of what is not there.
     pub(super) skip: bool,
+    /// How often slots of its table had moved: where the old state lies is known until they move again.
+    pub(super) moves: u64,
 }
+
+/// For each change of a group, which are few.
+type Few<T> = SmallVec<[T; CHANGES_FEW]>;
 
 /// The state that a change replaces.
 #[derive(Clone, Copy, Debug)]
@@ -148,8 +153,8 @@ impl Access<'_> {
     }
 
     /// What each change meets; all that is cold is missed together.
-    fn plans(&mut self, attempts: u32) -> Result<Vec<Plan>, Stop> {
-        let (mut plans, mut is_cold) = (Vec::with_capacity(self.overlay.len()), false);
+    fn plans(&mut self, attempts: u32) -> Result<Few<Plan>, Stop> {
+        let (mut plans, mut is_cold) = (Few::with_capacity(self.overlay.len()), false);
         for at in 0..self.overlay.len() {
             self.turn_to_change(at);
             match self.resolve(at) {
@@ -176,13 +181,13 @@ impl Access<'_> {
         }
         self.admit(&plans)?;
         let mapping = self.overlay.mapping().map(|(ids, next)| record::encode_mapping(*next, ids));
-        let mut drafts: Vec<Draft<'_>> = mapping.iter().map(|payload| Draft::mapping(payload)).collect();
+        let mut drafts: Few<Draft<'_>> = mapping.iter().map(|payload| Draft::mapping(payload)).collect();
         let pairs = || self.overlay.iter().zip(&plans).filter(|(_, plan)| !plan.skip);
         drafts.extend(pairs().map(|(staged, plan)| draft(staged, plan)));
         if drafts.is_empty() {
             return Ok(Seq::NONE);
         }
-        let sizes: Vec<u64> = drafts.iter().map(Draft::record_bytes).collect();
+        let sizes: Few<u64> = drafts.iter().map(Draft::record_bytes).collect();
         let size_bytes = sizes.iter().sum();
         let limit_bytes = self.store.options.transaction_bytes_max;
         // What was prepared was bounded then.
@@ -196,7 +201,7 @@ impl Access<'_> {
         let class = class_of(reclaim);
         let secured = self.secure_many(had, room, class);
         let credits = secured.inspect_err(|stop| self.note_room(stop, room, class))?;
-        let mut addresses = vec![LogAddress::default(); drafts.len()];
+        let mut addresses: Few<LogAddress> = smallvec![LogAddress::default(); drafts.len()];
         let store = self.store;
         let _rests = self.claim.as_ref().and_then(|claimed| {
             let rests = store.rest_housekeeping();
@@ -218,7 +223,7 @@ impl Access<'_> {
             self.apply_mapping(mapping.seq);
         }
         let (mut first, rest) = self.overlay.take_all();
-        let (mut rest, mut counts) = (rest.into_iter(), BTreeMap::new());
+        let (mut rest, mut counts) = (rest.into_iter(), Few::<(Keyspace, i64)>::new());
         for (at, plan) in plans.into_iter().enumerate() {
             let staged = first.take().or_else(|| rest.next()).expect("one plan for each change");
             self.turn_to_taken(at, &staged, rest.as_slice());
@@ -227,8 +232,12 @@ impl Access<'_> {
             }
             let appended = appended.next().expect("one record for each change");
             let plan = self.refresh(&staged, plan);
-            let count = counts.entry(staged.keyspace).or_default();
-            *count += self.apply(staged, &plan, appended);
+            let keyspace = staged.keyspace;
+            let change = self.apply(staged, &plan, appended);
+            match counts.iter_mut().find(|(counted, _)| *counted == keyspace) {
+                Some((_, count)) => *count += change,
+                None => counts.push((keyspace, change)),
+            }
         }
         // at once, so that no count shows half a group
         counts.into_iter().for_each(|(keyspace, change)| self.store.index.count_keys(keyspace, change));
@@ -275,28 +284,29 @@ impl Access<'_> {
         let key = staged.object().view().key();
         let removal = matches!(staged.change, Change::Remove(_));
         let beside = self.overlay.len() > 1 && self.overlay.shares_bits(at);
+        let moves = stripe.space(staged.keyspace).map_or(0, |space| space.table.moves());
         match stripe.seek(staged.keyspace, staged.hash, key, self.prepared()) {
-            Seek::Absent { shared } => Ok(Plan { shared: shared || beside, old: None, skip: removal }),
+            Seek::Absent { shared } => Ok(Plan { shared: shared || beside, old: None, skip: removal, moves }),
             Seek::At { spot, word, shared, current, .. } => {
                 let mut old = Old::of(spot, word.address(), current);
                 let space = stripe.space(staged.keyspace).filter(|_| word.marks() & WORD_DELTAS != 0);
                 let deltas = space.map_or(&[][..], |space| space.deltas_of(old.address));
                 let last = deltas.last().filter(|last| last.can_be_superseded());
                 old.since = last.map_or(old.seq, |last| last.since);
-                Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed })
+                Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed, moves })
             }
             Seek::Unknown(records) => {
                 let swept = self.swept_unread(staged, stripe, &records);
                 swept.map_or_else(
                     || Err(self.miss(records)),
-                    |old| Ok(Plan { shared: beside, old: Some(old), skip: false }),
+                    |old| Ok(Plan { shared: beside, old: Some(old), skip: false, moves }),
                 )
             }
             Seek::Damaged { own: Some(spot), .. } if !matches!(staged.change, Change::Delta { .. }) => {
                 let address = stripe
                     .space(staged.keyspace)
                     .map_or_else(LogAddress::default, |space| space.table.word(spot).address());
-                Ok(Plan { shared: beside, old: Some(Old::unreadable(spot, address)), skip: false })
+                Ok(Plan { shared: beside, old: Some(Old::unreadable(spot, address)), skip: false, moves })
             }
             Seek::Damaged { error, .. } => Err(Stop::Damaged(error)),
         }
@@ -322,6 +332,10 @@ impl Access<'_> {
         }
         let key = staged.object().view().key();
         let stripe = self.guards.stripe(staged.hash.stripe()).expect("resolved before");
+        let space = stripe.space(staged.keyspace);
+        if plan.old.is_some() && space.is_some_and(|space| space.table.moves() == plan.moves) {
+            return plan;
+        }
         match (&mut plan.old, stripe.seek(staged.keyspace, staged.hash, key, self.prepared())) {
             (Some(old), Seek::At { spot, .. } | Seek::Damaged { own: Some(spot), .. }) => old.spot = spot,
             // a leaf that goes unread
@@ -734,6 +748,8 @@ fn class_of(reclaim: bool) -> Class {
     if reclaim { Class::Reclaim } else { Class::Write }
 }
 
+/// Changes of a group for which nothing is put on the heap.
+const CHANGES_FEW: usize = 4;
 /// How often what changes meet is read while they are planned: it may move meanwhile.
 pub(super) const PLANS_MAX: u32 = 8;
 /// How often a long command asks for room before it lets its keys go: for a second or two.

@@ -4,7 +4,7 @@
 //! while it works, which may take seconds: each lookup locks a stripe for itself, and copies the value that it finds, once. What was copied is lent
 //! for as long as the access lives, or until it turns to another key; the memory for it is asked for before.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -21,6 +21,11 @@ use crate::large::{Bytes, Large};
 pub(super) struct Copied {
     /// Lookups lock their stripes for themselves.
     pub(super) is_on: bool,
+    copies: OnceCell<Box<Copies>>,
+}
+
+#[derive(Default)]
+struct Copies {
     found: Lent<Found>,
     /// Their numbers.
     known: RefCell<HashMap<(Keyspace, KeyHash), Vec<usize>>>,
@@ -49,8 +54,9 @@ enum Value {
 impl Copied {
     /// What was found of this key before.
     pub(super) fn find(&self, (keyspace, hash): (Keyspace, KeyHash), key: &[u8]) -> Option<State<'_>> {
-        let known = self.known.borrow();
-        let mut found = known.get(&(keyspace, hash))?.iter().map(|number| self.found.get(*number));
+        let copies = self.copies.get()?;
+        let known = copies.known.borrow();
+        let mut found = known.get(&(keyspace, hash))?.iter().map(|number| copies.found.get(*number));
         found.find(|found| *found.key == *key).map(Found::state)
     }
 
@@ -62,15 +68,16 @@ impl Copied {
         state: State<'_>,
     ) -> State<'c> {
         let State { kind, expiry_ms, header_ms, seq, value_len, has_value, .. } = state;
-        self.bytes.set(self.bytes.get() + Self::bytes_of(key, &state));
+        let copies = self.copies.get_or_init(Box::default);
+        copies.bytes.set(copies.bytes.get() + Self::bytes_of(key, &state));
         let value = match state.value {
             Bytes::Plain(value) => Value::Plain(value.into()),
             Bytes::Large(large) => Value::Large(Arc::clone(large)),
         };
         let (key, deltas) = (key.into(), state.deltas.into());
-        self.known.borrow_mut().entry((keyspace, hash)).or_default().push(self.found.len());
+        copies.known.borrow_mut().entry((keyspace, hash)).or_default().push(copies.found.len());
         let found = Found { key, kind, value, expiry_ms, header_ms, seq, deltas, value_len, has_value };
-        self.found.push(found).state()
+        copies.found.push(found).state()
     }
 
     /// What a copy of this state takes.
@@ -85,11 +92,7 @@ impl Copied {
     /// Forgets all of them; returns what they took.
     #[must_use]
     pub(super) fn clear(&mut self) -> u64 {
-        if self.found.len() > 0 {
-            self.found = Lent::default();
-            self.known.get_mut().clear();
-        }
-        self.bytes.take()
+        self.copies.take().map_or(0, |copies| copies.bytes.get())
     }
 }
 

@@ -50,8 +50,7 @@ mod tests;
 mod timed;
 mod tree_edit;
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
 use crate::engine::Credits;
@@ -83,7 +82,7 @@ use gathered::Gathered;
 use guards::Guards;
 pub use guards::Scope;
 use overlay::{Cause, Change, Overlay, Small, Staged};
-use purged::{Purged, TimedKey};
+use purged::{Purged, TimedKeys};
 pub use sequence::Sequence;
 pub use snapshot::{Part, Snapshot, Whole};
 pub(crate) use snapshots::Snapshots;
@@ -108,7 +107,7 @@ pub struct Access<'s> {
     /// Hashes without fields whose time has come, as lookups met them.
     purged: Purged,
     /// Where the large ones are whose fields have deadlines, by their objects.
-    timed: RefCell<BTreeMap<u64, TimedKey>>,
+    timed: OnceCell<Box<TimedKeys>>,
     /// What lookups missed.
     wanted: RefCell<Wanted>,
     has_read_ahead: Cell<bool>,
@@ -207,7 +206,7 @@ impl<'s> Access<'s> {
             overlay: Overlay::default(),
             expired: RefCell::default(),
             purged: Purged::default(),
-            timed: RefCell::default(),
+            timed: OnceCell::new(),
             wanted: RefCell::default(),
             has_read_ahead: Cell::default(),
             drawn: Cell::default(),
@@ -736,6 +735,7 @@ impl<'s> Access<'s> {
         Some(KeyPlace { db, keyspace: self.keyspace(db)?, hash: self.hash(key), key })
     }
 
+    #[inline]
     fn find(&self, db: u16, key: &[u8]) -> Result<Option<State<'_>>, Stop> {
         if !self.store.engine_keeps() {
             return Ok(None);
@@ -745,6 +745,7 @@ impl<'s> Access<'s> {
     }
 
     /// The key's state as this access sees it, without expired ones.
+    #[inline]
     fn lookup(
         &self,
         keyspace: Keyspace,
@@ -756,6 +757,7 @@ impl<'s> Access<'s> {
     }
 
     /// As [`Access::lookup`]; what has to be copied is kept in `copied`.
+    #[inline]
     fn lookup_into<'a>(
         &'a self,
         copied: &'a Copied,
@@ -776,6 +778,7 @@ impl<'s> Access<'s> {
     }
 
     /// As [`Access::lookup_into`], whatever is staged.
+    #[inline]
     fn lookup_there<'a>(
         &'a self,
         copied: &'a Copied,

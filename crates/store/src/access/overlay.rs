@@ -11,6 +11,7 @@ use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use journal::Keyspace;
+use smallvec::SmallVec;
 
 use crate::hash::{KeyHash, WordHasher};
 use crate::keyspaces::is_leaves;
@@ -161,9 +162,12 @@ pub(super) struct Overlay {
     more: Option<Box<More>>,
 }
 
+/// All changes but the first: often one.
+pub(super) type Rest = SmallVec<[Staged; 1]>;
+
 #[derive(Debug, Default)]
 struct More {
-    rest: Vec<Staged>,
+    rest: Rest,
     by_slot: HashMap<u64, u32, BuildHasherDefault<WordHasher>>,
     /// For each change the one before it of the same slot identity, [`NONE`] for the first; empty while `by_slot` is.
     before: Vec<u32>,
@@ -443,7 +447,7 @@ impl Overlay {
     }
 
     /// Takes all changes out, in order: the first one, and the others.
-    pub(super) fn take_all(&mut self) -> (Option<Staged>, Vec<Staged>) {
+    pub(super) fn take_all(&mut self) -> (Option<Staged>, Rest) {
         let rest = self.more.as_mut().map(|more| {
             more.by_slot.clear();
             more.before.clear();

@@ -22,7 +22,7 @@ use crate::error::{Stop, StoreError};
 use crate::hash::KeyHash;
 use crate::index::stripe::{Current, Seek};
 use crate::keyspaces::{HIDDEN_DB, SWEPT_KEYSPACE, is_leaves, is_own, leaves_of};
-use crate::large::Bytes;
+use crate::large::{Bytes, LARGE_BYTES};
 use crate::object::Object;
 use crate::packed::{self, Edit, Element, Form, Packed, Shape};
 use crate::paged::{
@@ -53,6 +53,9 @@ type Deadlines = EachOf<Option<Deadline>>;
 
 /// What is told of each element that was asked for, of those that are there.
 type EachOf<T> = Vec<Option<T>>;
+
+/// Key and hash of a leaf or other node.
+type NodePlace = ([u8; LEAF_KEY_BYTES], KeyHash);
 
 /// What a change makes of leaves.
 struct Changed {
@@ -270,8 +273,16 @@ impl Access<'_> {
         if kind == ValueKind::SortedSet {
             return self.edit_scores((db, key), &paged, elements, change).map(Ok);
         }
-        let leaves = elements.map(|element| paged.root.leaf_of(self.store.hasher.hash(element))).collect();
-        self.edit_leaves((db, key), &paged, &leaves, change).map(Ok)
+        let mut leaves = elements.map(|element| paged.root.leaf_of(self.store.hasher.hash(element)));
+        let first = leaves.next();
+        let others: BTreeSet<u32> = leaves.filter(|leaf| Some(*leaf) != first).collect();
+        match first {
+            Some(leaf) if others.is_empty() => self.edit_leaf((db, key), &paged, leaf, change).map(Ok),
+            _ => {
+                let leaves = first.into_iter().chain(others).collect();
+                self.edit_leaves((db, key), &paged, &leaves, change).map(Ok)
+            }
+        }
     }
 
     /// As [`Access::edit`] of all that is paged at `key`; `None` if nothing is.
@@ -523,14 +534,26 @@ impl Access<'_> {
         number: u32,
         kind: ValueKind,
     ) -> Result<&'a [u8], Stop> {
+        let (_, state) = self.node_state(copied, paged, number, kind)?;
+        match state.value {
+            Bytes::Plain(value) => Ok(value),
+            Bytes::Large(large) => Ok(large.as_ref().as_ref()),
+        }
+    }
+
+    /// As [`Access::node_into`], with all that is known of it, and where it is.
+    fn node_state<'a>(
+        &'a self,
+        copied: &'a Copied,
+        paged: &Paged,
+        number: u32,
+        kind: ValueKind,
+    ) -> Result<(NodePlace, State<'a>), Stop> {
         let (key, hash) = self.reach_node(paged, number)?;
         match self.lookup_into(copied, (paged.leaves, hash), &key, HIDDEN_DB) {
             Ok(Some(state)) if state.kind == record::kind_of(kind) => {
                 self.check_value(&state)?;
-                match state.value {
-                    Bytes::Plain(value) => Ok(value),
-                    Bytes::Large(large) => Ok(large.as_ref().as_ref()),
-                }
+                Ok(((key, hash), state))
             }
             Ok(_) => Err(damaged(paged, &format!("leaf {number} is not there"))),
             Err(Stop::Cold) => Err(self.miss_node(paged, (key, hash), self.guards.is_beside(hash.stripe()))),
@@ -539,7 +562,7 @@ impl Access<'_> {
     }
 
     /// Key and hash of the leaf or other node that has this number; locks its stripe, if that needs no waiting.
-    fn reach_node(&self, paged: &Paged, number: u32) -> Result<([u8; LEAF_KEY_BYTES], KeyHash), Stop> {
+    fn reach_node(&self, paged: &Paged, number: u32) -> Result<NodePlace, Stop> {
         let key = leaf_key(paged.root.object, number);
         let hash = self.store.hasher.hash_in(paged.leaves, &key);
         let is_reached = self.reads_here() || self.guards.reach(self.store, hash.stripe());
@@ -551,12 +574,7 @@ impl Access<'_> {
         self.reach_node(paged, 0).map(|(_, hash)| hash.stripe())
     }
 
-    fn miss_node(
-        &self,
-        paged: &Paged,
-        (key, hash): ([u8; LEAF_KEY_BYTES], KeyHash),
-        is_beside: bool,
-    ) -> Stop {
+    fn miss_node(&self, paged: &Paged, (key, hash): NodePlace, is_beside: bool) -> Stop {
         self.wanted.borrow_mut().add_leaf(WantedLeaf { keyspace: paged.leaves, hash, key, is_beside });
         Stop::Cold
     }
@@ -618,6 +636,56 @@ impl Access<'_> {
             return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
         }
         Ok(())
+    }
+
+    /// Lets `change` change what leaf `number` has. What most changes need is done with one look at the leaf: it stays one leaf of as many.
+    fn edit_leaf<R>(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        paged: &Paged,
+        number: u32,
+        change: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> Result<R, Stop> {
+        self.charge(1)?;
+        let (place, state) = self.node_state(&self.copied, paged, number, paged.hashed_kind())?;
+        let mut edit = Edit::of_key(Packed::new(paged.hashed_shape(), state.value.slice()), paged.expiry);
+        let done = change(&mut edit);
+        if !edit.is_changed() {
+            return Ok(done);
+        }
+        let Some((root, bytes)) = self.same_leaves(paged, &state, &edit) else {
+            let changed = self.changed_leaves(paged, &edit.into_operations())?;
+            return self.stage_leaves((db, key), paged, changed).map(|()| done);
+        };
+        let (key_of_leaf, hash) = place;
+        let place = KeyPlace { db: HIDDEN_DB, keyspace: paged.leaves, hash, key: &key_of_leaf };
+        let staged = self.small_change::<Edit<'static>>(
+            place,
+            paged.hashed_kind(),
+            (edit, bytes),
+            (Some(&state), None),
+        );
+        self.stage(staged);
+        self.stage_changed_root((db, key), paged, &root)?;
+        Ok(done)
+    }
+
+    /// The root after `edit` of one leaf, and the bytes of this leaf then, if nothing else is to be thought of: the leaf was not staged before,
+    /// and has no deadlines, and no leaf is to be split, merged, or put at the key itself.
+    fn same_leaves(&self, paged: &Paged, state: &State<'_>, edit: &Edit<'_>) -> Option<(Root, usize)> {
+        let is_plain = !state.staged && !paged.root.is_timed && self.purged.is_empty() && !self.reads_here();
+        let is_allowed =
+            |bytes: usize| ((LEAF_KEY_BYTES + bytes) as u64) <= self.store.options.value_bytes_max;
+        let bytes =
+            edit.encoded_len().filter(|bytes| is_plain && *bytes < LARGE_BYTES && is_allowed(*bytes))?;
+        let count = (paged.root.count + edit.len() as u64).checked_sub(edit.len_before() as u64)?;
+        let all_bytes = (paged.root.bytes + bytes as u64).checked_sub(state.value_len)?;
+        let root = Root { count, bytes: all_bytes, ..paged.root };
+        let leaf_bytes = self.store.options.leaf_bytes.max(1);
+        let (least, most) = leaves_by_bytes(&root, leaf_bytes);
+        let may_split = root.leaves < least && bytes as u64 > room_bytes(leaf_bytes);
+        let is_small = root.has_one_leaf() && root.all_bytes() < leaf_bytes / 2;
+        (count > 0 && !may_split && root.leaves <= most && !is_small).then_some((root, bytes))
     }
 
     /// Lets `change` change what these leaves have.
@@ -689,12 +757,10 @@ impl Access<'_> {
     /// are never more leaves than elements, except where a folder has such leaves from before: these go some at a time.
     fn leaves_for(&self, paged: &Paged, changed: &Changed) -> u32 {
         let (leaf_bytes, root) = (self.store.options.leaf_bytes.max(1), &changed.root);
-        let of_count = |count: u64| u32::try_from(count).unwrap_or(LEAVES_MAX).clamp(1, LEAVES_MAX);
-        let (least, most) = (root.bytes / 5 * 4 / leaf_bytes, root.bytes.saturating_mul(3) / leaf_bytes);
-        let (least, most) = (of_count(least.min(root.count)), of_count(most.min(root.count)));
+        let (least, most) = leaves_by_bytes(root, leaf_bytes);
         if root.leaves < least {
             let more = changed.leaves.values().map(|leaf| self.excess_bytes(paged, leaf)).sum::<u64>();
-            return least.min(root.leaves.saturating_add(of_count(more.div_ceil(leaf_bytes) + 1) - 1));
+            return least.min(root.leaves.saturating_add(leaf_count(more.div_ceil(leaf_bytes) + 1) - 1));
         }
         most.max(root.leaves.saturating_sub(MERGED_MAX + changed.leaves.len() as u32)).min(root.leaves)
     }
@@ -702,7 +768,7 @@ impl Access<'_> {
     /// Bytes of a leaf that was changed beyond one and a half of a leaf's, elements that are larger than a leaf counted as one.
     fn excess_bytes(&self, paged: &Paged, leaf: &Leaf) -> u64 {
         let (Leaf::Is { value, .. }, leaf_bytes) = (leaf, self.store.options.leaf_bytes) else { return 0 };
-        let room_bytes = leaf_bytes + leaf_bytes / 2;
+        let room_bytes = room_bytes(leaf_bytes);
         if value.len() as u64 <= room_bytes {
             return 0;
         }
@@ -819,23 +885,41 @@ impl Access<'_> {
                 Leaf::Gone => self.stage_removal(leaf_place),
             }
         }
-        if root == paged.root {
+        self.stage_changed_root((db, key), paged, &root)
+    }
+
+    /// Stages what has become of a root, of which leaves have changed.
+    fn stage_changed_root(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        paged: &Paged,
+        root: &Root,
+    ) -> Result<(), Stop> {
+        let Some(place) = self.place(db, key) else { return Ok(()) };
+        if *root == paged.root {
             return self.stage_touch(place);
         }
-        self.stage_root(place, paged.kind, &root, expiry_ms);
+        self.stage_root(place, paged.kind, root, paged.expiry_ms());
         Ok(())
     }
 
     /// Stages that a collection has changed whose root has not: who watches its key is told, and nothing is logged of it.
     fn stage_touch(&mut self, place: KeyPlace<'_>) -> Result<(), Stop> {
         let KeyPlace { db, keyspace, hash, key } = place;
-        let touched = Staged { db, keyspace, hash, change: Change::removal(key), cause: Cause::Command };
         let stripe = self.at_stripe(hash.stripe())?;
+        // where the stripe stays locked nobody begins to watch before the commit
+        let is_watched = stripe.watches.is_any() || self.reads_here();
+        if !is_watched && stripe.locks.is_none() {
+            return Ok(());
+        }
+        let touched = Staged { db, keyspace, hash, change: Change::removal(key), cause: Cause::Command };
         if stripe.locks.is_some() {
             self.check_lock(&stripe, &touched)?;
         }
         drop(stripe);
-        self.overlay.touch(touched);
+        if is_watched {
+            self.overlay.touch(touched);
+        }
         Ok(())
     }
 
@@ -1112,6 +1196,21 @@ impl Changed {
         self.root.count = (self.root.count + elements(after)).saturating_sub(elements(before));
         self.root.bytes = (self.root.bytes + after.len() as u64).saturating_sub(before.len() as u64);
     }
+}
+
+/// How many leaves a collection has at least, and at most, by the bytes of all of them: never more than elements.
+fn leaves_by_bytes(root: &Root, leaf_bytes: u64) -> (u32, u32) {
+    let (least, most) = (root.bytes / 5 * 4 / leaf_bytes, root.bytes.saturating_mul(3) / leaf_bytes);
+    (leaf_count(least.min(root.count)), leaf_count(most.min(root.count)))
+}
+
+fn leaf_count(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(LEAVES_MAX).clamp(1, LEAVES_MAX)
+}
+
+/// Bytes up to which a leaf is not split.
+fn room_bytes(leaf_bytes: u64) -> u64 {
+    leaf_bytes + leaf_bytes / 2
 }
 
 /// The members of a sorted set that have these numbers, with their scores, as a map.

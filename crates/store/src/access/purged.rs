@@ -4,7 +4,7 @@
 //! a large hash has leaves. Who makes them is `fields`.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use journal::Keyspace;
 
@@ -54,6 +54,9 @@ pub(super) struct TimedKey {
     pub(super) hash: KeyHash,
     pub(super) key: Box<[u8]>,
 }
+
+/// Such keys, by their objects.
+pub(super) type TimedKeys = RefCell<BTreeMap<u64, TimedKey>>;
 
 impl Purged {
     pub(super) fn is_empty(&self) -> bool {

@@ -56,7 +56,7 @@ impl Access<'_> {
         }
         if paged.root.is_timed {
             let timed = || TimedKey { db, keyspace, hash: self.hash(key), key: key.into() };
-            self.timed.borrow_mut().entry(paged.root.object).or_insert_with(timed);
+            self.timed.get_or_init(Box::default).borrow_mut().entry(paged.root.object).or_insert_with(timed);
         }
         Ok(Some(paged))
     }
@@ -181,7 +181,7 @@ impl Access<'_> {
                 (key, root_in(self.overlay.get(at))?, view.expiry_ms(), cause)
             }
             None => {
-                let key = self.timed.borrow().get(&object)?.clone();
+                let key = self.timed.get()?.borrow().get(&object)?.clone();
                 if self.overlay.find(key.keyspace, key.hash, &key.key).is_some() {
                     return None;
                 }

@@ -396,6 +396,24 @@ impl Space {
         key: &[u8],
         prepared: &'a Prepared,
     ) -> Seek<'a> {
+        let mut candidates = self.table.candidates(hash);
+        let Some(spot) = candidates.next() else { return Seek::Absent { shared: false } };
+        let word = self.table.word(spot);
+        match word.object() {
+            Some(object) if object.key() == key && candidates.next().is_none() => {
+                Seek::At { spot, word, shared: false, current: Current::Hot(object), whole: true }
+            }
+            _ => self.seek_among_all((keyspace, hash), key, prepared),
+        }
+    }
+
+    /// As [`Space::seek`], where the first candidate is not all.
+    fn seek_among_all<'a>(
+        &'a self,
+        (keyspace, hash): (Keyspace, KeyHash),
+        key: &[u8],
+        prepared: &'a Prepared,
+    ) -> Seek<'a> {
         let (mut found, mut shared, mut unknown, mut damaged) = (None, false, Vec::new(), Vec::new());
         for spot in self.table.candidates(hash) {
             match self.current(spot, prepared) {

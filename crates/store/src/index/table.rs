@@ -46,6 +46,8 @@ pub(crate) struct Table {
     /// Keys that live: slots without pending removals.
     pub(crate) live: u64,
     tracking: Option<Tracking>,
+    /// How often slots have moved: whoever knows a [`Spot`] knows whether it still holds.
+    moves: u64,
     /// Makes the count of uses go up by chance.
     dice: Cell<u32>,
     /// Slots that were looked at and directory entries that were written, to split.
@@ -63,6 +65,7 @@ impl Default for Table {
             slots_when_grown: 0,
             live: 0,
             tracking: None,
+            moves: 0,
             dice: Cell::new(1),
             #[cfg(test)]
             work: 0,
@@ -115,8 +118,14 @@ impl Table {
         Some((self.tracking?, self.pages[spot.page as usize].stamp(spot.slot as usize)?))
     }
 
+    /// How often slots have moved so far.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
+    }
+
     /// Removes the slot at `spot`, after which no other spot is valid; returns its word and by how many bytes the table shrank.
     pub(crate) fn remove(&mut self, spot: Spot) -> (Word, u64) {
+        self.moves += 1;
         let page = &mut self.pages[spot.page as usize];
         let before = page.memory_bytes();
         let slot = page.swap_remove(spot.slot as usize);
@@ -251,6 +260,7 @@ impl Table {
     fn add(&mut self, bits: u64, tag: u8, slot: Slot, stamp: Option<u32>) -> (Spot, i64) {
         let (mut number, mut grown) = (self.number_at(bits), 0);
         if self.pages[number].is_full() {
+            self.moves += 1;
             grown = self.split(number);
             number = self.number_at(bits);
         }
@@ -337,7 +347,8 @@ impl Table {
     /// At least as many slots were removed since pages were last added: that pays for it.
     fn rebuild(&mut self) -> u64 {
         let before = self.memory_bytes();
-        let mut table = Self { live: self.live, tracking: self.tracking, ..Self::default() };
+        let mut table =
+            Self { live: self.live, tracking: self.tracking, moves: self.moves, ..Self::default() };
         for page in &mut self.pages {
             for (tag, slot, stamp) in page.take_slots() {
                 table.add(slot.bits(), tag, slot, stamp);

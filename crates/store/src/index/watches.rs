@@ -47,6 +47,11 @@ impl Watches {
         self.with_whole(db, state)
     }
 
+    /// Whether any key is watched.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
     /// Takes a watcher away.
     pub(crate) fn drop_watcher(&mut self, db: u16, key: &[u8], waits: bool) {
         let id = (db, Box::from(key));

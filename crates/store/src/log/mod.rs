@@ -46,6 +46,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use journal::{Driver, Journal, Keyspace, LogAddress, ReadError, Refusal, SegmentInfo, Seq};
+use smallvec::SmallVec;
 
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
@@ -235,8 +236,8 @@ impl Engine for LogEngine {
             // nothing on the heap for what most commands do
             [draft] => self.journal.append(credits, &[journal_draft(draft, &draft.parts())], &mut addresses),
             _ => {
-                let parts: Vec<_> = drafts.iter().map(Draft::parts).collect();
-                let drafts: Vec<_> =
+                let parts: SmallVec<[_; DRAFTS_FEW]> = drafts.iter().map(Draft::parts).collect();
+                let drafts: SmallVec<[_; DRAFTS_FEW]> =
                     drafts.iter().zip(&parts).map(|(draft, parts)| journal_draft(draft, parts)).collect();
                 self.journal.append(credits, &drafts, &mut addresses)
             }
@@ -428,6 +429,8 @@ fn damaged(address: LogAddress, reason: &str) -> StoreError {
     }
 }
 
+/// Records of a group for which nothing is put on the heap.
+const DRAFTS_FEW: usize = 4;
 /// How long cleaning expects a record to be, of which it reads few by their addresses.
 const EXPECTED_PAYLOAD_BYTES: usize = 1_024;
 /// Headers and mappings beside the keys and values of a transaction.

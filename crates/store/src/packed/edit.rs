@@ -10,6 +10,7 @@ mod encode;
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 
 use super::entries::{
     Element, Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, score_of, split_varint, varint_bytes,
@@ -26,9 +27,9 @@ pub struct Edit<'a> {
     /// What was done, and the bytes of what is new.
     operations: Vec<u8>,
     /// Entries of the base that are others now, or gone, with their numbers; once entries are spread out there are none here.
-    changed: Vec<(usize, Entry)>,
+    changed: SmallVec<[(usize, Entry); 1]>,
     /// Entries behind those of the base; once they are spread out all of them.
-    entries: Vec<Entry>,
+    entries: SmallVec<[Entry; 1]>,
     is_spread: bool,
     /// When each entry ends (0: never), of a map whose fields have deadlines, or had when it began; empty of others.
     deadlines: Vec<u64>,
@@ -68,8 +69,8 @@ impl<'a> Edit<'a> {
             form: packed.form,
             base: packed,
             operations: Vec::new(),
-            changed: Vec::new(),
-            entries: Vec::new(),
+            changed: SmallVec::new(),
+            entries: SmallVec::new(),
             is_spread: false,
             deadlines: Vec::new(),
             own: packed.times.map_or(0, |times| times.own),
@@ -92,6 +93,11 @@ impl<'a> Edit<'a> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
+    }
+
+    /// Number of elements that it began with.
+    pub(crate) fn len_before(&self) -> usize {
+        self.base.count
     }
 
     /// Whether there are none.
