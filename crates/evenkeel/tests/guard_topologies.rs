@@ -115,6 +115,10 @@ fn positions_of_a_topology_that_runs_are_changed_by_nobody_else() {
     ] {
         assert!(error(&server.call(words)).contains("has the positions of the topology 'it'"), "{words:?}");
     }
+    for words in [&["FLUSHALL"][..], &["FLUSHDB", "ASYNC"], &["SWAPDB", "0", "1"]] {
+        let refusal = error(&server.call(words));
+        assert!(refusal.contains("would take the positions of the topology 'it'"), "{words:?}: {refusal}");
+    }
     let tx = server.call(&["TX.BEGIN"]);
     if let Value::Bulk(tx) = &tx {
         let tx = String::from_utf8_lossy(tx).into_owned();

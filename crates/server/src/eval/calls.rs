@@ -110,7 +110,8 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         if let Some(rights) = &self.attempt.retained.rights {
             rights.check(command, args)?;
         }
-        guard::check(self.attempt.server, self.attempt.retained.topology.as_deref(), command, args)?;
+        let own = self.attempt.retained.topology.as_deref();
+        guard::check(self.attempt.server, own, (command, args), Some(self.db))?;
         Ok(entry)
     }
 

@@ -279,3 +279,43 @@ fn drain_waits_as_long_as_it_was_told() {
     let reply = String::from_utf8_lossy(&reply);
     assert!(reply.starts_with("-TRYAGAIN 'a' is inactive, and was not finished within 3 s"), "{reply}");
 }
+
+/// FLUSHALL took the positions of a topology that went on: it began anew with what was added from then on, and its sinks outside were told twice.
+#[test]
+fn databases_with_positions_are_neither_flushed_nor_swapped_while_their_topology_runs() {
+    let (mut harness, _place) = server();
+    let mut wire = harness.connect();
+    let exactly_once = TEXT
+        .replace("at-least-once", "exactly-once")
+        .replace("[sh, source.sh], [x]", "[evenkeel, component, stream-spout, orders], [word]")
+        .replace(
+            "[sh, sink.sh], [y]",
+            "[evenkeel, component, count, --by, word, --prefix, n], [word, count]",
+        );
+    let tasks = &["PROPERTY", "tasks", "2"][..];
+    assert_eq!(submit(&harness, &mut wire, "other", TEXT, tasks), "+OK\r\n");
+    assert_eq!(call(&harness, &mut wire, &["FLUSHALL"]), "+OK\r\n", "it has no positions");
+    assert_eq!(submit(&harness, &mut wire, "it", &exactly_once, tasks), "+OK\r\n");
+    let words = |line: &'static str| line.split(' ').collect::<Vec<_>>();
+    for line in ["FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "SWAPDB 3 0", "EVAL return(redis.call('FLUSHALL')) 0"] {
+        let reply = call(&harness, &mut wire, &words(line));
+        let refusal =
+            "would take the positions of the topology 'it', which runs exactly-once: TOPOLOGY KILL it before";
+        assert!(reply.starts_with("-NOPERM ") && reply.contains(refusal), "{line}: {reply}");
+    }
+    for (line, wanted) in [
+        ("SWAPDB 1 2", "+OK"),
+        ("SELECT 1", "+OK"),
+        ("FLUSHDB", "+OK"),
+        ("MULTI", "+OK"),
+        ("SELECT 0", "+QUEUED"),
+        ("FLUSHDB", "-NOPERM"),
+        ("DISCARD", "+OK"),
+        ("FLUSHALL", "-NOPERM"),
+        ("TOPOLOGY KILL it", "+OK"),
+        ("FLUSHALL", "+OK"),
+    ] {
+        let reply = call(&harness, &mut wire, &words(line));
+        assert!(reply.starts_with(wanted), "{line}: {reply}");
+    }
+}

@@ -332,6 +332,11 @@ impl Topologies {
         self.kept().contains_key(name)
     }
 
+    /// One that is exactly-once, if any is.
+    pub(crate) fn exactly_once(&self) -> Option<String> {
+        self.kept().iter().find(|(_, kept)| kept.letters.is_none()).map(|(name, _)| name.clone())
+    }
+
     fn run(
         &self,
         name: &str,

@@ -90,7 +90,7 @@ fn staged(server: &Server, session: &Session, args: ArgsView<'_>) -> Result<Stag
     let tx = transaction_id(session, args)?;
     let (entry, run) = staged_command(args.from(COMMAND_AT))?;
     let own = session.login.hold.as_ref().map(supervisor::Hold::topology);
-    guard::check(server, own, entry.command, args.from(COMMAND_AT))?;
+    guard::check(server, own, (entry.command, args.from(COMMAND_AT)), Some(session.db))?;
     let transactions = transactions(server)?;
     let work = transactions.work(tx).map_err(|error| errors::of_transaction(&error))?;
     transactions.note(tx, KEYS_PLACE, &entry.command.name.to_ascii_uppercase());
