@@ -201,19 +201,27 @@ fn tell_again(
     out: &mut Writer<'_>,
 ) -> Result<usize, Failure> {
     let Some(first) = Id::parse(after, 0)?.after() else { return Ok(0) };
+    // behind what is told, and behind the last of its own, others have the rest
+    let most = most.min(pending_at(stream, group, consumer)?);
+    if most == 0 {
+        return Ok(0);
+    }
     let (mut together, mut own, mut entries) = (Together::default(), Vec::new(), Vec::new());
     for it in stream.pending_from(group, first)? {
         let (id, pending) = it?;
         if !pending.is_of(consumer) {
             continue;
         }
-        let entry = if own.len() < most { together.of(stream.entry(id))?.flatten() } else { break };
+        let entry = together.of(stream.entry(id))?.flatten();
         // of an entry that is gone little is told
         if entry.is_some_and(|entry| !left.take(&entry)) {
             break;
         }
         own.push((id, pending));
         entries.push(entry);
+        if own.len() == most {
+            break;
+        }
     }
     together.end()?;
     admit(data, entries.iter().flatten())?;

@@ -40,23 +40,28 @@ struct OfConsumer {
 }
 
 impl Summary {
-    /// Keeps the first `most` entries of all, and of each consumer; the others are counted.
+    /// Keeps the first `most` entries of all, and of each consumer; the others are not looked at, if they are counted.
     fn of(stream: Stream<'_, '_>, group: &[u8], most: usize) -> Result<Self, Stop> {
-        let mut all = Self::default();
+        let counts = stream.pending_counts(group)?.by_consumer;
+        let of_consumer = |count| OfConsumer { count: count as usize, first: Vec::new() };
+        let mut all = Self {
+            first: Vec::new(),
+            by_consumer: counts.into_iter().map(|(name, count)| (name, of_consumer(count))).collect(),
+        };
+        let mut missing: usize = all.by_consumer.values().map(|own| own.count.min(most)).sum();
+        let first_count = most.min(stream.count_pending(group)?);
         for it in stream.pending_from(group, Id::MIN)? {
             let (id, pending) = it?;
-            if !pending.is_free() {
-                if !all.by_consumer.contains_key(&pending.consumer) {
-                    all.by_consumer.insert(pending.consumer.clone(), OfConsumer::default());
-                }
-                let own = all.by_consumer.get_mut(&pending.consumer).expect("just put there");
-                own.count += 1;
-                if own.first.len() < most {
-                    own.first.push((id, pending.clone()));
-                }
+            let own = all.by_consumer.get_mut(&pending.consumer).filter(|own| own.first.len() < most);
+            if let Some(own) = own.filter(|_| !pending.is_free()) {
+                own.first.push((id, pending.clone()));
+                missing = missing.saturating_sub(1);
             }
             if all.first.len() < most {
                 all.first.push((id, pending));
+            }
+            if missing == 0 && all.first.len() == first_count {
+                break;
             }
         }
         Ok(all)

@@ -1,5 +1,6 @@
 //! Options and commands of streams newer than Redis 7.2: replies as its documentation has them.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Harness, Wire};
@@ -254,4 +255,35 @@ fn entries_that_a_producer_names_are_added_once() {
     harness.line(&mut wire, "XADD s IDMP p 3 * f v");
     assert_ne!(harness.line(&mut wire, "XADD s IDMP p 1 * f v"), third, "two are known at most");
     assert_eq!(harness.line(&mut wire, "XADD none NOMKSTREAM IDMP p 1 * f v"), "$-1\r\n");
+}
+
+/// Each reader of a group that begins with its history looked at all that was pending in the group: n readers at n times what each had. So did XINFO
+/// STREAM FULL, however little it was to tell.
+#[test]
+fn history_and_full_information_look_at_what_they_tell() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for n in 1..=3_000 {
+        harness.line(&mut wire, &format!("XADD s {n}-0 f v"));
+    }
+    harness.line(&mut wire, "XGROUP CREATE s g 0");
+    let others = std::iter::repeat_n(("c", 298), 10);
+    for (consumer, count) in [("a", 10), ("b", 10)].into_iter().chain(others) {
+        harness.line(&mut wire, &format!("XREADGROUP GROUP g {consumer} COUNT {count} STREAMS s >"));
+    }
+    assert_eq!(pending(&harness, &mut wire, "g"), ":3000");
+    for (line, told) in [
+        ("XREADGROUP GROUP g none STREAMS s 0", 0),
+        ("XREADGROUP GROUP g b STREAMS s 0", 10),
+        ("XREADGROUP GROUP g c COUNT 5 STREAMS s 100", 5),
+        ("XREADGROUP GROUP g a COUNT 10 STREAMS s 0", 10),
+        // ten entries, what is pending of the group and of each consumer, and four positions
+        ("XINFO STREAM s FULL COUNT 10", 10 + 10 + 30 + 4),
+    ] {
+        harness.server.stats.touched_max.store(0, Ordering::Relaxed);
+        let reply = harness.line(&mut wire, line);
+        let touched = harness.server.stats.touched_max.load(Ordering::Relaxed);
+        assert!(touched < 1_000, "{line}: touched {touched}");
+        assert_eq!(reply.matches("-0\r\n").count(), told, "{line}: {reply:.300}");
+    }
 }
