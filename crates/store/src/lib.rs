@@ -47,6 +47,7 @@ mod tend;
 mod testlog;
 mod time;
 mod tree;
+mod vacate;
 mod value;
 mod watch;
 
@@ -91,6 +92,7 @@ use record::Draft;
 use sought::Sought;
 use tend::tender::Tender;
 use time::{ClockRecord, Step, StoreClock};
+use vacate::gate::Read;
 
 /// A key of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -297,7 +299,10 @@ impl Store {
     /// Reads what `prepared` wants and calls `done` with it, from another thread.
     pub fn fetch(&self, mut prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
         prepared.count_in(self.memory.ledger(), self.memory.read_bytes_max());
-        self.engine.fetch(prepared, done);
+        let _ = self.memory.awaits_pages(0, 0);
+        if let Some(Read { prepared, done }) = self.memory.gate.hold(Read { prepared, done }) {
+            self.engine.fetch(prepared, done);
+        }
     }
 
     /// Adds what an access missed to `prepared`, and reads it here: for who may wait.
@@ -341,8 +346,13 @@ impl Store {
             let pages = memory::ROOM_PAGES_MAX.max(prepared.records_count());
             self.memory.make_room(&self.index, &*self.engine, pages, 0);
         }
+        if is_known_to_need {
+            // what is here stays; who reads next waits
+            let _ = self.memory.awaits_pages(prepared.read_bytes(), 0);
+        }
         // large values are counted by now: room was made before they were copied
-        if credit_bytes != 0 && self.evict_for(credit_bytes.min(LARGE_BYTES as u64)) {
+        let evicts = || self.evict_for(credit_bytes.min(LARGE_BYTES as u64));
+        if credit_bytes != 0 && (evicts() || self.memory.awaits_pages(credit_bytes, 0)) {
             return Err(Stop::Busy);
         }
         self.pass_obstacle(prepared)?;
@@ -357,7 +367,7 @@ impl Store {
     /// # Errors
     /// [`Stop::Busy`] or [`Stop::Refused`] when there is no room for it.
     pub fn reserve_memory(&self, bytes: u64, is_copied: bool) -> Result<Reserved, Stop> {
-        if self.evict_for(bytes) {
+        if self.evict_for(bytes) || self.memory.awaits_pages(bytes, 0) {
             return Err(Stop::Busy);
         }
         self.memory.reserve((&self.index, &*self.engine), bytes, is_copied)

@@ -30,6 +30,7 @@ use crate::object::{ObjectRef, View, WORD_DELTAS, Word};
 use crate::options::Options;
 use crate::policy::{LEVEL_MAX, Room, Round, Verdict, admit};
 use crate::record;
+use crate::vacate::gate::Gate;
 
 /// The budget.
 #[derive(Debug, Default)]
@@ -58,6 +59,8 @@ pub(crate) struct Memory {
     /// Values that were read so far, where none is to stay in memory.
     always_cold: Option<AtomicU64>,
     waker: Waker,
+    /// Where those wait who store more while too much is resident.
+    pub(crate) gate: Gate,
 }
 
 /// Wakes the thread that makes room for those who wait.
@@ -198,7 +201,8 @@ impl Memory {
     /// A budget as `options` say.
     pub(crate) fn with(options: &Options) -> Self {
         let always_cold = options.is_always_cold.then(AtomicU64::default);
-        Self { always_cold, ..Self::new(options.memory_limit_bytes) }
+        let gate = Gate::new(options.resident_bytes);
+        Self { always_cold, gate, ..Self::new(options.memory_limit_bytes) }
     }
 
     /// A budget of `limit_bytes`, 0 for none.
@@ -218,6 +222,7 @@ impl Memory {
             asked_bytes: Arc::default(),
             always_cold: None,
             waker: Waker::default(),
+            gate: Gate::default(),
         }
     }
 
@@ -244,13 +249,27 @@ impl Memory {
 
     /// Takes note of what buffers elsewhere hold now, and of the most that they will.
     pub(crate) fn report_buffers(&self, bytes: u64, bytes_max: u64) {
-        self.reported_bytes.store(bytes, Ordering::Relaxed);
+        let grown_bytes = bytes.saturating_sub(self.reported_bytes.swap(bytes, Ordering::Relaxed));
+        if grown_bytes > 0 {
+            // who fills buffers is not held up: pages go back meanwhile
+            let _ = self.awaits_pages(grown_bytes, 0);
+        }
         self.reported_bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
     /// Holds `bytes` against the limit for what is resident and not counted.
     pub(crate) fn hold_for_process(&self, bytes: u64) {
         self.process_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether `bytes` are not to be stored before pages have gone back to the system, by one who made `own_bytes` for the same so far: [`Stop::Busy`].
+    pub(crate) fn awaits_pages(&self, bytes: u64, own_bytes: u64) -> bool {
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        self.gate.waits((bytes, own_bytes), limit_bytes, || {
+            if let Some(wake) = self.waker.0.get() {
+                wake();
+            }
+        })
     }
 
     /// `value` as one to share, if it is large; a borrowed one is copied.
@@ -375,7 +394,7 @@ impl Memory {
 
     /// Bytes of values that may stay in memory until they are folded: fewer where room is needed at once, but some. A load needs room all the
     /// time, and what it leaves unfolded each later read pays for.
-    fn folding_bytes_max(&self, hurries: bool) -> u64 {
+    pub(crate) fn folding_bytes_max(&self, hurries: bool) -> u64 {
         let share = if hurries { HURRIED_FOLDING_SHARE } else { FOLDING_SHARE };
         match self.limit_bytes.load(Ordering::Relaxed) {
             0 => u64::MAX,
@@ -445,6 +464,9 @@ impl Memory {
         let own_bytes = asked.as_ref().map_or(0, |asked| asked.held.bytes());
         if limit_bytes != 0 && own_bytes + bytes > limit_bytes {
             return Err(StoreError::TooMuchAtOnce { bytes: own_bytes + bytes, limit_bytes }.into());
+        }
+        if self.awaits_pages(bytes, own_bytes) {
+            return Err(Stop::Busy);
         }
         let others_bytes = self.asked_bytes.fetch_add(bytes, Ordering::SeqCst);
         let is_free = others_bytes + bytes <= limit_bytes / ASKED_SHARE;

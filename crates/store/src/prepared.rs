@@ -518,6 +518,11 @@ impl Prepared {
         self.records.len()
     }
 
+    /// Bytes of the values that were fetched.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.records.values().flatten().map(|fetched| fetched.value.len() as u64).sum()
+    }
+
     /// Whether anything was fetched.
     pub(crate) fn has_records(&self) -> bool {
         !self.records.is_empty()

@@ -11,11 +11,14 @@
 //! Values that leave memory make holes, and the holes are used again. So resident memory tells how much is too much only after free pages went
 //! back; and once enough is held against the limit they need not go back any more.
 //!
+//! Holes of small values that left memory, where larger ones follow, cannot be held against the limit: they come to more than that. Beyond bounds of their own
+//! ([`Bounds`]) pages are emptied (`vacate`).
+//!
 //! Invariants
 //!   1. At most a [`SHARE_MAX`]-th of the limit is held against it in this way: what it cannot cover is for the operator to see.
 //!   2. A limit below [`LIMIT_BYTES_MIN`] is for keys: nothing is held against it. Of what was resident at the start more than a
 //!      [`START_SHARE`]-th of the limit is never looked at: a limit of 128 MiB leaves out next to nothing.
-//!   3. Where giving pages back does not help, it is tried ever more rarely: threads that allocate wait meanwhile.
+//!   3. Where giving pages back or emptying them does not help, it is tried ever more rarely: threads that allocate wait meanwhile.
 //!
 //! Performs no I/O: who calls knows what is resident.
 
@@ -34,6 +37,20 @@ pub(crate) struct Resident {
     changed_at: Nanos,
     /// How long to wait before pages go back again.
     pause: Duration,
+    /// When pages were last emptied, and how long it takes until they are again.
+    vacated_at: Option<Nanos>,
+    vacate_pause: Duration,
+}
+
+/// What may be resident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Down to which pages are emptied.
+    pub(crate) goal_bytes: u64,
+    /// From which on they are.
+    pub(crate) begin_bytes: u64,
+    /// With more nothing is stored meanwhile.
+    pub(crate) most_bytes: u64,
 }
 
 impl Resident {
@@ -45,10 +62,10 @@ impl Resident {
         counted_bytes: u64,
         limit_bytes: u64,
     ) -> bool {
+        let start_bytes = *self.start_bytes.get_or_insert(resident_bytes.saturating_sub(counted_bytes));
         if limit_bytes < LIMIT_BYTES_MIN {
             return false;
         }
-        let start_bytes = *self.start_bytes.get_or_insert(resident_bytes.saturating_sub(counted_bytes));
         let resident_bytes =
             resident_bytes.saturating_sub(start_bytes.saturating_sub(limit_bytes / START_SHARE));
         let step_bytes = limit_bytes / STEP_SHARE;
@@ -72,6 +89,24 @@ impl Resident {
         true
     }
 
+    /// What may be resident beside a limit of `limit_bytes`; `None` for now, where emptying pages did not help lately.
+    pub(crate) fn bounds(&self, now: Nanos, limit_bytes: u64) -> Option<Bounds> {
+        if limit_bytes == 0 || self.vacated_at.is_some_and(|at| now.since(at) < self.vacate_pause) {
+            return None;
+        }
+        let own_bytes = self.start_bytes?.min(OWN_BYTES_MAX);
+        let (base, step) = (own_bytes + limit_bytes, (limit_bytes / BOUND_SHARE).max(BOUND_BYTES_MIN));
+        let [goal_bytes, begin_bytes, most_bytes] = [2, 3, 4].map(|steps| base + steps * step);
+        Some(Bounds { goal_bytes, begin_bytes, most_bytes })
+    }
+
+    /// Takes note that pages were emptied, and whether that `helped`.
+    pub(crate) fn on_vacated(&mut self, now: Nanos, helped: bool) {
+        self.vacated_at = Some(now);
+        let longer = (self.vacate_pause * 2).clamp(VACATE_PAUSE_MIN, PAUSE_MAX);
+        self.vacate_pause = if helped { Duration::ZERO } else { longer };
+    }
+
     /// What is held against a limit of `limit_bytes`.
     pub(crate) fn held_bytes(&self, limit_bytes: u64) -> u64 {
         if limit_bytes < LIMIT_BYTES_MIN {
@@ -82,6 +117,12 @@ impl Resident {
     }
 }
 
+/// The bounds are 2, 3 and 4 of this share of the limit beyond limit and program: what is under way meanwhile comes on top.
+const BOUND_SHARE: u64 = 32;
+/// At least so much each: code becomes resident as it runs, some 4 MiB.
+const BOUND_BYTES_MIN: u64 = 2 << 20;
+/// Of what was resident at the start no more than this is the program's own.
+const OWN_BYTES_MAX: u64 = 24 << 20;
 /// Of a smaller limit each value of a fifth of it would miss what is held for the process.
 const LIMIT_BYTES_MIN: u64 = 128 << 20;
 /// By this share of itself resident memory may exceed the limit before anything is done.
@@ -98,7 +139,10 @@ const STEP_SHARE: u64 = 256;
 const LEARNT_PART: u64 = 4;
 /// Between two times that pages go back: free memory that is in use again by then was not to spare.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// The same where it did not help.
+/// After pages were emptied and that did not help. One such pass says little: values that wait for the disk cannot leave memory, but soon can; and nobody
+/// waits in a pause, so that 40 MiB came in 100 ms.
+const VACATE_PAUSE_MIN: Duration = Duration::from_millis(1);
+/// The most of both, where it does not help.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How long less than the limit is resident before a step is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
@@ -197,6 +241,41 @@ mod tests {
         process.resident_bytes = 100 * MIB;
         (0..4 * 600).for_each(|_| process.look(88 * MIB));
         assert_eq!(process.resident.held_bytes(LIMIT), 12 * MIB);
+    }
+
+    #[test]
+    fn bounds_lie_within_a_quarter_of_the_limit_and_what_the_program_takes() {
+        let (mut resident, now) = (Resident::default(), Nanos(1_000_000_000));
+        assert_eq!(resident.bounds(now, LIMIT), None, "nothing is known");
+        resident.look(now, 18 * MIB, 3 * MIB, 20 * MIB);
+        for limit in [32 * MIB, LIMIT, 100 << 30] {
+            let bounds = resident.bounds(now, limit).expect("known");
+            assert!(15 * MIB + limit < bounds.goal_bytes && bounds.goal_bytes < bounds.begin_bytes);
+            assert!(bounds.begin_bytes < bounds.most_bytes && bounds.most_bytes <= 15 * MIB + limit / 4 * 5);
+        }
+        assert_eq!(resident.bounds(now, 0), None, "no limit");
+        let mut crowded = Resident::default();
+        crowded.look(now, 900 * MIB, 0, LIMIT);
+        assert!(
+            crowded.bounds(now, LIMIT).is_some_and(|it| it.most_bytes < LIMIT / 4 * 5),
+            "holes at the start"
+        );
+    }
+
+    #[test]
+    fn passes_that_do_not_help_are_ever_rarer_until_one_does() {
+        let (mut resident, at) = (Resident::default(), |s: u64| Nanos(s * 1_000_000_000));
+        resident.look(at(1), 18 * MIB, 3 * MIB, LIMIT);
+        let mut passes = 0;
+        for second in 1..=600 {
+            if resident.bounds(at(second), LIMIT).is_some() {
+                resident.on_vacated(at(second), false);
+                passes += 1;
+            }
+        }
+        assert!((15..30).contains(&passes), "{passes} in ten minutes");
+        resident.on_vacated(at(700), true);
+        assert!(resident.bounds(at(700), LIMIT).is_some());
     }
 
     #[test]

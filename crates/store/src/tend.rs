@@ -1,5 +1,5 @@
 //! What the store does by itself: removing expired keys on time, dropping slots of released removals, freeing
-//! flushed keyspaces, dropping clean values and evicting keys when room runs short, giving freed memory back to the system.
+//! flushed keyspaces, dropping clean values and evicting keys when room runs short, emptying pages, giving freed memory back to the system.
 //!
 //! [`Store::tend`] is one deterministic turn; a thread of its own calls it when the next key is due. Each removal
 //! is a logged effect. Nothing is sampled: stripes keep their expiries in order.
@@ -10,6 +10,7 @@
 //!   2. A key that a prepared transaction holds is not due. If the last turn passed one over, whoever ends a transaction wakes the tender.
 //!   3. A turn that could remove nothing of what is overdue (the disk is full) is followed by a pause.
 
+mod emptying;
 pub(crate) mod tender;
 
 use std::sync::atomic::Ordering;
@@ -76,7 +77,7 @@ impl Store {
             (self.options.hooks.on_credits)();
         }
         self.track_use();
-        let evicts_more = self.evict_some(budget);
+        let evicts_more = self.evict_some(budget) | self.vacate_some();
         self.give_memory_back(frees_more);
         self.tender.next_due_ms.store(u64::MAX, Ordering::Relaxed);
         self.tender.has_passed_over.store(false, Ordering::Relaxed);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::allocator::TrimSchedule;
 use crate::resident::Resident;
 use crate::time::{Deadline, Moment};
+use crate::vacate::Vacating;
 
 /// The thread that tends, and what it waits for.
 #[derive(Debug, Default)]
@@ -20,7 +21,9 @@ pub(crate) struct Tender {
     /// Somebody asked for freed memory to go back to the system.
     pub(super) must_give_back: AtomicBool,
     pub(super) trim: Mutex<TrimSchedule>,
-    pub(super) resident: Mutex<Resident>,
+    pub(crate) resident: Mutex<Resident>,
+    /// The pass that empties pages.
+    pub(crate) vacating: Mutex<Option<Vacating>>,
     pub(super) state: Mutex<State>,
     changed: Condvar,
     pub(super) thread: Mutex<Option<JoinHandle<()>>>,

@@ -1,0 +1,61 @@
+//! When pages are emptied (`vacate`), and who is told afterwards.
+
+use std::sync::PoisonError;
+
+use clock::Nanos;
+
+use crate::Store;
+use crate::allocator;
+use crate::vacate::Vacating;
+use crate::vacate::gate::Read;
+
+impl Store {
+    /// Goes on emptying pages while too much is resident; returns whether there is more to do.
+    pub(crate) fn vacate_some(&self) -> bool {
+        if !self.engine.has_addresses() {
+            return false;
+        }
+        let now = self.options.clock.now();
+        let mut vacating = self.tender.vacating.lock().unwrap_or_else(PoisonError::into_inner);
+        if vacating.is_none() {
+            *vacating = self.begin_to_vacate(now);
+        }
+        let Some(pass) = &mut *vacating else { return false };
+        if pass.step((&self.index, &*self.engine), self.memory.folding_bytes_max(true)) {
+            return true;
+        }
+        let before_bytes = self.memory.gate.resident_bytes();
+        allocator::give_back();
+        let after_bytes = self.memory.gate.resident_bytes();
+        let mut resident = self.tender.resident.lock().unwrap_or_else(PoisonError::into_inner);
+        let bounds = resident.bounds(now, self.memory.limit_bytes());
+        let is_enough = bounds.is_none_or(|bounds| after_bytes <= bounds.begin_bytes);
+        let is_much = before_bytes.saturating_sub(after_bytes) >= pass.wanted_bytes / HELP_SHARE;
+        resident.on_vacated(now, is_enough || is_much);
+        *vacating = None;
+        let (was_closed, reads) = self.memory.gate.open();
+        reads.into_iter().for_each(|Read { prepared, done }| self.engine.fetch(prepared, done));
+        if was_closed {
+            (self.options.hooks.on_credits)();
+        }
+        false
+    }
+
+    /// A pass, if too much is resident.
+    fn begin_to_vacate(&self, now: Nanos) -> Option<Vacating> {
+        let gate = &self.memory.gate;
+        let resident = self.tender.resident.lock().unwrap_or_else(PoisonError::into_inner);
+        let bounds = resident.bounds(now, self.memory.limit_bytes());
+        gate.set_most(bounds.map_or(0, |bounds| bounds.most_bytes));
+        let bounds = bounds?;
+        let resident_bytes = gate.resident_bytes();
+        if resident_bytes < bounds.begin_bytes && !gate.is_closed() {
+            return None;
+        }
+        let awaited_bytes = gate.excess_bytes() + (bounds.most_bytes - bounds.goal_bytes);
+        Some(Vacating::new(resident_bytes.saturating_sub(bounds.goal_bytes).max(awaited_bytes)))
+    }
+}
+
+/// A pass has helped if such a part of what was wanted went back.
+const HELP_SHARE: u64 = 4;
