@@ -1,6 +1,7 @@
 //! When pages are emptied (`vacate`), and who is told afterwards.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use clock::Nanos;
 
@@ -22,6 +23,11 @@ impl Store {
         }
         let Some(pass) = &mut *vacating else { return false };
         if pass.step((&self.index, &*self.engine), self.memory.folding_bytes_max(true)) {
+            if now.since(pass.begun_at) >= WAIT_MAX {
+                // an even latency comes first: the pass goes on, and nobody waits for it any more
+                self.memory.gate.set_most(0);
+                self.open_gate();
+            }
             return true;
         }
         let before_bytes = self.memory.gate.resident_bytes();
@@ -33,12 +39,17 @@ impl Store {
         let is_much = before_bytes.saturating_sub(after_bytes) >= pass.wanted_bytes / HELP_SHARE;
         resident.on_vacated(now, is_enough || is_much);
         *vacating = None;
+        self.open_gate();
+        false
+    }
+
+    /// Lets those pass who wait.
+    fn open_gate(&self) {
         let (was_closed, reads) = self.memory.gate.open();
         reads.into_iter().for_each(|Read { prepared, done }| self.engine.fetch(prepared, done));
         if was_closed {
             (self.options.hooks.on_credits)();
         }
-        false
     }
 
     /// A pass, if too much is resident.
@@ -53,9 +64,11 @@ impl Store {
             return None;
         }
         let awaited_bytes = gate.excess_bytes() + (bounds.most_bytes - bounds.goal_bytes);
-        Some(Vacating::new(resident_bytes.saturating_sub(bounds.goal_bytes).max(awaited_bytes)))
+        Some(Vacating::new(now, resident_bytes.saturating_sub(bounds.goal_bytes).max(awaited_bytes)))
     }
 }
 
+/// How long a pass has others wait. With a limit of 256 MiB it takes 40 to 100 ms, and with tens of GiB seconds.
+const WAIT_MAX: Duration = Duration::from_millis(150);
 /// A pass has helped if such a part of what was wanted went back.
 const HELP_SHARE: u64 = 4;

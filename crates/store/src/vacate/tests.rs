@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use clock::{SimClock, UnixMs};
 
@@ -23,6 +24,7 @@ thread_local! {
 /// A store that knows how much is resident.
 struct Bench {
     store: Arc<Store>,
+    clock: Arc<SimClock>,
     told: Arc<AtomicUsize>,
 }
 
@@ -38,7 +40,7 @@ impl Bench {
             options.hooks.on_credits = Arc::new(move || _ = hears.fetch_add(1, Ordering::Relaxed));
         });
         store.tend(100);
-        Self { store, told }
+        Self { store, clock, told }
     }
 
     /// Housekeeping has its turn.
@@ -140,6 +142,26 @@ fn who_stores_more_while_too_much_is_resident_waits_until_pages_went_back() {
     assert_eq!(read.load(Ordering::Relaxed), 1);
     assert!(
         bench.store.reserve_memory(2 * MIB, false).is_ok() && bench.try_put("more", &[b'v'; 1_000]).is_ok()
+    );
+}
+
+/// With tens of GiB a pass takes seconds.
+#[test]
+fn nobody_waits_for_a_pass_that_takes_long() {
+    let bench = Bench::new();
+    bench.fill();
+    bench.store.tend(100);
+    RESIDENT_BYTES.set(10 * MIB + LIMIT_BYTES + 9 * MIB);
+    assert!(matches!(bench.try_put("more", &[b'v'; 2 << 20]), Err(Stop::Busy)));
+    bench.store.tend(100);
+    assert!(matches!(bench.try_put("more", &[b'v'; 1_000]), Err(Stop::Busy)), "the pass has just begun");
+    let told = bench.told.load(Ordering::Relaxed);
+    bench.clock.advance(Duration::from_millis(200));
+    bench.store.tend(100);
+    assert!(bench.is_vacating(), "it goes on");
+    assert!(bench.told.load(Ordering::Relaxed) > told);
+    assert!(
+        bench.try_put("more", &[b'v'; 1_000]).is_ok() && bench.store.reserve_memory(2 * MIB, false).is_ok()
     );
 }
 
