@@ -213,8 +213,8 @@ const ROLL_SHARE: u64 = 8;
 const ROLL_DEAD_PERCENT_MIN: u64 = 30;
 /// What a copy takes of the journal's room beside its own bytes: its entry in the footer, its share of a batch.
 const COPY_SHARE_BYTES: u64 = 160;
-/// How long a stop folds.
-const FOLD_TIME_MAX: Duration = Duration::from_secs(1);
+/// How long a stop folds: with a checkpoint behind it, it has to end before a supervisor kills the process, which some do after 10 s.
+const FOLD_TIME_MAX: Duration = Duration::from_secs(4);
 
 #[cfg(test)]
 mod tests {
