@@ -91,7 +91,9 @@ impl Resident {
 
     /// What may be resident beside a limit of `limit_bytes`; `None` for now, where emptying pages did not help lately.
     pub(crate) fn bounds(&self, now: Nanos, limit_bytes: u64) -> Option<Bounds> {
-        if limit_bytes == 0 || self.vacated_at.is_some_and(|at| now.since(at) < self.vacate_pause) {
+        if limit_bytes < VACATE_LIMIT_BYTES_MIN
+            || self.vacated_at.is_some_and(|at| now.since(at) < self.vacate_pause)
+        {
             return None;
         }
         let own_bytes = self.start_bytes?.min(OWN_BYTES_MAX);
@@ -119,6 +121,8 @@ impl Resident {
 
 /// The bounds are 2, 3 and 4 of this share of the limit beyond limit and program: what is under way meanwhile comes on top.
 const BOUND_SHARE: u64 = 32;
+/// With a smaller limit code that becomes resident as it runs, and buffers, come to as much as these bounds: values in use would leave for them.
+const VACATE_LIMIT_BYTES_MIN: u64 = 32 << 20;
 /// At least so much each: code becomes resident as it runs, some 4 MiB.
 const BOUND_BYTES_MIN: u64 = 2 << 20;
 /// Of what was resident at the start no more than this is the program's own.
@@ -254,6 +258,7 @@ mod tests {
             assert!(bounds.begin_bytes < bounds.most_bytes && bounds.most_bytes <= 15 * MIB + limit / 4 * 5);
         }
         assert_eq!(resident.bounds(now, 0), None, "no limit");
+        assert_eq!(resident.bounds(now, 20 * MIB), None, "the program is as large");
         let mut crowded = Resident::default();
         crowded.look(now, 900 * MIB, 0, LIMIT);
         assert!(
