@@ -34,6 +34,8 @@ pub struct ShellBolt {
     last: u64,
     /// What the child said of an error, which belongs to the next tuple that it fails.
     error: Option<String>,
+    /// What went wrong with a tuple whose time was over when the next one was executed.
+    untold: Option<Fault>,
     /// It has answered a heartbeat since it was told a tuple: what it has it keeps, and waits for more.
     rests: bool,
 }
@@ -45,8 +47,8 @@ impl ShellBolt {
         let (child, timeout) = (Kept::new(spec), Duration::MAX);
         let held = Held::new(false, timeout);
         let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
-        let (last, error) = (speak::NOBODYS, None);
-        Self { child, clock, timeout, tick_s: 0, is_exact: false, held, last, error, rests: false }
+        let (last, error, untold) = (speak::NOBODYS, None, None);
+        Self { child, clock, timeout, tick_s: 0, is_exact: false, held, last, error, untold, rests: false }
     }
 
     /// Handles what has happened; an error is for the log alone.
@@ -65,7 +67,8 @@ impl ShellBolt {
             }
         }
         self.tell_again();
-        self.expire(out).and(result)
+        let untold = self.untold.take().map_or(Ok(()), Err);
+        self.expire(out).and(untold).and(result)
     }
 
     /// Gives up what the child has had for too long.
@@ -199,7 +202,7 @@ impl Bolt for ShellBolt {
 
     fn execute(&mut self, tuple: &Tuple<'_>, out: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
         // What went wrong with earlier tuples is told when the bolt is woken, not for this one.
-        let _ = self.expire(out);
+        self.untold = self.expire(out).err().or(self.untold.take());
         self.last += 1;
         let (component, stream) = (tuple.component(), tuple.stream().id.as_str());
         let told = Told { id: self.last, component, stream, task: tuple.task() };
