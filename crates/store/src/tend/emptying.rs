@@ -21,7 +21,11 @@ impl Store {
         if vacating.is_none() {
             *vacating = self.begin_to_vacate(now);
         }
-        let Some(pass) = &mut *vacating else { return false };
+        let Some(pass) = &mut *vacating else {
+            // it may have closed behind the last pass, and nothing else opens it
+            self.open_gate();
+            return false;
+        };
         if pass.step((&self.index, &*self.engine), self.memory.folding_bytes_max(true)) {
             if now.since(pass.begun_at) >= WAIT_MAX {
                 // an even latency comes first: the pass goes on, and nobody waits for it any more

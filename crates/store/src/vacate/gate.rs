@@ -4,7 +4,7 @@
 //! second would come late for large values, of which a client sends a GB in that time.
 //!
 //! Invariants
-//!   1. Whoever waits is told: a pass that has ended, or takes long, opens the gate, whether it helped or not.
+//!   1. Whoever waits is told: a pass that has ended, or takes long, opens the gate, whether it helped or not. So does the thread that finds it closed and begins none.
 //!   2. Reads wait in the gate only while it is closed.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -145,6 +145,26 @@ fn who_stores_more_while_too_much_is_resident_waits_until_pages_went_back() {
     );
 }
 
+/// The gate closed behind a pass that had not helped, and reads waited for the next one: for a minute, in the end.
+#[test]
+fn nobody_waits_in_the_pause_after_a_pass_that_did_not_help() {
+    let bench = Bench::new();
+    bench.fill();
+    bench.store.tend(100);
+    RESIDENT_BYTES.set(10 * MIB + LIMIT_BYTES + 9 * MIB);
+    assert!(bench.store.reserve_memory(2 * MIB, false).is_err());
+    let told = bench.told.load(Ordering::Relaxed);
+    bench.tend_until(|| bench.told.load(Ordering::Relaxed) > told);
+    assert!(bench.store.reserve_memory(2 * MIB, false).is_err(), "it closes before the pause is known");
+    bench.store.tend(100);
+    assert!(!bench.is_vacating(), "a pause");
+    let read = Arc::new(AtomicUsize::new(0));
+    let done = Arc::clone(&read);
+    bench.store.fetch(Prepared::default(), Box::new(move |_| _ = done.fetch_add(1, Ordering::Relaxed)));
+    assert_eq!(read.load(Ordering::Relaxed), 1);
+    assert!(bench.store.reserve_memory(2 * MIB, false).is_ok());
+}
+
 /// With tens of GiB a pass takes seconds.
 #[test]
 fn nobody_waits_for_a_pass_that_takes_long() {
