@@ -42,7 +42,7 @@ pub(crate) fn share_heaps(loops: usize) {
 const HEAPS_BESIDE: libc::c_int = 2;
 /// Smaller blocks are cheap to reuse, and their heaps are trimmed.
 #[cfg(target_env = "gnu")]
-const MAPPED_BYTES_MIN: libc::c_int = 256 << 10;
+const MAPPED_BYTES_MIN: libc::c_int = store::MAPPED_BYTES_MIN as libc::c_int;
 /// Free bytes at the end of a heap that are given back.
 #[cfg(target_env = "gnu")]
 const TRIMMED_BYTES_MIN: libc::c_int = 1 << 20;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::crowd::Crowd;
-use common::{Server, bulk, call, eventually, ok, receive};
+use common::{Server, bulk, call, eventually, ok, receive, resident_bytes};
 use resp::Value;
 
 /// Limits so small that tests reach them.
@@ -545,12 +545,6 @@ fn crowd_of_greedy_clients_leaves_memory_within_its_bounds_and_writers_served() 
             Crowd { connector, clients, memory_limit_mib: 128, value_mib: 24, is_value_taken: true, lasts };
         crowd.run(dir.path()).check(crowd);
     }
-}
-
-fn resident_bytes(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a field of that name");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
 /// Sends `commands` in pipelines.

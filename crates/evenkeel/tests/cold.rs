@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-use common::{Server, bulk, ok, receive};
+use common::{Server, bulk, ok, receive, resident_peak_bytes};
 use resp::Value;
 
 fn connect(server: &Server) -> TcpStream {
@@ -323,13 +323,6 @@ fn values_that_memory_has_no_room_for_are_refused_and_the_rest_of_its_commands_w
     assert_eq!(server.call(&all("unlink")), Value::Integer(COUNT as i64), "what needs no value holds none");
     let grown = resident_peak_bytes(&server) - before;
     assert!(grown < 48 << 20, "{grown} B for {COUNT} MB of values");
-}
-
-/// The most that the server's process held in memory so far.
-fn resident_peak_bytes(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a field of that name");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
 /// Flips a bit of every place in the files of `dir` where `text` lies.

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::crowd::Crowd;
-use common::{Server, ok, receive};
+use common::{Server, ok, receive, resident_bytes};
 use resp::Value;
 use vfs::sim::Rng;
 
@@ -26,12 +26,6 @@ fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket option");
     stream
-}
-
-fn resident_bytes(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a field of that name");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
 /// Opens `count` connections that are used once and then idle.

@@ -10,7 +10,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-use common::Server;
+use common::{Server, resident_bytes, resident_peak_bytes};
 
 /// A client of a server whose peak is looked at.
 struct Client {
@@ -27,7 +27,7 @@ impl Client {
         let server = Server::start(dir, &["--loops=2", &limit]);
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket option");
-        let start_bytes = resident_bytes(&server, "VmRSS:");
+        let start_bytes = resident_bytes(&server);
         let stream = BufReader::with_capacity(1 << 20, stream);
         let (limit_bytes, leeway_bytes) = (limit_mib << 20, leeway_mib << 20);
         Self { server, stream, limit_bytes, start_bytes, leeway_bytes }
@@ -77,7 +77,7 @@ impl Client {
 
     /// A quarter more than the limit and the program's own share were resident at most.
     fn assert_within(&self, when: &str) {
-        let peak_bytes = resident_bytes(&self.server, "VmHWM:");
+        let peak_bytes = resident_peak_bytes(&self.server);
         let own_bytes = self.start_bytes.max(OWN_BYTES);
         println!(
             "{when}: at most {} KiB resident, {} at the start",
@@ -132,13 +132,6 @@ fn resident_memory_is_bounded_when_larger_values_follow_small_ones() {
 #[ignore = "long: writes some GiB"]
 fn resident_memory_stays_within_a_quarter_more_than_a_limit_of_256_mib() {
     larger_values_follow(256, 0);
-}
-
-/// What the system says of the server's process.
-fn resident_bytes(server: &Server, field: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a field of that name");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
 /// Code, stacks and buffers of threads, when all of the code that this needs has run: code that has debug information with it comes to 23 MiB.

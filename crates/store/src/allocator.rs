@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use clock::Nanos;
 
+/// From this size on a block is mapped alone, and goes back to the system as it is freed: who starts the process tells its allocator so.
+pub const MAPPED_BYTES_MIN: usize = 256 << 10;
+
 /// Returns all unused pages of the heap to the system, where the C library can do that.
 pub(crate) fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -60,6 +60,7 @@ use ticket::Ticket;
 pub use access::{
     Access, ClaimReport, KeyedChange, ListChanged, Part, Scope, Sequence, Snapshot, Whole, WrongType,
 };
+pub use allocator::MAPPED_BYTES_MIN;
 pub use check::{Checked, Collections, check};
 pub use error::{Locked, Stop, StoreError};
 pub use evict::policy::{Eviction, Usage};

@@ -18,12 +18,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use journal::Seq;
+use journal::{Keyspace, Seq};
 
 use crate::engine::Engine;
 use crate::error::{Stop, StoreError};
 use crate::hash::STRIPES;
 use crate::index::Index;
+use crate::index::stripe::Deltas;
 use crate::large::{Held, LARGE_BYTES, Large, Ledger};
 use crate::log::wishes::FOLD_CHANGES_MIN;
 use crate::object::{ObjectRef, View, WORD_DELTAS, Word};
@@ -605,10 +606,8 @@ impl Hand {
             return false;
         };
         let (next, freed) = space.visit_words(self.bits, &mut |word, deltas| {
-            let folds = |object: ObjectRef<'_>| {
-                deltas.has_changes(object.address(), FOLD_CHANGES_MIN)
-                    && engine.wish_fold(keyspace, object, folding_bytes_max)
-            };
+            let folds =
+                |object: ObjectRef<'_>| is_folded(engine, (keyspace, object), deltas, folding_bytes_max);
             pass(word, released, &mut self.round, hurries, folds);
         });
         stripe.unreported_bytes -= freed;
@@ -619,6 +618,16 @@ impl Hand {
         }
         freed > 0
     }
+}
+
+/// Whether a value is to be folded before it leaves memory, and will be.
+pub(crate) fn is_folded(
+    engine: &dyn Engine,
+    (keyspace, object): (Keyspace, ObjectRef<'_>),
+    deltas: &Deltas,
+    bytes_max: u64,
+) -> bool {
+    deltas.has_changes(object.address(), FOLD_CHANGES_MIN) && engine.wish_fold(keyspace, object, bytes_max)
 }
 
 /// The hand passes `word`: a clean hot one whose turn it is becomes its address, unless it is to be folded first, as `folds` says.

@@ -48,6 +48,7 @@ use std::sync::Arc;
 
 use journal::{LogAddress, Seq};
 
+use crate::allocator::MAPPED_BYTES_MIN;
 use crate::large::{Bytes, LARGE_BYTES, Large};
 use crate::policy::{self, LEVEL_MAX};
 
@@ -252,7 +253,7 @@ impl<'a> ObjectRef<'a> {
     /// Where its allocations begin, and how many bytes each takes; a large value that the allocator maps alone is left out.
     pub(crate) fn ranges(self) -> impl Iterator<Item = (usize, usize)> {
         let large = if self.flags() & FLAG_LARGE == 0 { None } else { Some(self.value()) };
-        let large = large.filter(|bytes| bytes.len() < MAPPED_BYTES);
+        let large = large.filter(|bytes| bytes.len() < MAPPED_BYTES_MIN);
         let large = large.map(|bytes| (bytes.as_ptr().addr(), chunk_bytes(bytes.len()) as usize));
         std::iter::once((self.base.as_ptr().addr(), self.own_bytes() as usize)).chain(large)
     }
@@ -523,9 +524,6 @@ fn fields_len(flags: u8) -> usize {
 fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, ALIGN_BYTES).expect("lengths are 32 bits each")
 }
-
-/// Blocks of this size are mapped alone (`evenkeel::allocator`).
-const MAPPED_BYTES: usize = 256 << 10;
 
 /// Another live key had the same bits when the record was written.
 pub(crate) const WORD_SHARED: u64 = 1 << 62;

@@ -28,8 +28,7 @@ use journal::Seq;
 use crate::engine::Engine;
 use crate::hash::STRIPES;
 use crate::index::Index;
-use crate::log::wishes::FOLD_CHANGES_MIN;
-use crate::memory::pass;
+use crate::memory::{is_folded, pass};
 use crate::object::{ObjectRef, Word};
 use crate::policy::Round;
 use crate::record;
@@ -141,10 +140,8 @@ impl Vacating {
                 return count(pages, object, released);
             }
             if object.ranges().any(|range| pages.has_chosen(range)) {
-                let folds = |object: ObjectRef<'_>| {
-                    deltas.has_changes(object.address(), FOLD_CHANGES_MIN)
-                        && engine.wish_fold(keyspace, object, folding_bytes_max)
-                };
+                let folds =
+                    |object: ObjectRef<'_>| is_folded(engine, (keyspace, object), deltas, folding_bytes_max);
                 drop_value(word, released, folds);
             }
         });

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use resp::Value;
 
-use super::{Server, ok, receive};
+use super::{Server, ok, receive, resident_bytes};
 
 /// How large the crowd is.
 #[derive(Clone, Copy, Debug)]
@@ -243,13 +243,6 @@ fn info_memory(port: u16) -> String {
     stream.write_all(&command(&[b"INFO", b"memory"])).expect("taken");
     let Value::Bulk(info) = receive(&mut stream).expect("a reply") else { panic!("INFO is text") };
     String::from_utf8(info).expect("text")
-}
-
-/// Memory of the process.
-pub fn resident_bytes(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it lives");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
 fn command(words: &[&[u8]]) -> Vec<u8> {

@@ -31,6 +31,22 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// What the server's process has in memory.
+pub fn resident_bytes(server: &Server) -> u64 {
+    status_bytes(server, "VmRSS:")
+}
+
+/// The most that it had so far.
+pub fn resident_peak_bytes(server: &Server) -> u64 {
+    status_bytes(server, "VmHWM:")
+}
+
+fn status_bytes(server: &Server, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a field of that name");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+}
+
 /// A disk of so little room; unmounted when it goes.
 #[allow(dead_code, reason = "each test file uses its part")]
 pub(crate) struct SmallDisk(tempfile::TempDir);

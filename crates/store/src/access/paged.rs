@@ -647,7 +647,7 @@ impl Access<'_> {
         change: impl FnOnce(&mut Edit<'_>) -> R,
     ) -> Result<R, Stop> {
         self.charge(1)?;
-        let (place, state) = self.node_state(&self.copied, paged, number, paged.hashed_kind())?;
+        let ((leaf_key, hash), state) = self.node_state(&self.copied, paged, number, paged.hashed_kind())?;
         let mut edit = Edit::of_key(Packed::new(paged.hashed_shape(), state.value.slice()), paged.expiry);
         let done = change(&mut edit);
         if !edit.is_changed() {
@@ -657,16 +657,13 @@ impl Access<'_> {
             let changed = self.changed_leaves(paged, &edit.into_operations())?;
             return self.stage_leaves((db, key), paged, changed).map(|()| done);
         };
-        let (key_of_leaf, hash) = place;
-        let place = KeyPlace { db: HIDDEN_DB, keyspace: paged.leaves, hash, key: &key_of_leaf };
-        let staged = self.small_change::<Edit<'static>>(
-            place,
-            paged.hashed_kind(),
-            (edit, bytes),
-            (Some(&state), None),
-        );
+        let Some(place) = self.place(db, key) else { return Ok(done) };
+        let leaf_place = KeyPlace { db: HIDDEN_DB, keyspace: paged.leaves, hash, key: &leaf_key };
+        let kind = paged.hashed_kind();
+        let staged =
+            self.small_change::<Edit<'static>>(leaf_place, kind, (edit, bytes), (Some(&state), None));
         self.stage(staged);
-        self.stage_changed_root((db, key), paged, &root)?;
+        self.stage_changed_root(place, paged, &root)?;
         Ok(done)
     }
 
@@ -885,17 +882,11 @@ impl Access<'_> {
                 Leaf::Gone => self.stage_removal(leaf_place),
             }
         }
-        self.stage_changed_root((db, key), paged, &root)
+        self.stage_changed_root(place, paged, &root)
     }
 
     /// Stages what has become of a root, of which leaves have changed.
-    fn stage_changed_root(
-        &mut self,
-        (db, key): (u16, &[u8]),
-        paged: &Paged,
-        root: &Root,
-    ) -> Result<(), Stop> {
-        let Some(place) = self.place(db, key) else { return Ok(()) };
+    fn stage_changed_root(&mut self, place: KeyPlace<'_>, paged: &Paged, root: &Root) -> Result<(), Stop> {
         if *root == paged.root {
             return self.stage_touch(place);
         }

@@ -1,0 +1,87 @@
+//! Commands of one element on hot data in engine `memory`, numbered, so that what each costs can be counted: keys of 16 bytes, elements of 14, values of 60.
+#![allow(dead_code, unreachable_pub, reason = "each program uses a part of this")]
+
+use store::{Access, KeyRef, Prepared, Scope, Store, Value, ValueKind};
+
+pub const VALUE: [u8; 60] = [b'v'; 60];
+
+pub fn set(store: &Store, n: u64) {
+    let key = key_of(n);
+    write(store, &key, |access| access.put(0, &key, Value::String(&VALUE), None));
+}
+
+/// GET of a key that [`set`] has made.
+pub fn get(store: &Store, n: u64) {
+    let (key, prepared) = (key_of(n), Prepared::default());
+    let keys = [KeyRef { db: 0, key: &key }];
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 0).expect("memory never refuses");
+    assert!(access.get(0, &key).expect("it is hot").is_some());
+    access.commit().expect("nothing was changed");
+}
+
+/// HSET of one of seven fields of small hash `n`.
+pub fn hset_small(store: &Store, n: u64) {
+    edit(store, (&named(*b"small:0000000000", n), ValueKind::Hash), n % 7, |edit, tag, field| {
+        edit.put(tag, field, &VALUE);
+    });
+}
+
+pub fn hset(store: &Store, n: u64) {
+    edit(store, (b"hash:00000000001", ValueKind::Hash), n, |edit, tag, field| {
+        edit.put(tag, field, &VALUE);
+    });
+}
+
+pub fn hdel(store: &Store, n: u64) {
+    edit(store, (b"hash:00000000001", ValueKind::Hash), n, |edit, tag, field| {
+        edit.delete(tag, field);
+    });
+}
+
+pub fn sadd(store: &Store, n: u64) {
+    edit(store, (b"set:000000000001", ValueKind::Set), n, |edit, tag, member| {
+        edit.add(tag, member);
+    });
+}
+
+pub fn zadd(store: &Store, n: u64, score: f64) {
+    edit(store, (b"zset:00000000001", ValueKind::SortedSet), n, |edit, tag, member| {
+        edit.put_score(tag, member, score);
+    });
+}
+
+/// Lets `change` change element `n` of the collection at `key`.
+fn edit(
+    store: &Store,
+    (key, kind): (&[u8], ValueKind),
+    n: u64,
+    change: impl FnOnce(&mut store::Edit<'_>, u16, &[u8]),
+) {
+    let element = named(*b"el:00000000000", n);
+    write(store, key, |access| {
+        let tag = access.tag(&element);
+        let elements = std::iter::once(&element[..]);
+        let done = access.edit_elements(0, key, kind, elements, |edit| change(edit, tag, &element));
+        done.expect("it is hot").expect("it is of this type");
+    });
+}
+
+pub fn write(store: &Store, key: &[u8], change: impl FnOnce(&mut Access<'_>)) {
+    let (prepared, keys) = (Prepared::default(), [KeyRef { db: 0, key }]);
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 200).expect("memory never refuses");
+    change(&mut access);
+    access.commit().expect("memory never refuses");
+}
+
+fn key_of(n: u64) -> [u8; 16] {
+    named(*b"key:000000000000", n)
+}
+
+/// `name` with `n` in its last digits.
+fn named<const LEN: usize>(mut name: [u8; LEN], mut n: u64) -> [u8; LEN] {
+    for byte in name.iter_mut().rev().take(10) {
+        *byte = b'0' + (n % 10) as u8;
+        n /= 10;
+    }
+    name
+}
