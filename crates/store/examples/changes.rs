@@ -14,9 +14,9 @@ mod commands;
 use std::sync::Arc;
 
 use clock::{SimClock, UnixMs};
-use store::{EngineKind, ListChange, Options, Store};
+use store::{EngineKind, Options, Store};
 
-use commands::{VALUE, get, hdel, hset, hset_small, sadd, set, write, zadd};
+use commands::{get, hdel, hset, hset_small, lpush, mixed, remove_at, sadd, set, xadd, zadd, zadd_any};
 
 /// Elements of a large collection.
 const ELEMENTS: u64 = 100_000;
@@ -53,38 +53,10 @@ fn command(name: &str) -> ((u64, Run), Run) {
         "hdel" => ((ELEMENTS, hset), hdel),
         "sadd" => ((ELEMENTS, sadd), |store, n| sadd(store, ELEMENTS + n)),
         "lpush" => ((ELEMENTS, lpush), lpush),
-        "rpop" => ((ELEMENTS, lpush), |store, n| {
-            change_list(store, &ListChange::Remove((ELEMENTS - 1 - n) as usize, 1));
-        }),
+        "rpop" => ((ELEMENTS, lpush), |store, n| remove_at(store, ELEMENTS - 1 - n)),
         "zadd-new" => ((ELEMENTS, zadd_any), |store, n| zadd_any(store, ELEMENTS + n)),
         "zadd-old" => ((ELEMENTS, zadd_any), |store, n| zadd(store, n, mixed(n + 7))),
         "xadd" => ((ELEMENTS, xadd), |store, n| xadd(store, ELEMENTS + n)),
         _ => panic!("unknown command {name}"),
     }
-}
-
-fn zadd_any(store: &Store, n: u64) {
-    zadd(store, n, mixed(n));
-}
-
-fn lpush(store: &Store, _: u64) {
-    change_list(store, &ListChange::PushFront(&VALUE));
-}
-
-fn change_list(store: &Store, change: &ListChange<'_>) {
-    let key = b"list:00000000001";
-    let changes = std::slice::from_ref(change);
-    write(store, key, |access| _ = access.change_list(0, key, changes).expect("it is hot"));
-}
-
-fn xadd(store: &Store, n: u64) {
-    let key = b"stream:000000001";
-    let entry = [b"e".as_slice(), &n.to_be_bytes()].concat();
-    let changes = [(&entry[..], Some(&VALUE[..]))];
-    write(store, key, |access| _ = access.change_stream(0, key, &changes).expect("it is hot"));
-}
-
-/// A number that looks like any: scores come in no order.
-fn mixed(n: u64) -> f64 {
-    (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as f64
 }

@@ -96,6 +96,24 @@ impl Object {
         object
     }
 
+    /// As [`Object::new`], with what `change` makes of a copy of `value`. It is no large value.
+    ///
+    /// # Panics
+    /// As there.
+    pub(crate) fn changed(
+        kind: u8,
+        key: &[u8],
+        (value, expiry_ms): (&[u8], u64),
+        change: impl FnOnce(&mut [u8]),
+    ) -> Self {
+        assert!(value.len() < LARGE_BYTES, "large values are shared");
+        let mut writer = FieldWriter::begin(kind, key, (value.len(), None), expiry_ms);
+        let copy = writer.put_copy(value);
+        let object = Self(writer.base);
+        change(copy);
+        object
+    }
+
     /// Writes where the record lies and which effect it is.
     pub(crate) fn stamp(&mut self, address: LogAddress, seq: Seq) {
         // SAFETY: both fields lie within HEADER_BYTES of an allocation that `self` owns alone; the base is
@@ -499,6 +517,14 @@ impl FieldWriter {
         };
         self.at += len;
         zeroes
+    }
+
+    /// As [`FieldWriter::put`]; returns what was put, to be changed before anything else looks at the object.
+    fn put_copy<'v>(&mut self, bytes: &[u8]) -> &'v mut [u8] {
+        let at = self.at;
+        self.put(bytes);
+        // SAFETY: `put` has just initialised these bytes of the allocation; nobody but the caller has a pointer to them.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), bytes.len()) }
     }
 
     fn put_large(&mut self, large: Arc<Large>) {

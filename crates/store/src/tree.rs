@@ -23,6 +23,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::packed::{Element, Form, Packed, Shape, range, score_of};
 
 /// What the root says of the tree.
@@ -88,6 +90,13 @@ impl<'a> Child<'a> {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         [&self.node.to_le_bytes()[..], &self.count.to_le_bytes(), self.bound].concat()
+    }
+
+    /// The bytes of a child, with another count.
+    pub(crate) fn recounted(bytes: &[u8], count: u64) -> SmallVec<[u8; CHILD_BYTES_FEW]> {
+        let mut bytes = SmallVec::from_slice(bytes);
+        bytes[size_of::<u32>()..][..size_of::<u64>()].copy_from_slice(&count.to_le_bytes());
+        bytes
     }
 }
 
@@ -194,6 +203,8 @@ pub(crate) const NODES_MAX: u32 = NODE - 1;
 pub(crate) const CHILDREN_MIN: usize = 2;
 /// Of a tree with two children a node.
 pub(crate) const DEPTH_MAX: u32 = 32;
+/// Of a child with a bound that is a score or a short key.
+const CHILD_BYTES_FEW: usize = 48;
 /// Bytes of a [`Tree`].
 pub(crate) const TREE_BYTES: usize = 24;
 

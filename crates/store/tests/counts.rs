@@ -11,7 +11,7 @@ use std::cell::Cell;
 
 use store::{EngineKind, Options, Store};
 
-use commands::{get, hdel, hset, hset_small, sadd, set};
+use commands::{get, hdel, hset, hset_small, lpush, mixed, remove_at, sadd, set, xadd, zadd, zadd_any};
 
 struct Counting;
 
@@ -51,9 +51,12 @@ fn command_on_one_element_takes_few_allocations() {
         set(&store, n);
         hset(&store, n);
         sadd(&store, n);
+        lpush(&store, n);
+        zadd_any(&store, n);
+        xadd(&store, n);
     });
     (0..COMMANDS).for_each(|n| hset_small(&store, n));
-    let each: [(&str, f64, Run<'_>); 7] = [
+    let each: [(&str, f64, Run<'_>); 12] = [
         ("SET", 1.0, &|n| set(&store, n)),
         ("GET", 0.0, &|n| get(&store, n)),
         ("HSET of a small hash", 2.0, &|n| hset_small(&store, n)),
@@ -62,12 +65,19 @@ fn command_on_one_element_takes_few_allocations() {
         ("HSET of a new field", 7.0, &|n| hset(&store, ELEMENTS + n)),
         ("HDEL", 7.0, &|n| hdel(&store, n)),
         ("SADD of a new member", 6.5, &|n| sadd(&store, ELEMENTS + n)),
+        ("LPUSH", 17.5, &|n| lpush(&store, n)),
+        ("RPOP", 20.0, &|n| remove_at(&store, ELEMENTS + COMMANDS - 1 - n)),
+        ("ZADD of a new member", 23.5, &|n| zadd_any(&store, ELEMENTS + n)),
+        ("ZADD of a new score", 29.5, &|n| zadd(&store, n, mixed(n + 7))),
+        ("XADD", 21.0, &|n| xadd(&store, ELEMENTS + n)),
     ];
     for (name, most, run) in each {
         let before = ALLOCATIONS.get();
         (0..COMMANDS).for_each(run);
         let allocations = (ALLOCATIONS.get() - before) as f64 / COMMANDS as f64;
         println!("{name}: {allocations} allocations");
-        assert!(allocations <= most + 0.05, "{name}: {allocations} allocations, {most} at most");
+        assert!(allocations <= most + 0.05,
+            "{name}: {allocations} allocations, {most} at most"
+        );
     }
 }

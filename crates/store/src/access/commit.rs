@@ -158,8 +158,9 @@ impl Access<'_> {
         for at in 0..self.overlay.len() {
             self.turn_to_change(at);
             match self.resolve(at) {
+                Ok(plan) => plans.push(plan),
                 Err(Stop::Cold) => is_cold = true,
-                plan => plans.push(plan?),
+                Err(stop) => return Err(stop),
             }
         }
         if !is_cold {
@@ -749,7 +750,7 @@ fn class_of(reclaim: bool) -> Class {
 }
 
 /// Changes of a group for which nothing is put on the heap.
-const CHANGES_FEW: usize = 4;
+const CHANGES_FEW: usize = 6;
 /// How often what changes meet is read while they are planned: it may move meanwhile.
 pub(super) const PLANS_MAX: u32 = 8;
 /// How often a long command asks for room before it lets its keys go: for a second or two.

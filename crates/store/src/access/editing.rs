@@ -13,6 +13,9 @@ pub(super) trait Editing {
     /// Whether anything was done.
     fn is_changed(edit: &Self::Of<'_>) -> bool;
 
+    /// Number of elements that it has become.
+    fn len(edit: &Self::Of<'_>) -> usize;
+
     /// Bytes of what the collection has become; `None` if nothing is left of it, or some of it has a deadline.
     fn bytes(edit: &Self::Of<'_>) -> Option<usize>;
 
@@ -37,6 +40,10 @@ macro_rules! editing {
 
             fn is_changed(edit: &$edit<'_>) -> bool {
                 edit.is_changed()
+            }
+
+            fn len(edit: &$edit<'_>) -> usize {
+                edit.len()
             }
 
             fn bytes(edit: &$edit<'_>) -> Option<usize> {

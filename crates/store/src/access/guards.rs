@@ -161,7 +161,7 @@ impl<'s> Guards<'s> {
             _ => None,
         };
         let beside = || self.beside.get().filter(|(n, _)| *n == number).map(|(_, guard)| guard);
-        held.or_else(beside).map(|guard| &**guard).ok_or(Stop::Refused(StoreError::OutOfScope))
+        held.or_else(beside).map(|guard| &**guard).ok_or_else(out_of_scope)
     }
 
     pub(super) fn stripe_mut(&mut self, number: usize) -> Result<&mut Stripe, Stop> {
@@ -171,7 +171,7 @@ impl<'s> Guards<'s> {
             _ => None,
         };
         let beside = self.beside.get_mut().filter(|(n, _)| *n == number).map(|(_, guard)| guard);
-        held.or(beside).map(|guard| &mut **guard).ok_or(Stop::Refused(StoreError::OutOfScope))
+        held.or(beside).map(|guard| &mut **guard).ok_or_else(out_of_scope)
     }
 
     /// Calls `f` with stripe `number`, locked for the call alone where the scope is a walk.
@@ -190,7 +190,7 @@ impl<'s> Guards<'s> {
     pub(super) fn everything(&self) -> Result<&[(usize, MutexGuard<'s, Stripe>)], Stop> {
         match &self.held {
             Held::Many(all) if all.len() == STRIPES => Ok(all),
-            _ => Err(Stop::Refused(StoreError::OutOfScope)),
+            _ => Err(out_of_scope()),
         }
     }
 }
@@ -268,5 +268,11 @@ impl Space {
         Some((spot, hot))
     }
 }
+/// Only who is refused pays for the error.
+#[cold]
+fn out_of_scope() -> Stop {
+    Stop::Refused(StoreError::OutOfScope)
+}
+
 /// Stripes beside those of its keys that an access locks, at most: then it locks all.
 const STRIPES_BESIDE_MAX: usize = 16;

@@ -3,11 +3,19 @@
 use journal::Keyspace;
 
 use crate::error::{Stop, StoreError};
+use crate::hash::KeyHash;
+use crate::keyspaces::HIDDEN_DB;
 use crate::packed::Shape;
-use crate::paged::Root;
+use crate::paged::{LEAF_KEY_BYTES, Root};
 use crate::time::Deadline;
 use crate::tree::Tree;
 use crate::value::ValueKind;
+
+use super::KeyPlace;
+use super::overlay::Staged;
+
+/// Key and hash of a leaf or other node.
+pub(super) type NodePlace = ([u8; LEAF_KEY_BYTES], KeyHash);
 
 /// A paged collection at a key.
 #[derive(Clone, Copy)]
@@ -27,12 +35,19 @@ pub(super) enum Leaf {
         value: Vec<u8>,
         operations: Option<Vec<u8>>,
     },
+    /// It is what is staged so: what was made with the state at hand. It was there before.
+    Staged(Box<Staged>),
     Gone,
 }
 
 impl Paged {
     pub(super) fn shape(&self) -> Shape {
         self.kind.shape().expect("a type of collections")
+    }
+
+    /// Where a leaf or other node of it is staged.
+    pub(super) fn key_place<'k>(&self, (key, hash): &'k NodePlace) -> KeyPlace<'k> {
+        KeyPlace { db: HIDDEN_DB, keyspace: self.leaves, hash: *hash, key }
     }
 
     /// As [`ValueKind::hashed`].
@@ -56,14 +71,28 @@ impl Leaf {
         Self::Is { kind: paged.hashed_kind(), value, operations: None }
     }
 
+    /// Its value, if it is to be there.
+    pub(super) fn value(&self) -> Option<&[u8]> {
+        match self {
+            Self::Is { value, .. } => Some(value),
+            Self::Staged(staged) => Some(staged.object().view().value()),
+            Self::Gone => None,
+        }
+    }
+
+    /// By which operations it has become that; `None`: it is logged as a whole.
+    pub(super) fn operations(&self) -> Option<&[u8]> {
+        match self {
+            Self::Is { operations, .. } => operations.as_deref(),
+            Self::Staged(staged) => staged.change.operations(),
+            Self::Gone => None,
+        }
+    }
+
     /// What it takes in memory until it is staged.
     pub(super) fn bytes(&self) -> u64 {
-        match self {
-            Self::Is { value, operations, .. } => {
-                (value.len() + operations.as_ref().map_or(0, Vec::len)) as u64
-            }
-            Self::Gone => 0,
-        }
+        let lengths = [self.value(), self.operations()].map(|bytes| bytes.map_or(0, <[u8]>::len));
+        lengths.iter().sum::<usize>() as u64
     }
 }
 

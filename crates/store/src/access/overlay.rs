@@ -98,6 +98,14 @@ impl Change {
         Self::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0))
     }
 
+    /// The operations on elements by which it is logged, if it is.
+    pub(super) fn operations(&self) -> Option<&[u8]> {
+        match self {
+            Self::Delta { delta: Small::Elements { operations, .. }, .. } => Some(operations),
+            _ => None,
+        }
+    }
+
     /// `object`, logged as `delta` if there is one, and whole if not.
     pub(super) fn of(object: Object, delta: Option<Small>) -> Self {
         match delta {
@@ -117,11 +125,8 @@ impl Staged {
 
     /// What it holds of memory.
     fn held_bytes(&self) -> u64 {
-        let operations = match &self.change {
-            Change::Delta { delta: Small::Elements { operations, .. }, .. } => operations.len() as u64,
-            _ => 0,
-        };
-        self.object().view().memory_bytes() + operations + size_of::<Self>() as u64
+        let operations_bytes = self.change.operations().map_or(0, <[u8]>::len);
+        self.object().view().memory_bytes() + (operations_bytes + size_of::<Self>()) as u64
     }
 
     /// About how long its record is, at most.
@@ -137,11 +142,8 @@ impl Staged {
 
     /// What it takes in memory, a large value left out.
     fn memory_bytes(&self) -> u64 {
-        let operations = match &self.change {
-            Change::Delta { delta: Small::Elements { operations, .. }, .. } => operations.len(),
-            _ => 0,
-        };
-        self.object().view().own_bytes() + (operations + size_of::<Self>()) as u64
+        let operations_bytes = self.change.operations().map_or(0, <[u8]>::len);
+        self.object().view().own_bytes() + (operations_bytes + size_of::<Self>()) as u64
     }
 
     pub(super) fn object(&self) -> &Object {
@@ -303,6 +305,13 @@ impl Overlay {
     /// Bytes of all changes, where they are counted.
     pub(super) fn counted_bytes(&self) -> u64 {
         self.more.as_ref().and_then(|more| more.counted_bytes).unwrap_or(0)
+    }
+
+    /// Makes room for so many more changes.
+    pub(super) fn reserve(&mut self, more: usize) {
+        // the first is beside the others
+        let more = (self.len() + more).saturating_sub(1 + self.rest().len());
+        self.more().rest.reserve(more);
     }
 
     /// Adds a change, or replaces what was staged for the same key.

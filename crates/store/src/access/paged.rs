@@ -17,6 +17,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use journal::Keyspace;
+use smallvec::SmallVec;
 
 use crate::error::{Stop, StoreError};
 use crate::hash::KeyHash;
@@ -39,7 +40,7 @@ use super::collection::Tried;
 use super::commit::PLANS_MAX;
 use super::copied::Copied;
 use super::here::{Slice, slices};
-use super::nodes::{Leaf, Paged, damaged};
+use super::nodes::{Leaf, NodePlace, Paged, damaged};
 use super::overlay::{Cause, Change, Staged};
 use super::purged::next_deadline;
 use super::tree_edit::TreeEdit;
@@ -54,8 +55,11 @@ type Deadlines = EachOf<Option<Deadline>>;
 /// What is told of each element that was asked for, of those that are there.
 type EachOf<T> = Vec<Option<T>>;
 
-/// Key and hash of a leaf or other node.
-type NodePlace = ([u8; LEAF_KEY_BYTES], KeyHash);
+/// A member with its hash, and the scores that it had and has; `None`: it is not there.
+type Rescored<'a> = (KeyHash, &'a [u8], Option<&'a [u8]>, Option<&'a [u8]>);
+
+/// Members with their tags and scores.
+type Scores<'a> = SmallVec<[(u16, Element<'a>); 1]>;
 
 /// What a change makes of leaves.
 struct Changed {
@@ -299,7 +303,7 @@ impl Access<'_> {
             let leaves = self.leaves(paged, 0..paged.root.leaves)?;
             let members: Vec<Vec<u8>> =
                 leaves.iter().flat_map(Packed::iter).map(|(member, _)| member.to_vec()).collect();
-            return self.edit_scores((db, key), paged, members.iter().map(|member| &member[..]), change);
+            return self.edit_many_scores((db, key), paged, members.iter().map(|member| &member[..]), change);
         }
         let leaves = (0..paged.root.leaves).collect();
         self.edit_leaves((db, key), paged, &leaves, change)
@@ -307,6 +311,54 @@ impl Access<'_> {
 
     /// Lets `change` change the scores of these members, of which it sees no others.
     fn edit_scores<'e, R>(
+        &mut self,
+        at: (u16, &[u8]),
+        paged: &Paged,
+        mut members: impl Iterator<Item = &'e [u8]>,
+        change: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> Result<R, Stop> {
+        let first = members.next();
+        let others: Vec<&[u8]> = members.filter(|member| Some(*member) != first).collect();
+        match first {
+            Some(member) if others.is_empty() => self.edit_score(at, paged, member, change),
+            first => self.edit_many_scores(at, paged, first.into_iter().chain(others), change),
+        }
+    }
+
+    /// As [`Access::edit_scores`], of one member.
+    fn edit_score<R>(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        paged: &Paged,
+        member: &[u8],
+        change: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> Result<R, Stop> {
+        self.charge(1)?;
+        let hash = self.store.hasher.hash(member);
+        let leaf = Packed::new(paged.hashed_shape(), self.leaf(paged, paged.root.leaf_of(hash))?);
+        let before = value_in(leaf, hash, member);
+        let mut edit = Edit::new(Packed::empty(Shape::Scored));
+        if let Some(score) = before {
+            edit.put_score(hash.low_bits(), member, packed::score_of(score));
+        }
+        let one = edit.encode();
+        let mut edit = Edit::new(Packed::new(Shape::Scored, &one));
+        let done = change(&mut edit);
+        if !edit.is_changed() {
+            return Ok(done);
+        }
+        let after = edit.get(hash.low_bits(), member).map(<[u8]>::to_vec);
+        assert_eq!(edit.len(), usize::from(after.is_some()), "it sees no other member");
+        if before == after.as_deref() {
+            return Ok(done);
+        }
+        let changed = self.changed_scores(paged, &[(hash, member, before, after.as_deref())])?;
+        self.stage_leaves((db, key), paged, changed)?;
+        Ok(done)
+    }
+
+    /// As [`Access::edit_scores`], of any number of members, each named once or more.
+    fn edit_many_scores<'e, R>(
         &mut self,
         (db, key): (u16, &[u8]),
         paged: &Paged,
@@ -343,33 +395,31 @@ impl Access<'_> {
         }
         let after = edit.encode();
         let after: BTreeMap<&[u8], &[u8]> = Packed::new(Shape::Scored, &after).iter().collect();
-        let changed = self.changed_scores(paged, &named, &scores, &after)?;
+        let members: BTreeSet<&[u8]> = scores.keys().chain(after.keys()).copied().collect();
+        let rescored = members.into_iter().filter_map(|member| {
+            let hash = || named.get(member).copied().unwrap_or_else(|| self.store.hasher.hash(member));
+            let (before, after) = (scores.get(member).copied(), after.get(member).copied());
+            (before != after).then(|| (hash(), member, before, after))
+        });
+        let changed = self.changed_scores(paged, &rescored.collect::<Vec<_>>())?;
         self.stage_leaves((db, key), paged, changed)?;
         Ok(done)
     }
 
-    /// What leaves and tree of a sorted set become, of which `named` members had scores `before` and have others `after`.
-    fn changed_scores(
-        &self,
-        paged: &Paged,
-        named: &BTreeMap<&[u8], KeyHash>,
-        before: &BTreeMap<&[u8], &[u8]>,
-        after: &BTreeMap<&[u8], &[u8]>,
-    ) -> Result<Changed, Stop> {
-        let hash_of =
-            |member: &[u8]| named.get(member).copied().unwrap_or_else(|| self.store.hasher.hash(member));
-        let has_changed = |member: &&[u8]| before.get(member) != after.get(member);
-        let members: BTreeSet<&[u8]> =
-            before.keys().chain(after.keys()).copied().filter(has_changed).collect();
-        self.charge(members.len())?;
-        let (mut operations, mut gone, mut new) = (Vec::new(), Vec::new(), Vec::new());
-        for member in members {
-            let tag = hash_of(member).low_bits();
-            packed::note_map(&mut operations, tag, member, after.get(member).copied());
-            new.extend(after.get(member).map(|score| (tag, (member, *score))));
-            gone.extend(before.get(member).map(|score| (tag, (member, *score))));
+    /// What leaves and tree of a sorted set become by other scores.
+    fn changed_scores(&self, paged: &Paged, rescored: &[Rescored<'_>]) -> Result<Changed, Stop> {
+        self.charge(rescored.len())?;
+        let (mut operations, mut gone, mut new) = (Vec::new(), Scores::new(), Scores::new());
+        for (hash, member, before, after) in rescored {
+            let tag = hash.low_bits();
+            packed::note_map(&mut operations, tag, member, *after);
+            new.extend(after.map(|score| (tag, (*member, score))));
+            gone.extend(before.map(|score| (tag, (*member, score))));
         }
-        let mut changed = self.changed_leaves(paged, &operations)?;
+        let mut changed = match rescored {
+            [(hash, ..)] => self.changed_leaf_of(paged, *hash, &operations)?,
+            _ => self.changed_leaves(paged, &operations)?,
+        };
         let by_score = |a: &(u16, Element<'_>), b: &(u16, Element<'_>)| packed::by_score(a.1, b.1);
         gone.sort_unstable_by(by_score);
         new.sort_unstable_by(by_score);
@@ -457,8 +507,9 @@ impl Access<'_> {
         change: impl FnOnce(&mut TreeEdit<'_, '_>) -> Result<R, Stop>,
     ) -> Result<(R, u64), Stop> {
         let mut tree = TreeEdit::new(self, paged);
-        let done = change(&mut tree)?;
-        if let Some(value) = tree.small_list()?
+        let (done, small) = (change(&mut tree)?, tree.small_list()?);
+        let (tree, leaves, count) = tree.end();
+        if let Some(value) = small
             && let Some(place) = self.place(db, key)
         {
             let (count, expiry_ms) =
@@ -466,7 +517,6 @@ impl Access<'_> {
             self.stage_value(place, record::LIST, &value, expiry_ms);
             return Ok((done, count));
         }
-        let (tree, leaves, count) = tree.end();
         if !leaves.is_empty() {
             let root = Root { count, tree: Some(tree), ..paged.root };
             self.stage_leaves((db, key), paged, Changed { root, leaves })?;
@@ -542,7 +592,7 @@ impl Access<'_> {
     }
 
     /// As [`Access::node_into`], with all that is known of it, and where it is.
-    fn node_state<'a>(
+    pub(super) fn node_state<'a>(
         &'a self,
         copied: &'a Copied,
         paged: &Paged,
@@ -647,7 +697,7 @@ impl Access<'_> {
         change: impl FnOnce(&mut Edit<'_>) -> R,
     ) -> Result<R, Stop> {
         self.charge(1)?;
-        let ((leaf_key, hash), state) = self.node_state(&self.copied, paged, number, paged.hashed_kind())?;
+        let (leaf_place, state) = self.node_state(&self.copied, paged, number, paged.hashed_kind())?;
         let mut edit = Edit::of_key(Packed::new(paged.hashed_shape(), state.value.slice()), paged.expiry);
         let done = change(&mut edit);
         if !edit.is_changed() {
@@ -658,8 +708,7 @@ impl Access<'_> {
             return self.stage_leaves((db, key), paged, changed).map(|()| done);
         };
         let Some(place) = self.place(db, key) else { return Ok(done) };
-        let leaf_place = KeyPlace { db: HIDDEN_DB, keyspace: paged.leaves, hash, key: &leaf_key };
-        let kind = paged.hashed_kind();
+        let (leaf_place, kind) = (paged.key_place(&leaf_place), paged.hashed_kind());
         let staged =
             self.small_change::<Edit<'static>>(leaf_place, kind, (edit, bytes), (Some(&state), None));
         self.stage(staged);
@@ -710,6 +759,21 @@ impl Access<'_> {
             self.stage_leaves((db, key), paged, changed)?;
         }
         Ok(done)
+    }
+
+    /// What `operations`, of one element with this hash, make of the leaves.
+    fn changed_leaf_of(&self, paged: &Paged, hash: KeyHash, operations: &[u8]) -> Result<Changed, Stop> {
+        let (number, kind) = (paged.root.leaf_of(hash), paged.hashed_kind());
+        let (place, state) = self.node_state(&self.copied, paged, number, kind)?;
+        let mut edit = Edit::of_key(Packed::new(paged.hashed_shape(), state.value.slice()), paged.expiry);
+        edit.replay(operations).expect("operations of an edit of this leaf");
+        let Some((root, bytes)) = self.same_leaves(paged, &state, &edit) else {
+            return self.changed_leaves(paged, operations);
+        };
+        self.ask(bytes as u64)?;
+        let place = paged.key_place(&place);
+        let staged = self.small_change::<Edit<'static>>(place, kind, (edit, bytes), (Some(&state), None));
+        Ok(Changed { root, leaves: BTreeMap::from([(number, Leaf::Staged(Box::new(staged)))]) })
     }
 
     /// What `operations` make of the leaves, with as many leaves as fit what is in them then.
@@ -764,7 +828,7 @@ impl Access<'_> {
 
     /// Bytes of a leaf that was changed beyond one and a half of a leaf's, elements that are larger than a leaf counted as one.
     fn excess_bytes(&self, paged: &Paged, leaf: &Leaf) -> u64 {
-        let (Leaf::Is { value, .. }, leaf_bytes) = (leaf, self.store.options.leaf_bytes) else { return 0 };
+        let (Some(value), leaf_bytes) = (leaf.value(), self.store.options.leaf_bytes) else { return 0 };
         let room_bytes = room_bytes(leaf_bytes);
         if value.len() as u64 <= room_bytes {
             return 0;
@@ -807,11 +871,11 @@ impl Access<'_> {
 
     /// The value of leaf `number` after the change so far.
     fn changed_leaf(&self, paged: &Paged, changed: &Changed, number: u32) -> Result<Vec<u8>, Stop> {
-        match changed.leaves.get(&number) {
-            Some(Leaf::Is { value, .. }) => Ok(value.clone()),
-            Some(Leaf::Gone) => unreachable!("leaves are merged when nothing more is split"),
-            None => self.leaf(paged, number).map(<[u8]>::to_vec),
-        }
+        let value = match changed.leaves.get(&number) {
+            Some(leaf) => leaf.value().expect("leaves are merged when nothing more is split"),
+            None => self.leaf(paged, number)?,
+        };
+        Ok(value.to_vec())
     }
 
     /// Adds a leaf, with some elements of the one whose turn it is.
@@ -848,7 +912,7 @@ impl Access<'_> {
 
     /// Stages what has become of leaves and root.
     fn stage_leaves(&mut self, (db, key): (u16, &[u8]), paged: &Paged, changed: Changed) -> Result<(), Stop> {
-        let Changed { mut root, mut leaves } = changed;
+        let Changed { mut root, leaves } = changed;
         // from now on they are counted as effects
         self.give_back(leaves.values().map(Leaf::bytes).sum());
         if root.count == self.purged.fields_of(root.object) {
@@ -858,9 +922,9 @@ impl Access<'_> {
         let expiry_ms = paged.expiry_ms();
         if root.has_one_leaf() && root.all_bytes() < self.store.options.leaf_bytes / 2 {
             let number = root.tree.map_or(0, |tree| tree.top | NODE);
-            let value = match leaves.remove(&number) {
-                Some(Leaf::Is { value, .. }) => value,
-                _ => self.node(paged, number, paged.kind)?.to_vec(),
+            let value = match leaves.get(&number).and_then(Leaf::value) {
+                Some(value) => value.to_vec(),
+                None => self.node(paged, number, paged.kind)?.to_vec(),
             };
             self.stage_value(place, record::kind_of(paged.kind), &value, expiry_ms);
             return Ok(());
@@ -870,16 +934,23 @@ impl Access<'_> {
             root.is_timed = true;
             self.stage_key_node(paged.leaves, root.object, key);
         }
+        // with the root
+        self.overlay.reserve(leaves.len() + 1);
         for (number, leaf) in leaves {
-            let key = leaf_key(root.object, number);
-            let hash = self.store.hasher.hash_in(paged.leaves, &key);
-            let leaf_place = KeyPlace { db: HIDDEN_DB, keyspace: paged.leaves, hash, key: &key };
+            let place = || {
+                let key = leaf_key(root.object, number);
+                (key, self.store.hasher.hash_in(paged.leaves, &key))
+            };
             match leaf {
+                Leaf::Staged(staged) => self.stage(*staged),
                 Leaf::Is { kind, value, operations } => {
-                    let kind = (kind, Cause::Command);
-                    self.stage_changed(leaf_place, (kind, &value, None), operations)?;
+                    let (place, kind) = (place(), (kind, Cause::Command));
+                    self.stage_changed(paged.key_place(&place), (kind, &value, None), operations)?;
                 }
-                Leaf::Gone => self.stage_removal(leaf_place),
+                Leaf::Gone => {
+                    let place = place();
+                    self.stage_removal(paged.key_place(&place));
+                }
             }
         }
         self.stage_changed_root(place, paged, &root)

@@ -8,7 +8,8 @@ use crate::tree::{Child, NODE, Tree, element_at};
 use crate::value::ValueKind;
 
 use super::here::Slice;
-use super::nodes::{Paged, damaged};
+use super::nodes::{NodePlace, Paged, damaged};
+use super::state::State;
 use super::{Access, WrongType};
 
 /// A list, a sorted set or a stream, to read: elements in order. Empty when there is none.
@@ -226,7 +227,12 @@ impl Path {
 
     /// The leaf at its end.
     pub(super) fn leaf<'n>(&self, nodes: &'n impl Nodes, paged: &Paged) -> Result<Packed<'n>, Stop> {
-        leaf_of(paged, nodes.value(paged, self.leaf, true)?, self.counted)
+        self.counted_leaf(paged, nodes.value(paged, self.leaf, true)?)
+    }
+
+    /// The leaf at its end, which has this value.
+    pub(super) fn counted_leaf<'n>(&self, paged: &Paged, value: &'n [u8]) -> Result<Packed<'n>, Stop> {
+        leaf_of(paged, value, self.counted)
     }
 
     /// How many elements are before those of the leaf at the end of a way down.
@@ -410,8 +416,19 @@ impl<'s> Access<'s> {
 
     /// The value of a node of the tree.
     pub(super) fn tree_node(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
+        self.tree_node_state(paged, number, is_leaf).map(|(_, state)| state.value.slice())
+    }
+
+    /// As [`Access::tree_node`], with all that is known of it, and where it is.
+    pub(super) fn tree_node_state(
+        &self,
+        paged: &Paged,
+        number: u32,
+        is_leaf: bool,
+    ) -> Result<(NodePlace, State<'_>), Stop> {
         self.charge(1)?;
-        self.node(paged, number | NODE, if is_leaf { paged.kind } else { ValueKind::List })
+        let kind = if is_leaf { paged.kind } else { ValueKind::List };
+        self.node_state(&self.copied, paged, number | NODE, kind)
     }
 
     /// As [`leaves_in`].

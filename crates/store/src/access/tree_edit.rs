@@ -3,22 +3,31 @@
 //! A leaf that has outgrown two leaves' bytes becomes several, and one that has less than half of a leaf's bytes is put together with the
 //! one beside it; so do inner nodes. What changes is kept here until all of it is known (`paged`).
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::error::{Stop, StoreError};
+use crate::large::LARGE_BYTES;
+use crate::object::Object;
 use crate::packed::{self, Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, by_score};
+use crate::paged::LEAF_KEY_BYTES;
+use crate::record;
 use crate::tree::{
     CHILDREN_MIN, Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut_inner, cut_leaf, element_at,
     free_node, inner_node, next_free, part,
 };
 use crate::value::ValueKind;
 
-use super::Access;
 use super::editing::Editing;
 use super::here::Slice;
-use super::nodes::{Leaf, Paged, damaged};
+use super::nodes::{Leaf, NodePlace, Paged, damaged};
+use super::overlay::{Cause, Change, Small, Staged};
 use super::sequence::{Nodes, Path, Step, child_at, children, leaves_in, places_in};
+use super::state::State;
+use super::{Access, KeyPlace};
 
 /// A tree that is being changed.
 pub(super) struct TreeEdit<'e, 's> {
@@ -28,6 +37,16 @@ pub(super) struct TreeEdit<'e, 's> {
     /// Elements.
     count: u64,
     nodes: BTreeMap<u32, Leaf>,
+    /// The first nodes that were looked up, as they were: the way to a leaf is gone down, and up again.
+    met: RefCell<SmallVec<[Met<'e>; MET_MAX]>>,
+}
+
+/// A node as it was when the change began.
+#[derive(Clone, Copy)]
+struct Met<'e> {
+    number: u32,
+    place: NodePlace,
+    state: State<'e>,
 }
 
 /// A child that is to be.
@@ -57,20 +76,19 @@ struct Changed {
 impl Nodes for TreeEdit<'_, '_> {
     fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
         match self.nodes.get(&number) {
-            Some(Leaf::Is { value, .. }) => Ok(value),
-            Some(Leaf::Gone) => unreachable!("nodes become free ones"),
-            None => self.access.tree_node(paged, number, is_leaf),
+            Some(node) => Ok(node.value().expect("nodes become free ones")),
+            None => self.met(paged, number, is_leaf).map(|met| met.state.value.slice()),
         }
     }
 }
 
 /// Nodes of a tree that is being changed, of which many are looked at and few change.
-struct LookedAt<'e, 's> {
-    edit: &'e TreeEdit<'e, 's>,
-    slice: Slice<'e, 's>,
+struct LookedAt<'l, 'e, 's> {
+    edit: &'l TreeEdit<'e, 's>,
+    slice: Slice<'l, 's>,
 }
 
-impl Nodes for LookedAt<'_, '_> {
+impl Nodes for LookedAt<'_, '_, '_> {
     fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
         if self.edit.nodes.contains_key(&number) {
             self.edit.value(paged, number, is_leaf)
@@ -83,13 +101,15 @@ impl Nodes for LookedAt<'_, '_> {
 impl<'e, 's> TreeEdit<'e, 's> {
     /// Begins with the tree of `paged`.
     pub(super) fn new(access: &'e Access<'s>, paged: &'e Paged) -> Self {
-        Self { access, paged, tree: paged.tree(), count: paged.root.count, nodes: BTreeMap::new() }
+        let (nodes, met) = (BTreeMap::new(), RefCell::default());
+        Self { access, paged, tree: paged.tree(), count: paged.root.count, nodes, met }
     }
 
     /// The tree of all elements of `packed`, for `paged`, which has none yet.
     pub(super) fn of(access: &'e Access<'s>, paged: &'e Paged, packed: Packed<'_>) -> Result<Self, Stop> {
         let tree = Tree { bytes: 0, nodes: 0, top: 0, free: NO_NODE, depth: 0 };
-        let mut edit = Self { access, paged, tree, count: packed.len() as u64, nodes: BTreeMap::new() };
+        let (nodes, met) = (BTreeMap::new(), RefCell::default());
+        let mut edit = Self { access, paged, tree, count: packed.len() as u64, nodes, met };
         let leaves = edit.put_runs(None, packed, true, Vec::new())?;
         edit.set_top(leaves)?;
         Ok(edit)
@@ -261,7 +281,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
     /// Removes `count` elements from number `from` on: of leaves that go as a whole nothing is read.
     pub(super) fn remove(&mut self, from: u64, count: u64) -> Result<(), Stop> {
         self.access.charge(count as usize)?;
-        if places_in(self, self.paged, &self.tree, from..from.saturating_add(count))?.1 {
+        // one alone is in one leaf
+        if count > 1 && places_in(self, self.paged, &self.tree, from..from.saturating_add(count))?.1 {
             return Err(Stop::Cold);
         }
         let mut left = count;
@@ -334,20 +355,153 @@ impl<'e, 's> TreeEdit<'e, 's> {
         Ok(whole)
     }
 
+    /// The node as it was when the change began.
+    fn met(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<Met<'e>, Stop> {
+        if let Some(met) = self.met.borrow().iter().find(|met| met.number == number) {
+            return Ok(*met);
+        }
+        let (place, state) = self.access.tree_node_state(paged, number, is_leaf)?;
+        let (met, mut all) = (Met { number, place, state }, self.met.borrow_mut());
+        if all.len() < MET_MAX {
+            all.push(met);
+        }
+        Ok(met)
+    }
+
     /// Lets `change` change a leaf.
     fn change_leaf<E: Editing, R>(
         &mut self,
-        mut path: Path,
+        path: Path,
         change: impl for<'l> FnOnce(&mut E::Of<'l>) -> R,
     ) -> Result<R, Stop> {
-        let before = path.leaf(self, self.paged)?;
-        let (before_bytes, before_len) = (before.encoded_len() as u64, before.len());
+        if self.nodes.contains_key(&path.leaf) {
+            let before = path.leaf(self, self.paged)?;
+            let size = (before.encoded_len(), before.len());
+            let mut edit = E::begin(before, None);
+            let done = change(&mut edit);
+            let ended = E::end(edit);
+            return self.change_to(path, size, ended).map(|()| done);
+        }
+        let met = self.met(self.paged, path.leaf, true)?;
+        let before = path.counted_leaf(self.paged, met.state.value.slice())?;
         let mut edit = E::begin(before, None);
         let done = change(&mut edit);
-        let Some((value, operations)) = E::end(edit) else { return Ok(done) };
+        if !E::is_changed(&edit) {
+            return Ok(done);
+        }
+        let size = (before.encoded_len(), before.len());
+        match self.staying::<E>(&path, &met, &edit)? {
+            Some(bytes) => self.keep::<E>(&path, (&met, size), (edit, bytes))?,
+            None => self.change_to(path, size, E::end(edit))?,
+        }
+        Ok(done)
+    }
+
+    /// Bytes of what `edit` makes of the leaf at the end of `path`, if the nodes above it stay as they are but for its count: it was not staged
+    /// before, and is neither to be split, put together with another, nor removed.
+    fn staying<E: Editing>(
+        &self,
+        path: &Path,
+        leaf: &Met<'_>,
+        edit: &E::Of<'_>,
+    ) -> Result<Option<usize>, Stop> {
+        let is_plain = |state: &State<'_>| !state.staged && (state.value_len as usize) < LARGE_BYTES;
+        let bytes_max =
+            (LARGE_BYTES as u64 - 1).min(self.access.store.options.value_bytes_max - LEAF_KEY_BYTES as u64);
+        let bytes = E::bytes(edit).filter(|bytes| *bytes as u64 <= bytes_max);
+        let Some(bytes) = bytes.filter(|_| is_plain(&leaf.state) && !self.access.reads_here()) else {
+            return Ok(None);
+        };
+        let Some(elements_bytes) = packed::elements_bytes(self.paged.shape(), bytes, E::len(edit)) else {
+            return Ok(None);
+        };
+        for step in &path.steps {
+            let is_as_it_was = match self.nodes.get(&step.node) {
+                None | Some(Leaf::Staged(_)) => is_plain(&self.met(self.paged, step.node, false)?.state),
+                // perhaps it was not there before
+                Some(_) => false,
+            };
+            if !is_as_it_was {
+                return Ok(None);
+            }
+        }
+        let has_siblings = match path.steps.last() {
+            Some(step) => Packed::new(Shape::List, self.node(step.node, false)?).len() > 1,
+            None => false,
+        };
+        let (elements_bytes, leaf_bytes) = (elements_bytes as u64, self.leaf_bytes());
+        let is_split = elements_bytes > 2 * leaf_bytes && E::len(edit) > 1;
+        let is_merged = elements_bytes < leaf_bytes / 2 && has_siblings;
+        Ok((!is_split && !is_merged).then_some(bytes))
+    }
+
+    /// Keeps what `edit` makes of a leaf, which is as [`TreeEdit::staying`] says, and its count in the nodes above it.
+    fn keep<E: Editing>(
+        &mut self,
+        path: &Path,
+        (leaf, (before_bytes, before_len)): (&Met<'e>, (usize, usize)),
+        (edit, bytes): (E::Of<'_>, usize),
+    ) -> Result<(), Stop> {
+        let more = E::len(&edit) as i64 - before_len as i64;
+        let mut kept = SmallVec::<[(u32, Staged); MET_MAX]>::new();
+        if more != 0 {
+            for step in &path.steps {
+                kept.push((step.node, self.recounted(*step, more)?));
+            }
+        }
+        self.access.ask(bytes as u64)?;
+        let change = (edit, bytes);
+        let staged = self.access.small_change::<E>(
+            self.paged.key_place(&leaf.place),
+            self.paged.kind,
+            change,
+            (Some(&leaf.state), None),
+        );
+        kept.push((leaf.number, staged));
+        self.tree.bytes = (self.tree.bytes + bytes as u64).saturating_sub(before_bytes as u64);
+        self.count = self.count.saturating_add_signed(more);
+        self.nodes.extend(kept.into_iter().map(|(number, staged)| (number, Leaf::Staged(Box::new(staged)))));
+        Ok(())
+    }
+
+    /// The node of `step`, below whose child there are so many elements `more`.
+    fn recounted(&self, step: Step, more: i64) -> Result<Staged, Stop> {
+        let (met, before) = (self.met(self.paged, step.node, false)?, self.nodes.get(&step.node));
+        let value = self.node(step.node, false)?;
+        let inner = Packed::new(Shape::List, value);
+        let child = child_at(self.paged, inner, step.at)?;
+        let child = Child::recounted(inner.element(step.at).0, child.count.saturating_add_signed(more));
+        self.access.ask(value.len() as u64)?;
+        let mut operations = Vec::new();
+        let key = met.place.0;
+        let object = Object::changed(record::LIST, &key, (value, 0), |out| {
+            operations = packed::overwrite(&inner, out, step.at, &child);
+        });
+        let operations = match before {
+            None => Some(operations),
+            Some(before) => before.operations().map(|before| [before, &operations].concat()),
+        };
+        let delta = operations
+            .filter(|operations| {
+                let bytes = record::change_bytes(key.len(), operations.len());
+                operations.len() < value.len() && self.access.takes_change(&met.state, bytes)
+            })
+            .map(|operations| Small::Elements { operations, retimes: false });
+        let KeyPlace { db, keyspace, hash, .. } = self.paged.key_place(&met.place);
+        Ok(Staged { db, keyspace, hash, change: Change::of(object, delta), cause: Cause::Command })
+    }
+
+    /// Keeps what a leaf has `ended` as, which had so many bytes and elements before.
+    fn change_to(
+        &mut self,
+        mut path: Path,
+        (before_bytes, before_len): (usize, usize),
+        ended: Option<(Option<Vec<u8>>, Vec<u8>)>,
+    ) -> Result<(), Stop> {
+        let Some((value, operations)) = ended else { return Ok(()) };
         let value = value.unwrap_or_else(|| part(Packed::empty(self.paged.shape()), 0..0));
         let more = Packed::new(self.paged.shape(), &value).len() as i64 - before_len as i64;
-        self.tree.bytes = self.tree.bytes.saturating_sub(before_bytes);
+        self.tree.bytes = self.tree.bytes.saturating_sub(before_bytes as u64);
         self.count = self.count.saturating_add_signed(more);
         let changed = Changed { value, operations, more };
         match path.steps.pop() {
@@ -361,7 +515,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
                 self.replace(path.steps, step.node, replaced)?;
             }
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Replaces children of `node`, at which `steps` end, and what follows from it up to the top.
@@ -568,12 +722,13 @@ impl<'e, 's> TreeEdit<'e, 's> {
     ) -> Result<(), Stop> {
         let replaced = self.nodes.get(&number);
         let operations = match (replaced, operations) {
-            (Some(Leaf::Is { operations: Some(before), .. }), Some(operations)) => {
-                // what is as long as the value is written whole; a node whose children change one by one would copy them all each time
-                let is_short = before.len() + operations.len() < value.len();
-                is_short.then(|| [&before[..], &operations].concat())
+            (Some(replaced), operations) => {
+                replaced.operations().zip(operations).and_then(|(before, operations)| {
+                    // what is as long as the value is written whole; a node whose children change one by one would copy them all each time
+                    let is_short = before.len() + operations.len() < value.len();
+                    is_short.then(|| [before, &operations].concat())
+                })
             }
-            (Some(_), _) => None,
             (None, operations) => operations,
         };
         if is_leaf {
@@ -652,5 +807,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     }
 }
 
+/// Nodes that are kept as they were met: the ways to two leaves of a large tree.
+const MET_MAX: usize = 6;
 /// Elements that are compared before more are read.
 const LOOKED_AT: u64 = 1_024;

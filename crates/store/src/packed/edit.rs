@@ -262,7 +262,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Does what `operations` say; `None` when they are none, or of another shape.
-    fn replay(&mut self, mut operations: &[u8]) -> Option<()> {
+    pub(crate) fn replay(&mut self, mut operations: &[u8]) -> Option<()> {
         while !operations.is_empty() {
             let (operation, rest) = split_operation(operations)?;
             let (tag, key) = (operation.tag, operation.key);

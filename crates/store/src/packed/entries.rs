@@ -423,6 +423,13 @@ pub(super) fn tag_bytes(shape: Shape) -> usize {
     if matches!(shape, Shape::List | Shape::Ordered) { 0 } else { TAG_BYTES }
 }
 
+/// Bytes of all elements of a collection of `count` that has `encoded_bytes`; `None` if they are so many that their offsets are wide.
+pub(crate) fn elements_bytes(shape: Shape, encoded_bytes: usize, count: usize) -> Option<usize> {
+    let places_bytes = count * (tag_bytes(shape) + offset_bytes(false));
+    let bytes = encoded_bytes.checked_sub(HEADER_BYTES + places_bytes)?;
+    (bytes <= usize::from(u16::MAX)).then_some(bytes)
+}
+
 /// What a map begins with whose fields end at `times`; returns whether its offsets are wide.
 ///
 /// # Panics
@@ -446,6 +453,8 @@ pub(super) fn put_timed_header(
 }
 
 pub(super) const HEADER_BYTES: usize = 8;
+/// Where in the header the form is.
+pub(super) const FORM_AT: usize = 4;
 pub(super) const TAG_BYTES: usize = 2;
 /// Tags that are compared together.
 const TAGS_AT_ONCE: usize = 32;

@@ -9,7 +9,9 @@
 
 use std::collections::VecDeque;
 
-use super::entries::{Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, split_varint};
+use smallvec::SmallVec;
+
+use super::entries::{FORM_AT, Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, split_varint};
 use super::filling::{Filling, Frame};
 
 /// A list that is being changed. What is done to it is noted as operations.
@@ -19,7 +21,7 @@ pub struct ListEdit<'a> {
     /// What was done, and the bytes of what is new.
     operations: Vec<u8>,
     /// Where what was added lies in `operations`, as an entry.
-    added: Vec<(u32, u32)>,
+    added: SmallVec<[(u32, u32); 1]>,
     pieces: VecDeque<Piece>,
     count: usize,
     entries_bytes: usize,
@@ -46,11 +48,12 @@ impl<'a> ListEdit<'a> {
     #[must_use]
     pub fn new(base: Packed<'a>) -> Self {
         debug_assert_eq!(base.shape, Shape::List, "others are changed by Edit");
-        let whole = Piece { is_new: false, from: 0, count: base.count };
-        let pieces = (!base.is_empty()).then_some(whole).into_iter().collect();
+        // one change cuts it in two at most, and adds one
+        let mut pieces = VecDeque::with_capacity(3);
+        pieces.extend((!base.is_empty()).then_some(Piece { is_new: false, from: 0, count: base.count }));
         Self {
             operations: Vec::new(),
-            added: Vec::new(),
+            added: SmallVec::new(),
             pieces,
             count: base.count,
             entries_bytes: base.entries.len(),
@@ -95,6 +98,7 @@ impl<'a> ListEdit<'a> {
     /// # Panics
     /// If there are fewer elements than `index`.
     pub fn insert(&mut self, index: usize, value: &[u8]) {
+        self.operations.reserve(1 + 2 * VARINT_BYTES_MAX + value.len());
         self.operations.push(INSERT);
         put_varint(&mut self.operations, index as u32);
         let piece = self.add(value);
@@ -108,6 +112,7 @@ impl<'a> ListEdit<'a> {
     /// # Panics
     /// If there is none.
     pub fn set(&mut self, index: usize, value: &[u8]) {
+        self.operations.reserve(1 + 2 * VARINT_BYTES_MAX + value.len());
         self.operations.push(SET);
         put_varint(&mut self.operations, index as u32);
         let piece = self.add(value);
@@ -249,15 +254,8 @@ impl<'a> ListEdit<'a> {
         parse(Shape::List, self.new_entry(at)).expect("it was added here").0
     }
 
-    /// A list of more than 8 KiB is no longer kept as a listpack, and one of less than half of that again, as in Redis 7.2 with its defaults.
     fn adapt_form(&mut self) {
-        // a listpack has the length behind each element, too
-        let listpack_bytes = self.entries_bytes + self.count;
-        if listpack_bytes > LISTPACK_BYTES_MAX {
-            self.form = Form::Table;
-        } else if listpack_bytes <= LISTPACK_BYTES_MAX / 2 {
-            self.form = Form::Listpack;
-        }
+        self.form = adapted(self.form, self.entries_bytes, self.count);
     }
 
     /// Makes a change; returns how many elements [`ListChange::RemoveEqual`] removed.
@@ -356,6 +354,35 @@ impl<'a> ListEdit<'a> {
         }
         Some(())
     }
+}
+
+/// The form of a list that had this one. A list of more than 8 KiB is no longer kept as a listpack, and one of less than half of that again,
+/// as in Redis 7.2 with its defaults.
+fn adapted(form: Form, entries_bytes: usize, count: usize) -> Form {
+    // a listpack has the length behind each element, too
+    match entries_bytes + count {
+        bytes if bytes > LISTPACK_BYTES_MAX => Form::Table,
+        bytes if bytes <= LISTPACK_BYTES_MAX / 2 => Form::Listpack,
+        _ => form,
+    }
+}
+
+/// As [`ListEdit::set`] of element number `at`, by one of the same length: overwrites it in `value`, whose list is read as `list`; returns
+/// the operation.
+///
+/// # Panics
+/// If there is no such element, or it has another length.
+pub(crate) fn overwrite(list: &Packed<'_>, value: &mut [u8], at: usize, element: &[u8]) -> Vec<u8> {
+    let end = list.encoded_len() - list.entries.len() + list.end(at + 1);
+    assert_eq!(list.element(at).0.len(), element.len(), "what follows it stays where it is");
+    value[end - element.len()..end].copy_from_slice(element);
+    value[FORM_AT] = adapted(list.form, list.entries.len(), list.count) as u8;
+    let mut operation = Vec::with_capacity(1 + 2 * VARINT_BYTES_MAX + element.len());
+    operation.push(SET);
+    put_varint(&mut operation, at as u32);
+    put_varint(&mut operation, element.len() as u32);
+    operation.extend_from_slice(element);
+    operation
 }
 
 /// What a list becomes by some bodies of CHANGE, oldest first; `None` when one does not fit.

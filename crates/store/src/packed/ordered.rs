@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
 use super::entries::{Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, split_varint};
 use super::filling::{Filling, Frame};
 
@@ -14,7 +16,7 @@ pub struct OrderedEdit<'a> {
     /// What was done, and the bytes of what is new.
     operations: Vec<u8>,
     /// Keys that have changed, in the order in which they first did.
-    changes: Vec<Changed>,
+    changes: SmallVec<[Changed; 1]>,
     /// The same by key, from [`CHANGES_FEW`] on.
     by_key: BTreeMap<Vec<u8>, u32>,
     count: usize,
@@ -39,12 +41,18 @@ impl<'a> OrderedEdit<'a> {
         debug_assert_eq!(base.shape, Shape::Ordered, "others are changed otherwise");
         Self {
             operations: Vec::new(),
-            changes: Vec::new(),
+            changes: SmallVec::new(),
             by_key: BTreeMap::new(),
             count: base.count,
             entries_bytes: base.entries.len(),
             base,
         }
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
     }
 
     /// Whether there are no elements.
@@ -191,7 +199,7 @@ impl<'a> OrderedEdit<'a> {
 
     /// Puts what it consists of now, in order.
     fn fill(&self, out: &mut Filling<'_>) {
-        let mut order: Vec<&Changed> = self.changes.iter().collect();
+        let mut order: SmallVec<[&Changed; 1]> = self.changes.iter().collect();
         order.sort_unstable_by_key(|changed| self.key_of(changed));
         let mut next = 0;
         for Changed { place, entry, .. } in order {

@@ -1,7 +1,7 @@
 //! Commands of one element on hot data in engine `memory`, numbered, so that what each costs can be counted: keys of 16 bytes, elements of 14, values of 60.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part of this")]
 
-use store::{Access, KeyRef, Prepared, Scope, Store, Value, ValueKind};
+use store::{Access, KeyRef, ListChange, Prepared, Scope, Store, Value, ValueKind};
 
 pub const VALUE: [u8; 60] = [b'v'; 60];
 
@@ -48,6 +48,38 @@ pub fn zadd(store: &Store, n: u64, score: f64) {
     edit(store, (b"zset:00000000001", ValueKind::SortedSet), n, |edit, tag, member| {
         edit.put_score(tag, member, score);
     });
+}
+
+/// As [`zadd`], with the score that looks like any.
+pub fn zadd_any(store: &Store, n: u64) {
+    zadd(store, n, mixed(n));
+}
+
+pub fn lpush(store: &Store, _: u64) {
+    change_list(store, &ListChange::PushFront(&VALUE));
+}
+
+/// Removes the element with this index of the list that [`lpush`] makes: of the last one, RPOP.
+pub fn remove_at(store: &Store, index: u64) {
+    change_list(store, &ListChange::Remove(index as usize, 1));
+}
+
+fn change_list(store: &Store, change: &ListChange<'_>) {
+    let key = b"list:00000000001";
+    let changes = std::slice::from_ref(change);
+    write(store, key, |access| _ = access.change_list(0, key, changes).expect("it is hot"));
+}
+
+pub fn xadd(store: &Store, n: u64) {
+    let key = b"stream:000000001";
+    let entry = [b"e".as_slice(), &n.to_be_bytes()].concat();
+    let changes = [(&entry[..], Some(&VALUE[..]))];
+    write(store, key, |access| _ = access.change_stream(0, key, &changes).expect("it is hot"));
+}
+
+/// A number that looks like any: scores come in no order.
+pub fn mixed(n: u64) -> f64 {
+    (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as f64
 }
 
 /// Lets `change` change element `n` of the collection at `key`.
