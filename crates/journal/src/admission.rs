@@ -12,7 +12,8 @@
 //!      promise `Q = U - U/4` whatever the order of appends. An open segment promises `max(0, U - U/4 - used)`.
 //!   2. `room >= 0` after every grant: the ready list cannot run dry under an append.
 //!   3. `Write` leaves `reserve_segments * Q` of room to `Reclaim` (deletes), which leaves one Q of it to `Cleaning`: what gives files back
-//!      finds room, however much deletes have written.
+//!      finds room, however much deletes have written. `Shrink` leaves half of what deletes have to them: what lives there fits in the
+//!      room of `Cleaning`, so that the file of deletes can be given back however much elements were removed.
 //!   4. A group larger than U/4 brings a file of its own; its credit also takes Q, since it may cut the
 //!      open segment short.
 //!   5. What is held while something else is asked for is given back first ([`Credits::give_back_first`], `Journal::reserve_instead`):
@@ -36,6 +37,8 @@ use crate::wake::Wake;
 pub enum Class {
     /// What grows the data.
     Write,
+    /// What leaves less data than there was, and writes some that lives: removals of elements. Has a half of the reserve of deletes.
+    Shrink,
     /// What frees space once it is cleaned: deletes. Has a reserve of its own.
     Reclaim,
     /// What gives files back: copies, and a roll that lets the open segment's file come back. Has the last file of the reserve for itself.
@@ -213,9 +216,12 @@ impl Admission {
     /// Takes `bytes` of disk room.
     pub(crate) fn take_room(&self, bytes: u64, class: Class) -> bool {
         let bytes = bytes as i64;
+        let (reserve, cleaning) =
+            (self.reserve.load(Ordering::Relaxed), self.cleaning.load(Ordering::Relaxed));
         let floor = match class {
-            Class::Write => self.reserve.load(Ordering::Relaxed),
-            Class::Reclaim => self.cleaning.load(Ordering::Relaxed),
+            Class::Write => reserve,
+            Class::Shrink => cleaning + (reserve - cleaning) / 2,
+            Class::Reclaim => cleaning,
             Class::Cleaning => 0,
         };
         let take = |before: i64| (before - bytes >= floor).then_some(before - bytes);
@@ -517,5 +523,18 @@ mod tests {
         assert!(!admission.take_room(1, Class::Reclaim));
         assert!(admission.take_room(file, Class::Cleaning));
         assert!(!admission.take_room(1, Class::Cleaning));
+    }
+
+    #[test]
+    fn removals_of_elements_leave_half_of_the_room_of_deletes_to_them() {
+        let admission = admission(100, 2);
+        let file = promise_bytes(SIZE);
+        let half = file / 2;
+        admission.add_room(2 * file);
+        assert!(!admission.take_room(1, Class::Write));
+        assert!(!admission.take_room(half + 1, Class::Shrink));
+        assert!(admission.take_room(half, Class::Shrink));
+        assert!(!admission.take_room(1, Class::Shrink));
+        assert!(admission.take_room(file - half, Class::Reclaim));
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct OwnFiles {
     unclaimed: Vec<ReadyFile>,
     /// Credits with such a file that are out.
     granted: usize,
-    /// Size of a file that was asked for -> who asked; `Reclaim` if anybody of that class did.
+    /// Size of a file that was asked for -> who asked; if anybody did who is no writer, he.
     wishes: BTreeMap<u64, Class>,
     /// The smallest size that the disk had no room for lately.
     short: Option<Short>,
@@ -86,7 +86,7 @@ impl OwnFiles {
         // Whoever finds no place here is woken with the others, and asks again.
         if self.wishes.len() < WISHES_MAX || self.wishes.contains_key(&size_bytes) {
             let asked = self.wishes.entry(size_bytes).or_insert(class);
-            if class == Class::Reclaim {
+            if class != Class::Write {
                 *asked = class;
             }
         }

@@ -23,6 +23,8 @@ use crate::sought::Sought;
 pub(crate) enum Class {
     /// Effects that grow the data.
     Write,
+    /// Effects that leave less data than there was, and write some that lives: they have a half of the reserve of deletes.
+    Shrink,
     /// Deletes, expiry, cleaning: they have a reserve of their own.
     Reclaim,
 }

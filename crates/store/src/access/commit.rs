@@ -34,6 +34,8 @@ pub(super) struct Plan {
     pub(super) old: Option<Old>,
     /// A removal of what is not there.
     pub(super) skip: bool,
+    /// It leaves less than there was.
+    pub(super) shrinks: bool,
     /// How often slots of its table had moved: where the old state lies is known until they move again.
     pub(super) moves: u64,
 }
@@ -140,8 +142,8 @@ impl Access<'_> {
         let staged = self.overlay.get(0);
         let draft = draft(staged, &plan);
         let (room, class) = ((draft.record_bytes(), 1), class_of(self.takes_reserve || is_reclaim(staged)));
-        let secured = secure(self.credits.take(), &*self.store.engine, room, class);
-        let credits = secured.inspect_err(|stop| self.note_room(stop, room, class))?;
+        let had = self.credits.take();
+        let credits = self.secured(had, room, class, std::slice::from_ref(&plan))?;
         let mut addresses = [LogAddress::default()];
         let seq = self.store.engine.append(credits, &[draft], &mut addresses);
         let bytes = draft.record_bytes();
@@ -200,8 +202,7 @@ impl Access<'_> {
         let room = (size_bytes, drafts.len() as u64);
         let had = self.credits.take();
         let class = class_of(reclaim);
-        let secured = self.secure_many(had, room, class);
-        let credits = secured.inspect_err(|stop| self.note_room(stop, room, class))?;
+        let credits = self.secured(had, room, class, &plans)?;
         let mut addresses: Few<LogAddress> = smallvec![LogAddress::default(); drafts.len()];
         let store = self.store;
         let _rests = self.claim.as_ref().and_then(|claimed| {
@@ -263,6 +264,37 @@ impl Access<'_> {
         secured
     }
 
+    /// The room that a group needs.
+    fn secured(
+        &self,
+        had: Option<Credits>,
+        room: (u64, u64),
+        class: Class,
+        plans: &[Plan],
+    ) -> Result<Credits, Stop> {
+        match self.secure_many(had, room, class) {
+            Err(stop) => self.secure_to_shrink(stop, plans, room, class),
+            credits => credits,
+        }
+    }
+
+    /// What a group gets that was stopped for want of room of `class`: on a full disk one that only removes finds some that is kept for it.
+    #[cold]
+    fn secure_to_shrink(
+        &self,
+        stop: Stop,
+        plans: &[Plan],
+        room: (u64, u64),
+        class: Class,
+    ) -> Result<Credits, Stop> {
+        let is_full = class == Class::Write && is_disk_full(&stop);
+        let (secured, class) = match is_full && self.only_shrinks(plans) {
+            true => (self.secure_many(None, room, Class::Shrink), Class::Shrink),
+            false => (Err(stop), class),
+        };
+        secured.inspect_err(|stop| self.note_room(stop, room, class))
+    }
+
     /// Notes for the next attempt what the log had no room for.
     fn note_room(&self, stop: &Stop, room: (u64, u64), class: Class) {
         if matches!(stop, Stop::Busy) {
@@ -287,27 +319,32 @@ impl Access<'_> {
         let beside = self.overlay.len() > 1 && self.overlay.shares_bits(at);
         let moves = stripe.space(staged.keyspace).map_or(0, |space| space.table.moves());
         match stripe.seek(staged.keyspace, staged.hash, key, self.prepared()) {
-            Seek::Absent { shared } => Ok(Plan { shared: shared || beside, old: None, skip: removal, moves }),
+            Seek::Absent { shared } => {
+                Ok(Plan { shared: shared || beside, old: None, skip: removal, shrinks: removal, moves })
+            }
             Seek::At { spot, word, shared, current, .. } => {
+                let shrinks = self.shrinks(staged, current);
                 let mut old = Old::of(spot, word.address(), current);
                 let space = stripe.space(staged.keyspace).filter(|_| word.marks() & WORD_DELTAS != 0);
                 let deltas = space.map_or(&[][..], |space| space.deltas_of(old.address));
                 let last = deltas.last().filter(|last| last.can_be_superseded());
                 old.since = last.map_or(old.seq, |last| last.since);
-                Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed, moves })
+                let skip = removal && old.removed;
+                Ok(Plan { shared: shared || beside, old: Some(old), skip, shrinks, moves })
             }
             Seek::Unknown(records) => {
                 let swept = self.swept_unread(staged, stripe, &records);
                 swept.map_or_else(
                     || Err(self.miss(records)),
-                    |old| Ok(Plan { shared: beside, old: Some(old), skip: false, moves }),
+                    |old| Ok(Plan { shared: beside, old: Some(old), skip: false, shrinks: removal, moves }),
                 )
             }
             Seek::Damaged { own: Some(spot), .. } if !matches!(staged.change, Change::Delta { .. }) => {
                 let address = stripe
                     .space(staged.keyspace)
                     .map_or_else(LogAddress::default, |space| space.table.word(spot).address());
-                Ok(Plan { shared: beside, old: Some(Old::unreadable(spot, address)), skip: false, moves })
+                let old = Some(Old::unreadable(spot, address));
+                Ok(Plan { shared: beside, old, skip: false, shrinks: removal, moves })
             }
             Seek::Damaged { error, .. } => Err(Stop::Damaged(error)),
         }
@@ -360,9 +397,11 @@ impl Access<'_> {
             return Ok(());
         }
         let own_credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
-        let admitted = self
-            .store
-            .admit_to_disk()
+        let to_disk = match self.store.admit_to_disk() {
+            Err(stop) if is_disk_full(&stop) && self.only_shrinks(plans) => Ok(()),
+            admitted => admitted,
+        };
+        let admitted = to_disk
             .and_then(|()| self.store.memory.admit(&self.store.index, &*self.store.engine, own_credit_bytes));
         if matches!(admitted, Err(Stop::Busy)) {
             self.wanted.borrow_mut().meet(Obstacle::Room(EffectRoom::IN_MEMORY));
@@ -727,7 +766,7 @@ fn grown_bytes(staged: &Staged, plan: &Plan) -> i64 {
 }
 
 /// Whether a change may take what the disk keeps for those that free space.
-fn is_reclaim(staged: &Staged) -> bool {
+pub(super) fn is_reclaim(staged: &Staged) -> bool {
     let frees = staged.cause != Cause::Command || matches!(staged.change, Change::Remove(_));
     frees && !staged.is_whole_purge()
 }
@@ -743,6 +782,10 @@ fn secure(
         Some(credits) if credits.cover(bytes, records) => Ok(credits),
         had => engine.reserve_instead(had, bytes, records, class),
     }
+}
+
+fn is_disk_full(stop: &Stop) -> bool {
+    matches!(stop, Stop::Refused(StoreError::DiskFull(_)))
 }
 
 fn class_of(reclaim: bool) -> Class {

@@ -41,6 +41,7 @@ mod purged;
 mod read_ahead;
 mod scan;
 mod sequence;
+mod shrinking;
 mod snapshot;
 mod snapshots;
 mod staging;

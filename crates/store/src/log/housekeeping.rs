@@ -518,8 +518,11 @@ impl Housekeeping {
         }
         // what the new file did not need has come free, and is what its successor needs beside the room of the file before
         let kept_bytes = work.published.as_ref().map_or(0, |before| before.size_bytes);
-        let kept = checkpoint_file::keep_room(&*self.vfs, &self.dir, published.size_bytes);
-        work.kept_room = (if kept.is_ok() { published.size_bytes } else { kept_bytes }, self.clock.now());
+        let foreseen_bytes = self.room_of_checkpoint(store, &work.segments(store));
+        let keeps = |bytes: &u64| checkpoint_file::keep_room(&*self.vfs, &self.dir, *bytes).is_ok();
+        let size_bytes = published.size_bytes;
+        let kept = [foreseen_bytes.max(size_bytes), size_bytes].into_iter().find(keeps);
+        work.kept_room = (kept.unwrap_or(kept_bytes), self.clock.now());
         let survivors = published.survivors.take();
         work.note_survivors(survivors, published.began, store);
         work.untrimmed.clear();
@@ -529,12 +532,22 @@ impl Housekeeping {
         Ok(())
     }
 
+    /// What the next checkpoint may need: for what lives now, and for what removals of elements on a full disk may bring to life.
+    fn room_of_checkpoint(&self, store: Parts<'_>, segments: &[SegmentInfo]) -> u64 {
+        let live = segments.iter().map(|info| store.engine.liveness.live(info.segment.0));
+        let records: u64 = live.map(|live| live.records).sum();
+        let rows_bytes = expected_bytes(store).max(records * ENTRY_BYTES);
+        // a large group's own file says nothing
+        let file_bytes =
+            segments.iter().map(|info| info.size_bytes).max().unwrap_or(0).min(self.segment_bytes);
+        rows_bytes + rows_bytes / BLOCKS_SHARE + KEPT_BYTES_MIN + file_bytes / REMOVALS_SHARE
+    }
+
     /// Keeps room for two checkpoints of as many keys as there are, that of the one in force included: the last one may be of fewer, and
     /// when the next one is in force its room is all that the one after that has.
     fn keep_checkpoint_room(&self, work: &mut Work, survey: &Survey<'_>) {
         let (kept_bytes, next) = work.kept_room;
-        let keys_bytes = expected_bytes(survey.store);
-        let file_bytes = keys_bytes + keys_bytes / BLOCKS_SHARE + KEPT_BYTES_MIN;
+        let file_bytes = self.room_of_checkpoint(survey.store, &survey.segments);
         let there_bytes = work.published.as_ref().map_or(0, |published| published.size_bytes);
         let wanted_bytes = file_bytes + file_bytes.saturating_sub(there_bytes);
         if work.capture.is_some() || wanted_bytes <= kept_bytes || survey.now < next {
@@ -692,10 +705,12 @@ fn expected_bytes(store: Parts<'_>) -> u64 {
     keys * ENTRY_BYTES
 }
 
-/// A key in a checkpoint, about.
+/// A key in a checkpoint, about; what lies on one takes less.
 const ENTRY_BYTES: u64 = 17;
 /// Headers of its blocks take this part of what its keys take, at most.
 const BLOCKS_SHARE: u64 = 16;
+/// Of a file that has nothing but removals of elements a checkpoint has this part: half of it may be such, of 80 bytes, which have 11 in a checkpoint.
+const REMOVALS_SHARE: u64 = 16;
 /// Room of a checkpoint beside its keys.
 const KEPT_BYTES_MIN: u64 = 16 << 10;
 /// How long one turn cleans; it still reads and writes one piece at a time.

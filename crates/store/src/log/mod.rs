@@ -193,6 +193,7 @@ impl Engine for LogEngine {
     ) -> Result<Credits, Stop> {
         let journal_class = match class {
             Class::Write => journal::Class::Write,
+            Class::Shrink => journal::Class::Shrink,
             Class::Reclaim => journal::Class::Reclaim,
         };
         let room = bytes + records * FOOTER_SHARE_BYTES + BATCH_SHARE_BYTES;
@@ -205,16 +206,22 @@ impl Engine for LogEngine {
             Ok(credits) => Ok(Credits::of(bytes, records, credits)),
             Err(Refusal::Busy { .. }) => Err(Stop::Busy),
             Err(Refusal::Full { .. })
-                if class == Class::Reclaim && self.returns.may_come(self.journal.next_lsn()) =>
+                if class != Class::Write && self.returns.may_come(self.journal.next_lsn()) =>
             {
                 self.alarm.on_append();
                 Err(Stop::Busy)
             }
-            Err(Refusal::Full { needed_bytes, available_bytes }) if class == Class::Reclaim => {
+            Err(Refusal::Full { needed_bytes, available_bytes }) if class != Class::Write => {
+                let (what, instead) = match class {
+                    Class::Shrink => {
+                        ("removal of elements", "delete whole keys, for which room is kept, or ")
+                    }
+                    _ => ("delete", ""),
+                };
                 Err(Stop::Refused(StoreError::DiskFull(format!(
-                    "disk full: a delete needs a segment for its record, {needed_bytes} B with its margin, {available_bytes} B are \
-                     available, and no segment can be given back; nothing was changed: free space on the file system of the data \
-                     folder, or end backups that hold segments, then repeat it"
+                    "disk full: a {what} needs a segment for its record, {needed_bytes} B with its margin, {available_bytes} B are \
+                     available, and no segment can be given back; nothing was changed: {instead}free space on the file system of the \
+                     data folder, or end backups that hold segments, then repeat it"
                 ))))
             }
             Err(refusal @ Refusal::Full { .. }) => {

@@ -1,0 +1,77 @@
+//! Whether a group leaves less than there was: then it may take some of the room that a full disk keeps for deletes.
+//!
+//! Decided by what is staged, not by which commands staged it, so that scripts and transactions which only remove pass as well. Of what is
+//! staged each change is a removal, makes a value smaller, or belongs to a collection in leaves whose root tells that it has become smaller:
+//! when leaves are put together one of them grows, and a root is as long as before.
+
+use std::collections::HashSet;
+
+use crate::index::stripe::Current;
+use crate::keyspaces::is_leaves;
+use crate::packed::Packed;
+use crate::paged::object_of;
+use crate::record;
+use crate::value::ValueKind;
+
+use super::Access;
+use super::commit::{Plan, is_reclaim};
+use super::overlay::{Change, Staged};
+use super::paged::root_in;
+
+/// How much a key has.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    kind: ValueKind,
+    /// Elements; 0 of a string, and of what was not read.
+    count: u64,
+    bytes: u64,
+    is_paged: bool,
+}
+
+impl Access<'_> {
+    /// Whether what is staged, which meets what `plans` say, only removes and makes smaller.
+    pub(super) fn only_shrinks(&self, plans: &[Plan]) -> bool {
+        let changes = || self.overlay.iter().zip(plans).filter(|(_, plan)| !plan.skip);
+        let smaller: HashSet<u64> = changes()
+            .filter(|(staged, plan)| plan.shrinks && !is_leaves(staged.keyspace))
+            .filter_map(|(staged, _)| root_in(staged))
+            .map(|root| root.object)
+            .collect();
+        let belongs = |staged: &Staged| {
+            is_leaves(staged.keyspace)
+                && object_of(staged.object().view().key()).is_some_and(|object| smaller.contains(&object))
+        };
+        changes().all(|(staged, plan)| plan.shrinks || is_reclaim(staged) || belongs(staged))
+    }
+
+    /// Whether `staged` leaves less than `current`.
+    pub(super) fn shrinks(&self, staged: &Staged, current: Current<'_>) -> bool {
+        if matches!(staged.change, Change::Remove(_)) || current.is_removed() {
+            return !current.is_removed();
+        }
+        let (object, before) = (staged.object().view(), Extent::of(current));
+        let after = Extent::of(Current::Hot(object));
+        // bytes of trees are estimates; leaves that are put together, or split at last, have other headers
+        let slack_bytes = ESTIMATE_LEAVES * self.store.options.leaf_bytes;
+        let has_fewer = before.is_paged && after.kind == before.kind && after.count < before.count;
+        after.bytes < before.bytes || has_fewer && after.bytes <= before.bytes + slack_bytes
+    }
+}
+
+impl Extent {
+    fn of(current: Current<'_>) -> Self {
+        let kind = ValueKind::of(current.kind());
+        let value = current.value();
+        if let Some(root) = record::root_of(current.kind(), value.slice()) {
+            return Self { kind, count: root.count, bytes: root.all_bytes(), is_paged: true };
+        }
+        let count = match kind.shape() {
+            Some(shape) if current.has_value() => Packed::new(shape, value.slice()).len() as u64,
+            _ => 0,
+        };
+        Self { kind, count, bytes: current.value_len(), is_paged: false }
+    }
+}
+
+/// By so many leaves' bytes a collection of fewer elements may seem to have grown.
+const ESTIMATE_LEAVES: u64 = 4;
