@@ -80,7 +80,7 @@ fn read_and_change(packed: Packed<'_>) {
 /// The same with a list, by each operation; and its elements as children of an inner node, which it may be.
 fn read_and_change_list(packed: Packed<'_>) {
     for element in packed.iter() {
-        if let Some(child) = Child::decode(element) {
+        if let Some(child) = Child::decode(element.0) {
             assert_eq!(child.encode(), element.0);
             _ = element_at(Shape::Scored, child.bound);
         }

@@ -82,7 +82,7 @@ pub(crate) struct Child<'a> {
 
 impl<'a> Child<'a> {
     /// The child that is this element of an inner node.
-    pub(crate) fn decode((bytes, _): Element<'a>) -> Option<Self> {
+    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (node, rest) = bytes.split_first_chunk()?;
         let (count, bound) = rest.split_first_chunk()?;
         Some(Self { node: u32::from_le_bytes(*node), count: u64::from_le_bytes(*count), bound })
@@ -225,8 +225,8 @@ mod tests {
         let child = Child { node: 7, count: 300, bound: b"key" };
         let bytes = child.encode();
         assert_eq!(bytes, b"\x07\0\0\0\x2c\x01\0\0\0\0\0\0key");
-        assert_eq!(Child::decode((&bytes, &[])), Some(child));
-        assert_eq!(Child::decode((&bytes[..11], &[])), None);
+        assert_eq!(Child::decode(&bytes), Some(child));
+        assert_eq!(Child::decode(&bytes[..11]), None);
     }
 
     #[test]

@@ -76,8 +76,6 @@ fn command_on_one_element_takes_few_allocations() {
         (0..COMMANDS).for_each(run);
         let allocations = (ALLOCATIONS.get() - before) as f64 / COMMANDS as f64;
         println!("{name}: {allocations} allocations");
-        assert!(allocations <= most + 0.05,
-            "{name}: {allocations} allocations, {most} at most"
-        );
+        assert!(allocations <= most + 0.05, "{name}: {allocations} allocations, {most} at most");
     }
 }

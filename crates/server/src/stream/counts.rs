@@ -67,6 +67,15 @@ impl Stream<'_, '_> {
         Ok(counts)
     }
 
+    /// The last of what is pending in a group.
+    fn last_pending(self, group: &[u8]) -> Result<Option<Id>, Stop> {
+        let prefix = group_prefix(b'p', group);
+        let end = self.0.partition_point(|(key, _)| key < &prefix[..] || key.starts_with(&prefix))?;
+        let before = end.checked_sub(1).map(|at| self.0.element(at)).transpose()?.flatten();
+        let key = before.and_then(|(key, _)| key.strip_prefix(&prefix[..]));
+        Ok(key.map(|id| Reader(id).id()))
+    }
+
     /// The first and the last of what is pending in a group.
     pub(crate) fn ends_of_pending(self, group: &[u8]) -> Result<Option<(Id, Id)>, Stop> {
         let prefix = group_prefix(b'p', group);
@@ -190,7 +199,7 @@ fn deltas_of(
     if changes.is_empty() {
         return Ok((free, deltas));
     }
-    let last = stream.ends_of_pending(group)?.map(|(_, last)| pending_key(group, last));
+    let last = stream.last_pending(group)?.map(|last| pending_key(group, last));
     let mut changed = HashMap::<&[u8], &Option<Pending>>::new();
     let mut count = |pending: &Pending, by: i64| {
         if pending.is_free() {

@@ -166,7 +166,7 @@ impl Access<'_> {
         while first < paged.root.count {
             let slice = Slice::of(self);
             let range = first..paged.root.count.min(first + slice.elements_of(paged));
-            let leaves = leaves_in(&slice, paged, &paged.tree(), range.clone())?;
+            let leaves = leaves_in(&slice, paged, (&paged.tree(), paged.root.count), range.clone())?;
             let leaves: Vec<_> = leaves.into_iter().skip_while(|(at, _)| *at < first).collect();
             let Some((last, leaf)) = leaves.last() else {
                 return Err(damaged(paged, "its nodes count other elements than there are"));

@@ -91,7 +91,8 @@ impl<'a> Sequence<'a, '_> {
         let at = at.start..at.end.min(self.len());
         self.access.charge(at.len())?;
         let slice = Slice::of(self.access);
-        let leaves = leaves_in(&slice, paged, &paged.tree(), at.start as u64..at.end as u64)?;
+        let leaves =
+            leaves_in(&slice, paged, (&paged.tree(), paged.root.count), at.start as u64..at.end as u64)?;
         Ok(look(&elements_in(paged, &leaves, at)?))
     }
 
@@ -230,6 +231,12 @@ impl Path {
         self.counted_leaf(paged, nodes.value(paged, self.leaf, true)?)
     }
 
+    /// Whether the leaf at its end has all elements number `range`.
+    fn has(&self, range: &Range<u64>) -> bool {
+        let end = self.counted.map(|counted| self.before.saturating_add(counted));
+        self.before <= range.start && end.is_some_and(|end| range.end <= end)
+    }
+
     /// The leaf at its end, which has this value.
     pub(super) fn counted_leaf<'n>(&self, paged: &Paged, value: &'n [u8]) -> Result<Packed<'n>, Stop> {
         leaf_of(paged, value, self.counted)
@@ -241,7 +248,7 @@ impl Path {
         for step in &self.steps {
             let inner = inner_node(nodes, paged, step.node)?;
             let sum = |at: Range<usize>| {
-                let mut counts = at.map(|at| child_at(paged, inner, at).map(|child| child.count));
+                let mut counts = children(paged, inner, at).map(|child| child.map(|child| child.count));
                 counts.try_fold(0_u64, |sum, count| Ok::<u64, Stop>(sum.saturating_add(count?)))
             };
             // from the nearer end
@@ -279,12 +286,13 @@ impl Path {
                 path.before = end.saturating_sub(child.count);
                 (at, child)
             } else {
-                let mut at = 0;
-                let mut child = child_at(paged, inner, at)?;
+                let mut next = children(paged, inner, 0..inner.len());
+                let mut next = || next.next().expect("as many as there are");
+                let (mut at, mut child) = (0, next()?);
                 while at + 1 < inner.len() && path.before.saturating_add(child.count) <= index {
                     path.before += child.count;
                     at += 1;
-                    child = child_at(paged, inner, at)?;
+                    child = next()?;
                 }
                 end = path.before.saturating_add(child.count);
                 (at, child)
@@ -313,17 +321,20 @@ fn inner_node<'n>(nodes: &'n impl Nodes, paged: &Paged, number: u32) -> Result<P
 
 /// Child number `at` of an inner node.
 pub(super) fn child_at<'a>(paged: &Paged, inner: Packed<'a>, at: usize) -> Result<Child<'a>, Stop> {
-    let child = Child::decode(inner.element(at));
-    child.ok_or_else(|| damaged(paged, "an inner node has no children but other bytes"))
+    child_in(paged, inner.element(at).0)
 }
 
 /// Children number `at` of an inner node.
-pub(super) fn children<'a>(
-    paged: &Paged,
+pub(super) fn children<'p, 'a>(
+    paged: &'p Paged,
     inner: Packed<'a>,
     at: Range<usize>,
-) -> Result<Vec<Child<'a>>, Stop> {
-    at.map(|at| child_at(paged, inner, at)).collect()
+) -> impl Iterator<Item = Result<Child<'a>, Stop>> + use<'p, 'a> {
+    inner.values(at).map(move |bytes| child_in(paged, bytes))
+}
+
+fn child_in<'a>(paged: &Paged, bytes: &'a [u8]) -> Result<Child<'a>, Stop> {
+    Child::decode(bytes).ok_or_else(|| damaged(paged, "an inner node has no children but other bytes"))
 }
 
 /// A leaf as its parent has it.
@@ -356,11 +367,11 @@ pub(super) fn places_in(
                 }
                 value => Packed::new(Shape::List, value?),
             };
-            for at in 0..inner.len() {
+            for child in children(paged, inner, 0..inner.len()) {
                 if first >= range.end {
                     break;
                 }
-                let child = child_at(paged, inner, at)?;
+                let child = child?;
                 let end = first.saturating_add(child.count);
                 if end > range.start {
                     below.push(Place { first, node: child.node, counted: Some(child.count) });
@@ -377,9 +388,14 @@ pub(super) fn places_in(
 pub(super) fn leaves_in<'a>(
     nodes: &'a impl Nodes,
     paged: &Paged,
-    tree: &Tree,
+    (tree, count): (&Tree, u64),
     range: Range<u64>,
 ) -> Result<Vec<(u64, Packed<'a>)>, Stop> {
+    match Path::to(nodes, paged, (tree, count), range.start) {
+        Ok(path) if path.has(&range) => return Ok(vec![(path.before, path.leaf(nodes, paged)?)]),
+        Ok(_) | Err(Stop::Cold) => {}
+        Err(stop) => return Err(stop),
+    }
     let (places, mut is_cold) = places_in(nodes, paged, tree, range)?;
     let mut leaves = Vec::with_capacity(places.len());
     for Place { first, node, counted } in places {
@@ -437,7 +453,7 @@ impl<'s> Access<'s> {
         paged: &Paged,
         range: Range<u64>,
     ) -> Result<Vec<(u64, Packed<'_>)>, Stop> {
-        leaves_in(self, paged, &paged.tree(), range)
+        leaves_in(self, paged, (&paged.tree(), paged.root.count), range)
     }
 
     /// Refuses a part of so many elements that is too much to be read at once.

@@ -202,7 +202,8 @@ impl Snapshot {
         mut each: impl FnMut(Element<'_>),
     ) -> Result<Range<u64>, (Stop, Wanted)> {
         self.read(store, part.prepared, |nodes| {
-            let leaves = leaves_in(nodes, &self.paged, &self.paged.tree(), range.clone())?;
+            let leaves =
+                leaves_in(nodes, &self.paged, (&self.paged.tree(), self.paged.root.count), range.clone())?;
             let elements = leaves.iter().flat_map(|(first, leaf)| {
                 let within = |place: u64| place.saturating_sub(*first).min(leaf.len() as u64) as usize;
                 (within(range.start)..within(range.end)).map(|at| leaf.element(at))

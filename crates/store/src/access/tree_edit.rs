@@ -133,7 +133,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         if self.paged.kind != ValueKind::List || self.nodes.is_empty() || self.tree.bytes > 2 * bytes_max {
             return Ok(None);
         }
-        let leaves = leaves_in(self, self.paged, &self.tree, 0..u64::MAX)?;
+        let leaves = leaves_in(self, self.paged, (&self.tree, self.count), 0..u64::MAX)?;
         let parts: Vec<Packed<'_>> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
         let bytes: u64 = parts.iter().map(Packed::listpack_bytes).sum();
         if (1..=bytes_max).contains(&bytes) {
@@ -191,7 +191,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             let part = if from_back { self.count - next..self.count - looked } else { looked..next };
             self.access.charge((next - looked) as usize)?;
             let looked_at = LookedAt { edit: self, slice: Slice::of(self.access) };
-            for (first, leaf) in leaves_in(&looked_at, self.paged, &self.tree, part.clone())? {
+            for (first, leaf) in leaves_in(&looked_at, self.paged, (&self.tree, self.count), part.clone())? {
                 let is_equal =
                     |at: &usize| part.contains(&(first + *at as u64)) && leaf.element(*at).0 == value;
                 let equal: Vec<usize> = (0..leaf.len()).filter(is_equal).collect();
@@ -345,7 +345,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
             return Ok(whole);
         }
         let inner = Packed::new(Shape::List, self.node(step.node, false)?);
-        for child in children(self.paged, inner, step.at..inner.len())? {
+        for child in children(self.paged, inner, step.at..inner.len()) {
+            let child = child?;
             sum = child.count.saturating_add(sum);
             if sum > most {
                 break;
@@ -702,8 +703,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
             let count = match is_leaf {
                 true => run.len() as u64,
                 false => {
-                    let below = children(self.paged, packed, run.clone())?;
-                    below.iter().fold(0_u64, |sum, child| sum.saturating_add(child.count))
+                    let mut below = children(self.paged, packed, run.clone());
+                    below.try_fold(0_u64, |sum, child| Ok::<u64, Stop>(sum.saturating_add(child?.count)))?
                 }
             };
             self.put(node, part(packed, run), None, is_leaf)?;

@@ -366,7 +366,7 @@ impl Judge<'_, '_> {
     ) -> Option<u64> {
         let (number, address) = (node.number & !NODE, node.record.address);
         let packed = Packed::new(Shape::List, state.value());
-        let children: Option<Vec<Child<'_>>> = packed.iter().map(Child::decode).collect();
+        let children: Option<Vec<Child<'_>>> = packed.iter().map(|(child, _)| Child::decode(child)).collect();
         let Some(children) = children.filter(|children| !children.is_empty()) else {
             self.fault(address, &format!("node {number} must name other nodes, and does not"));
             walk.sum.is_partial = true;

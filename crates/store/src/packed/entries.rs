@@ -1,6 +1,7 @@
 //! The bytes of a collection, to read: header, tags, offsets, entries. Layout and invariants are those of the module above.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::times::{TIMES_BYTES, Times};
 use crate::time::{Deadline, Moment};
@@ -224,6 +225,21 @@ impl<'a> Packed<'a> {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Element<'a>> + use<'a> {
         let packed = *self;
         (0..packed.len()).map(move |at| packed.element(at))
+    }
+
+    /// The values of these elements of a [`Shape::List`], which lie behind each other: none is looked up by its offset.
+    ///
+    /// # Panics
+    /// If some are not there.
+    pub(crate) fn values(&self, at: Range<usize>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        debug_assert_eq!(self.shape, Shape::List, "others have keys");
+        let mut rest = &self.entries[self.end(at.start)..self.end(at.end)];
+        std::iter::from_fn(move || {
+            let (len, behind) = split_varint(rest)?;
+            let (value, behind) = behind.split_at_checked(len)?;
+            rest = behind;
+            Some(value)
+        })
     }
 
     /// Which element `key`, whose hash has `tag`, is. Time grows with the number of elements: 2 B of each are read.

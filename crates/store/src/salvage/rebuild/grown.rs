@@ -69,7 +69,7 @@ impl<'g> Grown<'g> {
         while self.children.len() > 1 {
             self.end_level(writer)?;
         }
-        let top = Child::decode((&self.children[0], &[])).expect("encoded here");
+        let top = Child::decode(&self.children[0]).expect("encoded here");
         self.tree.top = top.node;
         Ok(Some((self.tree, self.count)))
     }
@@ -118,7 +118,7 @@ impl<'g> Grown<'g> {
         let below = std::mem::take(&mut self.children);
         let all = inner_node(below.iter().map(|child| &child[..]));
         let all = Packed::new(Shape::List, &all);
-        let child = |at: usize| Child::decode((&below[at], &[])).expect("encoded here");
+        let child = |at: usize| Child::decode(&below[at]).expect("encoded here");
         for run in cut_inner(all, self.leaf_bytes) {
             let count = run.clone().map(|at| child(at).count).sum();
             let bound = child(run.start).bound;

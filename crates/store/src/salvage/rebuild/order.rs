@@ -91,7 +91,7 @@ impl Remains<'_, '_> {
 
     fn seen(&self, state: &State) -> Seen {
         let nodes = self.root.tree.map_or(0, |tree| tree.nodes);
-        let children = Packed::new(Shape::List, state.value()).iter().map(Child::decode);
+        let children = Packed::new(Shape::List, state.value()).iter().map(|(child, _)| Child::decode(child));
         let children: Option<Vec<u32>> = children
             .map(|child| child.filter(|child| child.bound.is_empty() && child.node < nodes))
             .map(|child| child.map(|child| child.node))
