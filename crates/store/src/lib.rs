@@ -58,7 +58,7 @@ use journal::{LogAddress, Seq};
 use ticket::Ticket;
 
 pub use access::{
-    Access, ClaimReport, KeyedChange, ListChanged, Part, Scope, Sequence, Snapshot, Whole, WrongType,
+    Access, ClaimReport, Drawn, KeyedChange, ListChanged, Part, Scope, Sequence, Snapshot, Whole, WrongType,
 };
 pub use allocator::MAPPED_BYTES_MIN;
 pub use check::{Checked, Collections, check};

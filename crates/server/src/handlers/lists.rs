@@ -128,7 +128,8 @@ fn take(data: &mut Data<'_, '_>, key: &[u8], end: End, count: usize) -> Result<V
         return Ok(Vec::new());
     }
     let from = if end == End::Left { 0 } else { len - count };
-    let mut taken = kept(list.range(from..from + count)?);
+    let mut taken = Vec::new();
+    list.visit(from..from + count, |(value, _)| taken.push(value.to_vec()))?;
     if end == End::Right {
         taken.reverse();
     }

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use resp::{ArgsView, Writer};
-use store::{Element, Packed, ValueKind, Whole};
+use store::{Drawn, Element, Packed, ValueKind, Whole};
 
 use super::args::{count as count_of, integer, is, option_value};
 use super::elements::{
@@ -103,6 +103,11 @@ pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         _ => return Err(text::SYNTAX.into()),
     };
     let wanted = i64::try_from(count.unwrap_or(1)).unwrap_or(i64::MAX);
+    if let Some(wanted) = count.filter(|wanted| *wanted > 1)
+        && let Some(drawn) = data.access.draw(data.db, args.get(1), wanted)??
+    {
+        return pop_drawn(data, args.get(1), &drawn, out);
+    }
     let chosen = Chosen::sampled(data, args.get(1), ValueKind::Set, wanted)?;
     let popped: Vec<(u16, Vec<u8>)> =
         chosen.into_iter().map(|(tag, (member, _))| (tag, member.to_vec())).collect();
@@ -117,6 +122,15 @@ pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
             popped.iter().for_each(|(_, member)| out.bulk(member));
         }
     }
+    Ok(())
+}
+
+/// Answers SPOP with many members of a large set.
+fn pop_drawn(data: &mut Data<'_, '_>, key: &[u8], drawn: &Drawn, out: &mut Writer<'_>) -> Outcome {
+    data.admit_reply(drawn.iter().map(|member| member.len() + BULK_OVERHEAD_BYTES).sum())?;
+    data.access.remove_drawn(data.db, key, drawn)?;
+    out.set(drawn.len());
+    drawn.iter().for_each(|member| out.bulk(member));
     Ok(())
 }
 

@@ -340,7 +340,8 @@ fn take(data: &mut Data<'_, '_>, key: &[u8], side: Side, count: usize) -> Result
         Side::Min => 0..count,
         Side::Max => len - count..len,
     };
-    let mut taken = kept(set.range(range.clone())?);
+    let mut taken = Vec::new();
+    set.visit(range.clone(), |(member, score)| taken.push((member.to_vec(), score_of(score))))?;
     if side == Side::Max {
         taken.reverse();
     }

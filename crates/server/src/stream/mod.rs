@@ -188,7 +188,7 @@ impl<'a, 's> Stream<'a, 's> {
     }
 
     pub(crate) fn has(self, id: Id) -> Result<bool, Stop> {
-        Ok(self.value(&entry_key(id))?.is_some())
+        self.0.has(&entry_key(id))
     }
 
     pub(crate) fn entry(self, id: Id) -> Result<Option<Entry<'a>>, Stop> {

@@ -25,6 +25,7 @@ use crate::time::Deadline;
 use crate::value::{Found, ValueKind};
 
 use super::editing::Editing;
+use super::here::Slice;
 use super::nodes::Paged;
 use super::overlay::{Cause, Change, Small, Staged};
 use super::{Access, KeyPlace, State};
@@ -348,7 +349,9 @@ impl Access<'_> {
         }
         // what takes the place of a node as a whole need not know it
         let is_blind = operations.is_none() && is_leaves(keyspace);
-        let there = if is_blind { None } else { self.lookup_there(&self.copied, (keyspace, hash), key, db)? };
+        // what it has become is kept: not what it was
+        let slice = Slice::of(self);
+        let there = if is_blind { None } else { slice.there((keyspace, hash), key, db)? };
         let there = there.filter(|state| state.kind == record::kind_of(kind));
         let staged = self.overlay.find(keyspace, hash, key).map(|staged| &staged.change);
         // Of one key a group has one record: that has all that its commands changed.
@@ -373,6 +376,7 @@ impl Access<'_> {
             let large = self.store.memory.large(value).ok();
             Change::of(Object::new(record::kind_of(kind), key, Bytes::of(value, large.as_ref()), own), delta)
         };
+        drop(slice);
         // what is written whole takes room as any value
         let is_whole = matches!(change, Change::Put(_)) && value.len() as u64 > DELTA_BYTES_MIN;
         let cause = if is_whole { Cause::Command } else { cause };

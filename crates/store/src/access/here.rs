@@ -201,6 +201,16 @@ impl<'a, 's> Slice<'a, 's> {
         self.access.lookup_into(&self.copied, slot, key, HIDDEN_DB)
     }
 
+    /// The same whatever is staged, as [`Access::lookup_there`].
+    pub(super) fn there(
+        &self,
+        slot: (Keyspace, KeyHash),
+        key: &[u8],
+        db: u16,
+    ) -> Result<Option<State<'_>>, Stop> {
+        self.access.lookup_there(&self.copied, slot, key, db)
+    }
+
     /// How many elements of a tree are in so many leaves as one slice has, about.
     pub(super) fn elements_of(&self, paged: &Paged) -> u64 {
         let element_bytes = (paged.tree().bytes / paged.root.count.max(1)).max(1);

@@ -40,6 +40,7 @@ use super::collection::Tried;
 use super::commit::PLANS_MAX;
 use super::copied::Copied;
 use super::here::{Slice, slices};
+use super::named::Named;
 use super::nodes::{Leaf, NodePlace, Paged, damaged};
 use super::overlay::{Cause, Change, Staged};
 use super::purged::next_deadline;
@@ -62,7 +63,7 @@ type Rescored<'a> = (KeyHash, &'a [u8], Option<&'a [u8]>, Option<&'a [u8]>);
 type Scores<'a> = SmallVec<[(u16, Element<'a>); 1]>;
 
 /// What a change makes of leaves.
-struct Changed {
+pub(super) struct Changed {
     root: Root,
     leaves: BTreeMap<u32, Leaf>,
 }
@@ -277,15 +278,23 @@ impl Access<'_> {
         if kind == ValueKind::SortedSet {
             return self.edit_scores((db, key), &paged, elements, change).map(Ok);
         }
-        let mut leaves = elements.map(|element| paged.root.leaf_of(self.store.hasher.hash(element)));
-        let first = leaves.next();
-        let others: BTreeSet<u32> = leaves.filter(|leaf| Some(*leaf) != first).collect();
-        match first {
-            Some(leaf) if others.is_empty() => self.edit_leaf((db, key), &paged, leaf, change).map(Ok),
-            _ => {
-                let leaves = first.into_iter().chain(others).collect();
-                self.edit_leaves((db, key), &paged, &leaves, change).map(Ok)
+        let mut elements = elements.map(|element| (element, self.store.hasher.hash(element)));
+        let first = elements.next();
+        let first_leaf = first.map(|(_, hash)| paged.root.leaf_of(hash));
+        let mut others = elements.peekable();
+        if let (Some(leaf), true) = (first_leaf, others.peek().is_none()) {
+            return self.edit_leaf((db, key), &paged, leaf, change).map(Ok);
+        }
+        let mut named = Named::new();
+        for (element, hash) in first.into_iter().chain(others) {
+            named.entry(paged.root.leaf_of(hash)).or_default().push((element, hash));
+        }
+        match named.first_key_value() {
+            Some((leaf, _)) if named.len() == 1 => {
+                let leaf = *leaf;
+                self.edit_leaf((db, key), &paged, leaf, change).map(Ok)
             }
+            _ => self.edit_named((db, key), &paged, &named, change).map(Ok),
         }
     }
 
@@ -418,7 +427,11 @@ impl Access<'_> {
         }
         let mut changed = match rescored {
             [(hash, ..)] => self.changed_leaf_of(paged, *hash, &operations)?,
-            _ => self.changed_leaves(paged, &operations)?,
+            _ => {
+                let by_leaf = self.by_leaf(&paged.root, &operations);
+                drop(operations);
+                self.changed_leaves(paged, by_leaf)?
+            }
         };
         let by_score = |a: &(u16, Element<'_>), b: &(u16, Element<'_>)| packed::by_score(a.1, b.1);
         gone.sort_unstable_by(by_score);
@@ -463,12 +476,10 @@ impl Access<'_> {
             }
             count => {
                 self.charge(count as usize)?;
-                let mut operations = Vec::new();
+                let mut by_leaf = BTreeMap::new();
                 let set = self.sequence(db, key, kind)?.expect("it is of this type");
-                for (member, _) in set.range(range)? {
-                    packed::note_map(&mut operations, self.tag(member), member, None);
-                }
-                let mut changed = self.changed_leaves(&paged, &operations)?;
+                set.visit(range, |(member, _)| self.note_removal(&paged, member, &mut by_leaf))?;
+                let mut changed = self.changed_leaves(&paged, by_leaf)?;
                 let mut tree = TreeEdit::new(self, &paged);
                 tree.remove(from, count)?;
                 changed.with_tree(&paged, tree)?;
@@ -533,7 +544,7 @@ impl Access<'_> {
     }
 
     /// What is paged at `key`, for a command that changes its leaves: none in a workspace, which has keys, not leaves.
-    fn paged_to_change(&self, db: u16, key: &[u8]) -> Result<Option<Paged>, Stop> {
+    pub(super) fn paged_to_change(&self, db: u16, key: &[u8]) -> Result<Option<Paged>, Stop> {
         if self.keeps_to_workspace { Ok(None) } else { self.paged(db, key) }
     }
 
@@ -704,7 +715,8 @@ impl Access<'_> {
             return Ok(done);
         }
         let Some((root, bytes)) = self.same_leaves(paged, &state, &edit) else {
-            let changed = self.changed_leaves(paged, &edit.into_operations())?;
+            let by_leaf = self.by_leaf(&paged.root, &edit.into_operations());
+            let changed = self.changed_leaves(paged, by_leaf)?;
             return self.stage_leaves((db, key), paged, changed).map(|()| done);
         };
         let Some(place) = self.place(db, key) else { return Ok(done) };
@@ -754,8 +766,8 @@ impl Access<'_> {
         let mut edit = Edit::of_key(packed, paged.expiry);
         let done = change(&mut edit);
         if edit.is_changed() {
-            let operations = edit.into_operations();
-            let changed = self.changed_leaves(paged, &operations)?;
+            let by_leaf = self.by_leaf(&paged.root, &edit.into_operations());
+            let changed = self.changed_leaves(paged, by_leaf)?;
             self.stage_leaves((db, key), paged, changed)?;
         }
         Ok(done)
@@ -768,7 +780,7 @@ impl Access<'_> {
         let mut edit = Edit::of_key(Packed::new(paged.hashed_shape(), state.value.slice()), paged.expiry);
         edit.replay(operations).expect("operations of an edit of this leaf");
         let Some((root, bytes)) = self.same_leaves(paged, &state, &edit) else {
-            return self.changed_leaves(paged, operations);
+            return self.changed_leaves(paged, self.by_leaf(&paged.root, operations));
         };
         self.ask(bytes as u64)?;
         let place = paged.key_place(&place);
@@ -776,10 +788,13 @@ impl Access<'_> {
         Ok(Changed { root, leaves: BTreeMap::from([(number, Leaf::Staged(Box::new(staged)))]) })
     }
 
-    /// What `operations` make of the leaves, with as many leaves as fit what is in them then.
-    fn changed_leaves(&self, paged: &Paged, operations: &[u8]) -> Result<Changed, Stop> {
+    /// What operations make of the leaves that they are given by, with as many leaves as fit what is in them then.
+    pub(super) fn changed_leaves(
+        &self,
+        paged: &Paged,
+        by_leaf: BTreeMap<u32, Vec<u8>>,
+    ) -> Result<Changed, Stop> {
         let mut changed = Changed { root: paged.root, leaves: BTreeMap::new() };
-        let by_leaf = self.by_leaf(&paged.root, operations);
         if !self.reads_here() {
             // all that are cold are missed together
             self.leaves(paged, by_leaf.keys().copied())?;
@@ -860,7 +875,7 @@ impl Access<'_> {
     }
 
     /// `operations`, by the leaf that has their element.
-    fn by_leaf(&self, root: &Root, operations: &[u8]) -> BTreeMap<u32, Vec<u8>> {
+    pub(super) fn by_leaf(&self, root: &Root, operations: &[u8]) -> BTreeMap<u32, Vec<u8>> {
         let mut by_leaf: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
         for (element, operation) in packed::elements_of(operations) {
             let leaf = root.leaf_of(self.store.hasher.hash(element));
@@ -911,7 +926,12 @@ impl Access<'_> {
     }
 
     /// Stages what has become of leaves and root.
-    fn stage_leaves(&mut self, (db, key): (u16, &[u8]), paged: &Paged, changed: Changed) -> Result<(), Stop> {
+    pub(super) fn stage_leaves(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        paged: &Paged,
+        changed: Changed,
+    ) -> Result<(), Stop> {
         let Changed { mut root, leaves } = changed;
         // from now on they are counted as effects
         self.give_back(leaves.values().map(Leaf::bytes).sum());

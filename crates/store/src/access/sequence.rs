@@ -96,6 +96,34 @@ impl<'a> Sequence<'a, '_> {
         Ok(look(&elements_in(paged, &leaves, at)?))
     }
 
+    /// Shows `visit` the elements that come `at`, from 0 on; what was read for that is forgotten.
+    ///
+    /// # Errors
+    /// As [`Sequence::range`].
+    pub fn visit(&self, at: Range<usize>, mut visit: impl FnMut(Element<'_>)) -> Result<(), Stop> {
+        let at = at.start..at.end.min(self.len());
+        // where stripes are locked all that are cold are missed together
+        let step = if self.access.reads_here() { VISITED } else { at.len() };
+        for first in at.clone().step_by(step.max(1)) {
+            let some = first..at.end.min(first.saturating_add(step));
+            self.look_at(some, |elements| elements.iter().for_each(|element| visit(*element)))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a stream has an element with this key; its leaf is forgotten.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    pub fn has(&self, key: &[u8]) -> Result<bool, Stop> {
+        let Some(paged) = self.paged.as_ref().filter(|_| self.access.reads_here()) else {
+            return Ok(self.value(key)?.is_some());
+        };
+        let path = Path::down(self.access, paged, &paged.tree(), |(other, _)| other <= key)?;
+        let slice = Slice::of(self.access);
+        Ok(path.leaf(&slice, paged)?.place_of(key).is_some())
+    }
+
     /// The elements that come at these places, in this order; leaves that are cold are missed together.
     ///
     /// # Errors
@@ -464,6 +492,8 @@ impl<'s> Access<'s> {
     }
 }
 
+/// Elements that are visited before what was read for them is forgotten.
+const VISITED: usize = 1_024;
 /// Elements that room is made for before they are found.
 const ROOM_MAX: usize = 1 << 16;
 /// What an element takes in a list of them, and decoded.

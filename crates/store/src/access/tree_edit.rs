@@ -88,6 +88,12 @@ struct LookedAt<'l, 'e, 's> {
     slice: Slice<'l, 's>,
 }
 
+impl<'l, 'e, 's> LookedAt<'l, 'e, 's> {
+    fn of(edit: &'l TreeEdit<'e, 's>) -> Self {
+        Self { edit, slice: Slice::of(edit.access) }
+    }
+}
+
 impl Nodes for LookedAt<'_, '_, '_> {
     fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
         if self.edit.nodes.contains_key(&number) {
@@ -190,7 +196,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             let next = self.count.min(looked + LOOKED_AT);
             let part = if from_back { self.count - next..self.count - looked } else { looked..next };
             self.access.charge((next - looked) as usize)?;
-            let looked_at = LookedAt { edit: self, slice: Slice::of(self.access) };
+            let looked_at = LookedAt::of(self);
             for (first, leaf) in leaves_in(&looked_at, self.paged, (&self.tree, self.count), part.clone())? {
                 let is_equal =
                     |at: &usize| part.contains(&(first + *at as u64)) && leaf.element(*at).0 == value;
@@ -243,7 +249,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
             _ => element.0 > other.0,
         };
         self.access.charge(changes.len())?;
-        if changes.len() > 1 {
+        // who reads here reads each when he comes to it
+        if changes.len() > 1 && !self.access.reads_here() {
             self.miss_together(changes.iter().map(&element), is_behind)?;
         }
         while let Some(first) = changes.first() {
@@ -314,17 +321,20 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     /// Removes elements of a leaf from number `within` of it on, `most` at most; returns how many.
     fn remove_in_leaf(&mut self, path: Path, within: usize, most: u64) -> Result<u64, Stop> {
-        let leaf = path.leaf(self, self.paged)?;
+        let looked_at = LookedAt::of(self);
+        let leaf = path.leaf(&looked_at, self.paged)?;
         let gone = within..leaf.len().min(within.saturating_add(most as usize));
         if gone.is_empty() {
             return Err(damaged(self.paged, "its nodes count other elements than there are"));
         }
         let count = gone.len();
         if self.paged.kind == ValueKind::List {
+            drop(looked_at);
             self.change_leaf::<ListEdit<'static>, ()>(path, |edit| edit.remove(within, count))?;
             return Ok(count as u64);
         }
         let keys: Vec<Vec<u8>> = gone.map(|at| leaf.element(at).0.to_vec()).collect();
+        drop(looked_at);
         if self.paged.kind == ValueKind::Stream {
             let delete = |edit: &mut OrderedEdit<'_>| keys.iter().for_each(|key| _ = edit.delete(key));
             self.change_leaf::<OrderedEdit<'static>, ()>(path, delete)?;
@@ -375,12 +385,15 @@ impl<'e, 's> TreeEdit<'e, 's> {
         path: Path,
         change: impl for<'l> FnOnce(&mut E::Of<'l>) -> R,
     ) -> Result<R, Stop> {
-        if self.nodes.contains_key(&path.leaf) {
-            let before = path.leaf(self, self.paged)?;
+        if self.access.reads_here() || self.nodes.contains_key(&path.leaf) {
+            // what is copied for this leaf is forgotten with it
+            let looked_at = LookedAt::of(self);
+            let before = path.leaf(&looked_at, self.paged)?;
             let size = (before.encoded_len(), before.len());
             let mut edit = E::begin(before, None);
             let done = change(&mut edit);
             let ended = E::end(edit);
+            drop(looked_at);
             return self.change_to(path, size, ended).map(|()| done);
         }
         let met = self.met(self.paged, path.leaf, true)?;
@@ -601,7 +614,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
         }
         let parent = Packed::new(Shape::List, self.node(step.node, false)?);
         let pair = [child_at(self.paged, parent, left)?, child_at(self.paged, parent, left + 1)?];
-        let other_value = self.node(other, is_leaf)?;
+        let looked_at = LookedAt::of(self);
+        let other_value = looked_at.value(self.paged, other, is_leaf)?;
         let other_packed = Packed::new(packed.shape(), other_value);
         if (packed.bytes() + other_packed.bytes()) as u64 > self.leaf_bytes() * 3 / 2 {
             return Ok(None);
@@ -618,8 +632,10 @@ impl<'e, 's> TreeEdit<'e, 's> {
         };
         let (kept, bound) = (pair[0].node, pair[0].bound.to_vec());
         let count = pair[0].count.saturating_add(pair[1].count).saturating_add_signed(more);
+        let other_bytes = other_value.len() as u64;
+        drop(looked_at);
         if is_leaf {
-            self.tree.bytes = self.tree.bytes.saturating_sub(other_value.len() as u64);
+            self.tree.bytes = self.tree.bytes.saturating_sub(other_bytes);
         }
         self.free(if kept == node { other } else { node });
         self.put(kept, both, None, is_leaf)?;
@@ -747,7 +763,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     /// them at most in all commands of an access.
     fn may_use(&mut self, number: u32, is_leaf: bool) -> Result<bool, Stop> {
         let is_to_read = self.access.effort.use_extra();
-        match self.node(number, is_leaf) {
+        match LookedAt::of(self).value(self.paged, number, is_leaf) {
             Err(Stop::Cold) if !is_to_read => Ok(false),
             found => found.map(|_| true),
         }
