@@ -321,7 +321,8 @@ fn store(place: &str, bytes: u16) -> String {
 }
 
 fn no_debugger(why: &str) -> Option<Hold> {
-    assert!(std::env::var_os("EVENKEEL_REQUIRE_CLIENTS").is_none(), "gdb {why}");
+    let may_skip = std::env::var_os("EVENKEEL_SKIP_CLIENTS").is_some();
+    assert!(may_skip, "gdb {why}; EVENKEEL_SKIP_CLIENTS=1 skips what needs it");
     eprintln!("skipped: gdb {why}");
     None
 }

@@ -15,7 +15,7 @@
 //! step and what clients send, not how the machine interleaves them. A failure shows the last words of the server and of MariaDB, and
 //! keeps MariaDB's folder: `data/general.log` in it has each statement.
 //!
-//! Needs PostgreSQL and MariaDB; skips itself where they are not installed and `EVENKEEL_REQUIRE_CLIENTS` is not set.
+//! Needs PostgreSQL and MariaDB; fails where they are not installed, or skips itself where `EVENKEEL_SKIP_CLIENTS` is set.
 #![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, unreachable_pub, reason = "tests")]
 
 mod blow;
