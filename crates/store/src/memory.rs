@@ -299,20 +299,30 @@ impl Memory {
     /// whole rounds found none.
     ///
     /// `for_bytes` are to come beside what is used, or what those lack who wait. Takes one stripe's lock at a time; callers hold none.
-    /// Whoever comes while another drops does not wait.
-    pub(crate) fn make_room(&self, index: &Index, engine: &dyn Engine, pages: usize, for_bytes: u64) {
+    /// Whoever comes while another drops does not wait. Returns whether something was dropped.
+    pub(crate) fn make_room(&self, index: &Index, engine: &dyn Engine, pages: usize, for_bytes: u64) -> bool {
+        let mut has_dropped = false;
         let wished_bytes = self.wished_bytes.load(Ordering::Relaxed);
         let for_bytes = for_bytes.max(wished_bytes);
         let has_room = || self.has_room(index, engine, for_bytes);
         if !has_room() && engine.has_addresses() {
-            let Ok(mut hand) = self.hand.try_lock() else { return };
+            let Ok(mut hand) = self.hand.try_lock() else { return false };
             let released = engine.released().min(engine.newest());
-            self.move_hand(&mut hand, (index, engine), released, pages, for_bytes);
+            has_dropped = self.move_hand(&mut hand, (index, engine), released, pages, for_bytes);
         }
         if wished_bytes > 0 && (has_room() || !self.may_drop(engine)) {
             // what was wished meanwhile is wished again: who waits comes again by itself
             self.wished_bytes.store(0, Ordering::Relaxed);
         }
+        has_dropped
+    }
+
+    /// Drops clean hot values of about `bytes` that were read least lately, whatever is used; returns whether there were any. Callers hold no stripe.
+    pub(crate) fn shed(&self, index: &Index, engine: &dyn Engine, bytes: u64) -> bool {
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        let used_bytes = self.used(index, engine);
+        let room_bytes = (limit_bytes - limit_bytes / ROOM_SHARE).saturating_sub(used_bytes);
+        self.make_room(index, engine, usize::MAX, room_bytes + bytes)
     }
 
     /// Drops every value that can leave memory, whatever the policy says: for tests. Callers hold no stripe.
@@ -368,10 +378,11 @@ impl Memory {
         released: Seq,
         pages: usize,
         for_bytes: u64,
-    ) {
+    ) -> bool {
         if !self.may_drop(engine) {
-            return;
+            return false;
         }
+        let mut has_dropped = false;
         if self.has_warmed.swap(false, Ordering::Relaxed) || self.barren_until.load(Ordering::SeqCst) > 0 {
             // whole rounds from here on, after those that found nothing
             (hand.barren_stripes, hand.began_at) = (0, released);
@@ -379,18 +390,20 @@ impl Memory {
         }
         for _ in 0..pages {
             if self.has_room(index, engine, for_bytes) {
-                return;
+                break;
             }
             let hurries = !self.used_within(index, engine, HURRY_SHARE, for_bytes);
             if hand.advance(index, engine, released, (hurries, self.folding_bytes_max(hurries))) {
                 (hand.barren_stripes, hand.began_at) = (0, released);
+                has_dropped = true;
             } else if hand.barren_stripes > BARREN_STRIPES_MAX {
                 hand.barren_stripes = 0;
                 let meanwhile = released.0.saturating_sub(hand.began_at.0);
                 self.barren_until.store(released.0 + meanwhile, Ordering::SeqCst);
-                return;
+                break;
             }
         }
+        has_dropped
     }
 
     /// Bytes of values that may stay in memory until they are folded: fewer where room is needed at once, but some. A load needs room all the
@@ -621,7 +634,7 @@ impl Hand {
 }
 
 /// Whether a value is to be folded before it leaves memory, and will be.
-pub(crate) fn is_folded(
+fn is_folded(
     engine: &dyn Engine,
     (keyspace, object): (Keyspace, ObjectRef<'_>),
     deltas: &Deltas,

@@ -206,7 +206,8 @@ impl<'a> ObjectRef<'a> {
         }
     }
 
-    fn alloc_len(self) -> usize {
+    /// Bytes that were asked for its allocation.
+    pub(crate) fn alloc_len(self) -> usize {
         let (key_len, value_len) = self.lengths();
         header_len(self.flags()) + key_len + if self.flags() & FLAG_LARGE == 0 { value_len } else { 0 }
     }
@@ -268,18 +269,66 @@ impl<'a> ObjectRef<'a> {
         chunk_bytes(self.alloc_len())
     }
 
-    /// Where its allocations begin, and how many bytes each takes; a large value that the allocator maps alone is left out.
-    pub(crate) fn ranges(self) -> impl Iterator<Item = (usize, usize)> {
+    /// Where its allocation begins.
+    pub(crate) fn start(self) -> usize {
+        self.base.as_ptr().addr()
+    }
+
+    /// Where its allocation begins, and how many bytes that takes.
+    pub(crate) fn range(self) -> (usize, usize) {
+        (self.start(), self.own_bytes() as usize)
+    }
+
+    /// As [`ObjectRef::range`], of a large value, unless the allocator maps it alone.
+    pub(crate) fn large_range(self) -> Option<(usize, usize)> {
         let large = if self.flags() & FLAG_LARGE == 0 { None } else { Some(self.value()) };
         let large = large.filter(|bytes| bytes.len() < MAPPED_BYTES_MIN);
-        let large = large.map(|bytes| (bytes.as_ptr().addr(), chunk_bytes(bytes.len()) as usize));
-        std::iter::once((self.base.as_ptr().addr(), self.own_bytes() as usize)).chain(large)
+        large.map(|bytes| (bytes.as_ptr().addr(), chunk_bytes(bytes.len()) as usize))
     }
 
     /// What the object costs together with its large value.
     pub(crate) fn memory_bytes(self) -> u64 {
         let large = if self.flags() & FLAG_LARGE == 0 { 0 } else { chunk_bytes(self.lengths().1) };
         self.own_bytes() + large
+    }
+}
+
+/// An allocation that an object can move to, or has moved from: bytes without a meaning.
+pub(crate) struct Place {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a Place owns its allocation alone, and the bytes in it have no thread affinity.
+unsafe impl Send for Place {}
+
+impl Place {
+    /// One of `len` bytes, at least those of a header.
+    pub(crate) fn new(len: usize) -> Self {
+        assert!(len >= HEADER_BYTES, "an object has a header");
+        let layout = layout(len);
+        // SAFETY: the layout's size is at least HEADER_BYTES, so not zero.
+        let raw = unsafe { alloc(layout) };
+        let Some(base) = NonNull::new(raw) else { handle_alloc_error(layout) };
+        Self { base, len }
+    }
+
+    /// As [`ObjectRef::range`].
+    pub(crate) fn range(&self) -> (usize, usize) {
+        (self.base.as_ptr().addr(), chunk_bytes(self.len) as usize)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the layout of the same size, which an object that lay here had as well; what that owned went with it.
+        unsafe { dealloc(self.base.as_ptr(), layout(self.len)) }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place({} B)", self.len)
     }
 }
 
@@ -386,6 +435,22 @@ impl Word {
         object.stamp(address, seq);
     }
 
+    /// Moves the object of a hot word to `place`; returns the place that it leaves. Level and marks stay.
+    ///
+    /// # Panics
+    /// If the word is cold, or `place` is of another size.
+    pub(crate) fn move_to(&mut self, place: Place) -> Place {
+        let from = self.object().expect("cold words have nothing to move");
+        let (base, len) = (from.base, from.alloc_len());
+        assert_eq!(len, place.len, "a place of another size");
+        // SAFETY: both allocations have `len` bytes, all of the first are initialised, and a fresh one overlaps nothing. What the object
+        // owns is owned by the copy from here on: the old bytes become a Place, which drops none of it. `&mut self` excludes readers.
+        unsafe { std::ptr::copy_nonoverlapping(base.as_ptr(), place.base.as_ptr(), len) };
+        let raw = Object(ManuallyDrop::new(place).base).into_raw();
+        self.0.set(self.0.get() & !POINTER_MASK | raw);
+        Place { base, len }
+    }
+
     /// SHARED and DELTAS.
     pub(crate) fn marks(&self) -> u64 {
         self.0.get() & MARKS_MASK
@@ -471,10 +536,8 @@ impl FieldWriter {
             | marked(expiry_ms != 0, FLAG_EXPIRY)
             | marked(large.is_some(), FLAG_LARGE);
         let inline_len = if large.is_some() { 0 } else { value_len };
-        let layout = layout(header_len(flags) + key.len() + inline_len);
-        // SAFETY: the layout's size is at least HEADER_BYTES, so not zero.
-        let raw = unsafe { alloc(layout) };
-        let Some(base) = NonNull::new(raw) else { handle_alloc_error(layout) };
+        let len = header_len(flags) + key.len() + inline_len;
+        let base = ManuallyDrop::new(Place::new(len)).base;
         let mut writer = Self { base, at: 0 };
         writer.put(&[0; OFFSET_FLAGS]);
         writer.put(&[flags]);
@@ -494,7 +557,7 @@ impl FieldWriter {
             writer.put_large(Arc::clone(large));
         }
         writer.put(key);
-        debug_assert_eq!(writer.at + inline_len, layout.size());
+        debug_assert_eq!(writer.at + inline_len, len);
         writer
     }
 
@@ -644,6 +707,30 @@ mod tests {
             drop(lent);
             assert_eq!(ledger.bytes(), 0);
         }
+    }
+
+    #[test]
+    fn object_that_moves_is_the_same_and_leaves_a_place_that_owns_nothing() {
+        let ledger = Ledger::default();
+        let large = Large::new(vec![7; LARGE_BYTES].into_boxed_slice(), &ledger);
+        for value in [Bytes::Plain(b"value"), Bytes::Large(&large)] {
+            let mut object = Object::new(1, b"key", value, 9);
+            object.stamp(at(3), Seq(4));
+            let mut word = Word::hot(object, WORD_SHARED | WORD_DELTAS);
+            word.set_level(2);
+            let before = word.object().expect("hot").range();
+            let place = Place::new(word.object().expect("hot").alloc_len());
+            let there = place.range();
+            let left = word.move_to(place);
+            assert_eq!((left.range(), word.object().expect("hot").range()), (before, there));
+            drop(left);
+            let view = word.object().expect("hot");
+            assert_eq!((view.address(), view.seq(), view.kind(), view.expiry_ms()), (at(3), Seq(4), 1, 9));
+            assert_eq!((view.key(), view.value()), (&b"key"[..], value.slice()));
+            assert_eq!((word.marks(), word.level()), (WORD_SHARED | WORD_DELTAS, 2));
+        }
+        drop(large);
+        assert_eq!(ledger.bytes(), 0, "it went with the word that owned it last");
     }
 
     #[test]

@@ -37,8 +37,11 @@ pub(crate) struct Resident {
     changed_at: Nanos,
     /// How long to wait before pages go back again.
     pause: Duration,
-    /// When pages were last emptied, and how long it takes until they are again.
+    /// What was resident and not counted when all values had moved together, if that was more than at the start.
+    own_bytes: u64,
+    /// When pages were last emptied, what was resident then, and how long it takes until they are again.
     vacated_at: Option<Nanos>,
+    vacated_bytes: u64,
     vacate_pause: Duration,
 }
 
@@ -91,22 +94,30 @@ impl Resident {
 
     /// What may be resident beside a limit of `limit_bytes`; `None` for now, where emptying pages did not help lately.
     pub(crate) fn bounds(&self, now: Nanos, limit_bytes: u64) -> Option<Bounds> {
-        if limit_bytes < VACATE_LIMIT_BYTES_MIN
-            || self.vacated_at.is_some_and(|at| now.since(at) < self.vacate_pause)
-        {
+        if limit_bytes == 0 || self.vacated_at.is_some_and(|at| now.since(at) < self.vacate_pause) {
             return None;
         }
-        let own_bytes = self.start_bytes?.min(OWN_BYTES_MAX);
+        let own_bytes = self.start_bytes?.max(self.own_bytes).min(OWN_BYTES_MAX);
         let (base, step) = (own_bytes + limit_bytes, (limit_bytes / BOUND_SHARE).max(BOUND_BYTES_MIN));
         let [goal_bytes, begin_bytes, most_bytes] = [2, 3, 4].map(|steps| base + steps * step);
         Some(Bounds { goal_bytes, begin_bytes, most_bytes })
     }
 
-    /// Takes note that pages were emptied, and whether that `helped`.
-    pub(crate) fn on_vacated(&mut self, now: Nanos, helped: bool) {
-        self.vacated_at = Some(now);
+    /// Whether pages were emptied just before `now`, after which no more were resident than the `resident_bytes` of now.
+    pub(crate) fn was_vacated_to(&self, now: Nanos, resident_bytes: u64) -> bool {
+        self.vacated_at.is_some_and(|at| now.since(at) < AGAIN_WITHIN) && resident_bytes >= self.vacated_bytes
+    }
+
+    /// Takes note that pages were emptied, after which `resident_bytes` are, and whether that `helped`.
+    pub(crate) fn on_vacated(&mut self, now: Nanos, resident_bytes: u64, helped: bool) {
+        (self.vacated_at, self.vacated_bytes) = (Some(now), resident_bytes);
         let longer = (self.vacate_pause * 2).clamp(VACATE_PAUSE_MIN, PAUSE_MAX);
         self.vacate_pause = if helped { Duration::ZERO } else { longer };
+    }
+
+    /// With values close together `resident_bytes` of the process are resident, of which `counted_bytes` are counted: the rest is the program's own.
+    pub(crate) fn learn_own(&mut self, resident_bytes: u64, counted_bytes: u64) {
+        self.own_bytes = self.own_bytes.max(resident_bytes.saturating_sub(counted_bytes));
     }
 
     /// What is held against a limit of `limit_bytes`.
@@ -121,11 +132,9 @@ impl Resident {
 
 /// The bounds are 2, 3 and 4 of this share of the limit beyond limit and program: what is under way meanwhile comes on top.
 const BOUND_SHARE: u64 = 32;
-/// With a smaller limit code that becomes resident as it runs, and buffers, come to as much as these bounds: values in use would leave for them.
-const VACATE_LIMIT_BYTES_MIN: u64 = 32 << 20;
 /// At least so much each: code becomes resident as it runs, some 4 MiB.
-const BOUND_BYTES_MIN: u64 = 2 << 20;
-/// Of what was resident at the start no more than this is the program's own.
+const BOUND_BYTES_MIN: u64 = 5 << 18;
+/// Of what is resident and not counted no more than this is the program's own.
 const OWN_BYTES_MAX: u64 = 24 << 20;
 /// Of a smaller limit each value of a fifth of it would miss what is held for the process.
 const LIMIT_BYTES_MIN: u64 = 128 << 20;
@@ -146,6 +155,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// After pages were emptied and that did not help. One such pass says little: values that wait for the disk cannot leave memory, but soon can; and nobody
 /// waits in a pause, so that 40 MiB came in 100 ms.
 const VACATE_PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Pages that are emptied again so soon were emptied in vain.
+const AGAIN_WITHIN: Duration = Duration::from_millis(100);
 /// The most of both, where it does not help.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How long less than the limit is resident before a step is forgotten.
@@ -252,13 +263,12 @@ mod tests {
         let (mut resident, now) = (Resident::default(), Nanos(1_000_000_000));
         assert_eq!(resident.bounds(now, LIMIT), None, "nothing is known");
         resident.look(now, 18 * MIB, 3 * MIB, 20 * MIB);
-        for limit in [32 * MIB, LIMIT, 100 << 30] {
+        for limit in [20 * MIB, 32 * MIB, LIMIT, 100 << 30] {
             let bounds = resident.bounds(now, limit).expect("known");
             assert!(15 * MIB + limit < bounds.goal_bytes && bounds.goal_bytes < bounds.begin_bytes);
             assert!(bounds.begin_bytes < bounds.most_bytes && bounds.most_bytes <= 15 * MIB + limit / 4 * 5);
         }
         assert_eq!(resident.bounds(now, 0), None, "no limit");
-        assert_eq!(resident.bounds(now, 20 * MIB), None, "the program is as large");
         let mut crowded = Resident::default();
         crowded.look(now, 900 * MIB, 0, LIMIT);
         assert!(
@@ -268,18 +278,42 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_when_all_has_moved_is_the_own_share_up_to_a_bound() {
+        let (mut resident, now) = (Resident::default(), Nanos(1_000_000_000));
+        resident.look(now, 15 * MIB, 0, LIMIT);
+        let goal_mib =
+            |resident: &Resident| resident.bounds(now, LIMIT).map(|it| (it.goal_bytes - LIMIT) / MIB);
+        assert_eq!(goal_mib(&resident), Some(15 + 16));
+        resident.learn_own(LIMIT + 10 * MIB, LIMIT);
+        assert_eq!(goal_mib(&resident), Some(15 + 16), "no less");
+        resident.learn_own(LIMIT + 20 * MIB, LIMIT);
+        assert_eq!(goal_mib(&resident), Some(20 + 16));
+        resident.learn_own(LIMIT + 200 * MIB, LIMIT);
+        assert_eq!(goal_mib(&resident), Some(24 + 16));
+    }
+
+    #[test]
+    fn pass_soon_after_another_that_leaves_no_less_was_in_vain() {
+        let (mut resident, at) = (Resident::default(), |ms: u64| Nanos(ms * 1_000_000));
+        assert!(!resident.was_vacated_to(at(1), LIMIT));
+        resident.on_vacated(at(1), LIMIT, true);
+        assert!(resident.was_vacated_to(at(50), LIMIT) && !resident.was_vacated_to(at(50), LIMIT - 1));
+        assert!(!resident.was_vacated_to(at(500), LIMIT));
+    }
+
+    #[test]
     fn passes_that_do_not_help_are_ever_rarer_until_one_does() {
         let (mut resident, at) = (Resident::default(), |s: u64| Nanos(s * 1_000_000_000));
         resident.look(at(1), 18 * MIB, 3 * MIB, LIMIT);
         let mut passes = 0;
         for second in 1..=600 {
             if resident.bounds(at(second), LIMIT).is_some() {
-                resident.on_vacated(at(second), false);
+                resident.on_vacated(at(second), LIMIT, false);
                 passes += 1;
             }
         }
         assert!((15..30).contains(&passes), "{passes} in ten minutes");
-        resident.on_vacated(at(700), true);
+        resident.on_vacated(at(700), LIMIT, true);
         assert!(resident.bounds(at(700), LIMIT).is_some());
     }
 

@@ -1,5 +1,6 @@
 //! Large collections read in parts, as they were at one moment, while others change, rename and remove them: beside copies of a model.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,8 +46,10 @@ impl World {
             dir: PathBuf::from("/data"),
             leaf_bytes: 120,
             memory_limit_bytes: MEMORY_BYTES,
+            resident_bytes: too_much_by_turns,
             ..Options::default()
         };
+        LOOKS.set(0);
         let store = Store::open(options).expect("the folder opens");
         let key = b"key".to_vec();
         Self { store, clock, rng: Rng::new(seed), key, kind, model: Vec::new(), readers: Vec::new() }
@@ -61,7 +64,14 @@ impl World {
         let mut prepared = Prepared::default();
         for _ in 0..1_000 {
             prepared = fetched(&self.store, prepared, &keys);
-            let mut access = self.store.access(Scope::Keys(&keys), &prepared, 1_000).expect("room");
+            let mut access = match self.store.access(Scope::Keys(&keys), &prepared, 1_000) {
+                Ok(access) => access,
+                Err(stop) => {
+                    assert!(matches!(stop, Stop::Busy), "{stop:?}");
+                    self.store.tend(0);
+                    continue;
+                }
+            };
             match work(&mut access).and_then(|done| access.commit().map(|_| done)) {
                 Ok(done) => {
                     while self.store.drive() {}
@@ -394,3 +404,13 @@ fn flush_ends_a_snapshot_with_an_error() {
 
 const STEPS: usize = 1_500;
 const MEMORY_BYTES: u64 = 2 << 20;
+
+thread_local! {
+    static LOOKS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What is resident: at first the program alone, and then so much every other time that values move.
+fn too_much_by_turns() -> u64 {
+    LOOKS.set(LOOKS.get() + 1);
+    (4 << 20) + if LOOKS.get().is_multiple_of(2) { MEMORY_BYTES + (4 << 20) } else { 0 }
+}

@@ -18,7 +18,7 @@ use std::cell::Cell;
 
 use crate::hash::KeyHash;
 use crate::index::cpu::{equal_bytes, prefetch};
-use crate::object::Word;
+use crate::object::{ObjectRef, Word};
 
 /// One entry of the index.
 #[derive(Debug)]
@@ -167,6 +167,52 @@ impl Page {
     /// Tag and slot at `at`.
     pub(crate) fn get(&self, at: usize) -> (u8, &Slot) {
         (self.tags[at], &self.slots[at])
+    }
+
+    /// Brings its objects near.
+    pub(crate) fn bring_objects(&self) {
+        self.slots.iter().for_each(|slot| slot.word.prefetch());
+    }
+
+    /// Objects of hot slots.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectRef<'_>> {
+        self.slots.iter().filter_map(|slot| slot.word.object())
+    }
+
+    /// The word whose object begins at `start`.
+    pub(crate) fn word_with_object(&mut self, start: usize) -> Option<&mut Word> {
+        let begins = |slot: &&mut Slot| slot.word.object().is_some_and(|object| object.start() == start);
+        self.slots.iter_mut().find(begins).map(|slot| &mut slot.word)
+    }
+
+    /// Where its arrays begin, and how many bytes each takes.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> {
+        let slots = (self.slots.as_ptr().addr(), self.slots.capacity() * size_of::<Slot>());
+        let stamps = (self.stamps.as_ptr().addr(), self.stamps.capacity() * size_of::<Cell<u32>>());
+        let arrays = [(self.tags.as_ptr().addr(), self.tags.capacity()), slots, stamps].into_iter();
+        let arrays = arrays.filter(|(_, bytes)| *bytes > 0);
+        arrays.map(|(start, bytes)| (start, crate::object::chunk_bytes(bytes) as usize))
+    }
+
+    /// An empty page whose arrays have the same room.
+    pub(crate) fn of_same_room(&self) -> Self {
+        Self {
+            tags: Vec::with_capacity(self.tags.capacity()),
+            slots: Vec::with_capacity(self.slots.capacity()),
+            stamps: Vec::with_capacity(self.stamps.capacity()),
+            ..Self::empty(self.depth)
+        }
+    }
+
+    /// Moves all slots to the arrays of `place`, which come from [`Page::of_same_room`]; returns those that they leave.
+    pub(crate) fn move_to(&mut self, mut place: Self) -> Self {
+        let room = |page: &Self| (page.tags.capacity(), page.slots.capacity(), page.stamps.capacity());
+        assert_eq!(room(&place), room(self), "a place of another size");
+        place.tags.append(&mut self.tags);
+        place.slots.append(&mut self.slots);
+        place.stamps.append(&mut self.stamps);
+        place.stuck_slots = self.stuck_slots;
+        std::mem::replace(self, place)
     }
 
     /// The word at `at`.

@@ -173,6 +173,22 @@ impl Table {
         next_range(bits, page.depth)
     }
 
+    /// The page that holds hash bits `bits`.
+    pub(crate) fn page_at(&self, bits: u64) -> &Page {
+        &self.pages[self.number_at(bits)]
+    }
+
+    /// Where the page after that one begins.
+    pub(crate) fn page_after(&self, bits: u64) -> Option<u64> {
+        next_range(bits, self.page_at(bits).depth)
+    }
+
+    /// As [`Table::page_at`], to move what is in it.
+    pub(crate) fn page_at_mut(&mut self, bits: u64) -> &mut Page {
+        let number = self.number_at(bits);
+        &mut self.pages[number]
+    }
+
     /// Visits hash bits, tag and word of every slot.
     pub(crate) fn each(&self, visit: &mut dyn FnMut(u64, u8, &Word)) {
         for page in &self.pages {
@@ -244,8 +260,7 @@ impl Table {
 
     /// Brings near the objects of the page that holds hash bits `bits`.
     pub(crate) fn bring_page(&self, bits: u64) {
-        let page = &self.pages[self.number_at(bits)];
-        (0..page.len()).for_each(|at| page.get(at).1.word.prefetch());
+        self.page_at(bits).bring_objects();
     }
 
     fn page_of(&self, hash: KeyHash) -> usize {

@@ -7,15 +7,12 @@ use clock::Nanos;
 
 use crate::Store;
 use crate::allocator;
-use crate::vacate::Vacating;
 use crate::vacate::gate::Read;
+use crate::vacate::{Progress, Vacating};
 
 impl Store {
     /// Goes on emptying pages while too much is resident; returns whether there is more to do.
     pub(crate) fn vacate_some(&self) -> bool {
-        if !self.engine.has_addresses() {
-            return false;
-        }
         let now = self.options.clock.now();
         let mut vacating = self.tender.vacating.lock().unwrap_or_else(PoisonError::into_inner);
         if vacating.is_none() {
@@ -26,25 +23,52 @@ impl Store {
             self.open_gate();
             return false;
         };
-        if pass.step((&self.index, &*self.engine), self.memory.folding_bytes_max(true)) {
-            if now.since(pass.begun_at) >= WAIT_MAX {
-                // an even latency comes first: the pass goes on, and nobody waits for it any more
-                self.memory.gate.set_most(0);
+        let progress = pass.step(&self.index);
+        if progress != Progress::More {
+            pass.end_round();
+            allocator::give_back();
+            let resident_bytes = self.memory.gate.resident_bytes();
+            let is_enough = pass.resident_bytes.saturating_sub(resident_bytes) >= pass.wanted_bytes;
+            if progress == Progress::Done || is_enough {
+                self.end_pass(now, pass, resident_bytes);
+                *vacating = None;
                 self.open_gate();
+                return false;
             }
-            return true;
         }
-        let before_bytes = self.memory.gate.resident_bytes();
-        allocator::give_back();
-        let after_bytes = self.memory.gate.resident_bytes();
+        if now.since(pass.begun_at) >= WAIT_MAX {
+            // an even latency comes first: the pass goes on, and nobody waits for it any more
+            self.memory.gate.set_most(0);
+            self.open_gate();
+        }
+        true
+    }
+
+    /// Takes note of what came of `pass`, after which `resident_bytes` are. Where moving is not enough, values leave memory, those first that were read least lately.
+    fn end_pass(&self, now: Nanos, pass: &Vacating, resident_bytes: u64) {
+        let gone_bytes = pass.resident_bytes.saturating_sub(resident_bytes);
+        let excess_bytes = self.memory.gate.excess_bytes();
         let mut resident = self.tender.resident.lock().unwrap_or_else(PoisonError::into_inner);
-        let bounds = resident.bounds(now, self.memory.limit_bytes());
-        let is_enough = bounds.is_none_or(|bounds| after_bytes <= bounds.begin_bytes);
-        let is_much = before_bytes.saturating_sub(after_bytes) >= pass.wanted_bytes / HELP_SHARE;
-        resident.on_vacated(now, is_enough || is_much);
-        *vacating = None;
-        self.open_gate();
-        false
+        let mut lacked_bytes = pass.wanted_bytes.saturating_sub(gone_bytes);
+        if lacked_bytes > 0 {
+            // all that could move has moved
+            resident.learn_own(resident_bytes, self.memory().counted_bytes());
+        }
+        let is_vain = excess_bytes > 0 && resident.was_vacated_to(now, resident_bytes);
+        if is_vain {
+            // who waited came again and lacked as much: what went were its own buffers
+            lacked_bytes = lacked_bytes.max(excess_bytes);
+        }
+        let mut has_helped = !is_vain && lacked_bytes <= pass.wanted_bytes - pass.wanted_bytes / HELP_SHARE;
+        if lacked_bytes > 0 && self.can_shed() {
+            has_helped |= self.memory.shed(&self.index, &*self.engine, lacked_bytes);
+        }
+        resident.on_vacated(now, resident_bytes, has_helped);
+    }
+
+    /// Whether values may leave memory for what is resident and not counted.
+    fn can_shed(&self) -> bool {
+        self.engine.has_addresses() && self.memory.limit_bytes() >= SHED_LIMIT_BYTES_MIN
     }
 
     /// Lets those pass who wait.
@@ -68,11 +92,14 @@ impl Store {
             return None;
         }
         let awaited_bytes = gate.excess_bytes() + (bounds.most_bytes - bounds.goal_bytes);
-        Some(Vacating::new(now, resident_bytes.saturating_sub(bounds.goal_bytes).max(awaited_bytes)))
+        let wanted_bytes = resident_bytes.saturating_sub(bounds.goal_bytes).max(awaited_bytes);
+        Some(Vacating::new(now, (resident_bytes, wanted_bytes), self.memory.limit_bytes(), !self.can_shed()))
     }
 }
 
 /// How long a pass has others wait. With a limit of 256 MiB it takes 40 to 100 ms, and with tens of GiB seconds.
 const WAIT_MAX: Duration = Duration::from_millis(150);
+/// With a smaller limit code that becomes resident as it runs, and buffers, come to as much as the bounds: values in use would leave for them.
+const SHED_LIMIT_BYTES_MIN: u64 = 32 << 20;
 /// A pass has helped if such a part of what was wanted went back.
 const HELP_SHARE: u64 = 4;
