@@ -57,7 +57,7 @@ const BUGS: &[Bug] = &[
     Bug { name: "file removed before the manifest says so", test: LIVES, file: "journal/src/preparer.rs",
           from: "manifest.say(&entries, shared.unix_ms())?;", to: "if !PLANTED { manifest.say(&entries, shared.unix_ms())?; }" },
     Bug { name: "writes take the reserve of deletes", test: LIVES, file: "journal/src/admission.rs",
-          from: "Class::Write => self.reserve.load(Ordering::Relaxed),", to: "Class::Write => if PLANTED { 0 } else { self.reserve.load(Ordering::Relaxed) }," },
+          from: "Class::Write => reserve,", to: "Class::Write => if PLANTED { 0 } else { reserve }," },
     Bug { name: "expiry names another state than it leaves", test: LIVES, file: "store/src/access/commit.rs",
           from: "key, (old.since, old.seq), expiry_ms)", to: "key, (Seq(old.since.0 + u64::from(PLANTED) * 8), Seq(old.seq.0 + u64::from(PLANTED) * 8)), expiry_ms)" },
     Bug { name: "clock record forgotten at a start", test: LIVES, file: "store/src/log/recovery.rs",

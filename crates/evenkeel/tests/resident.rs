@@ -141,12 +141,6 @@ fn resident_memory_is_bounded_when_larger_values_follow_small_ones() {
     larger_values_follow(64, 64);
 }
 
-/// No pass began with limits below 32 MiB.
-#[test]
-fn resident_memory_is_bounded_with_a_limit_as_small_as_the_program() {
-    larger_values_follow(20, 24);
-}
-
 /// Values could not leave memory, so pages that held one each stayed: 146 MiB were resident after strings of 500 B and 40 values of 8 MiB.
 #[test]
 fn resident_memory_is_bounded_without_a_disk() {

@@ -94,7 +94,9 @@ impl Resident {
 
     /// What may be resident beside a limit of `limit_bytes`; `None` for now, where emptying pages did not help lately.
     pub(crate) fn bounds(&self, now: Nanos, limit_bytes: u64) -> Option<Bounds> {
-        if limit_bytes == 0 || self.vacated_at.is_some_and(|at| now.since(at) < self.vacate_pause) {
+        if limit_bytes < VACATE_LIMIT_BYTES_MIN
+            || self.vacated_at.is_some_and(|at| now.since(at) < self.vacate_pause)
+        {
             return None;
         }
         let own_bytes = self.start_bytes?.max(self.own_bytes).min(OWN_BYTES_MAX);
@@ -132,8 +134,11 @@ impl Resident {
 
 /// The bounds are 2, 3 and 4 of this share of the limit beyond limit and program: what is under way meanwhile comes on top.
 const BOUND_SHARE: u64 = 32;
+/// With a smaller limit code that becomes resident as it runs, and buffers, come to as much as these bounds: pages would be emptied for them all the time, and
+/// long commands wait for it.
+const VACATE_LIMIT_BYTES_MIN: u64 = 32 << 20;
 /// At least so much each: code becomes resident as it runs, some 4 MiB.
-const BOUND_BYTES_MIN: u64 = 5 << 18;
+const BOUND_BYTES_MIN: u64 = 2 << 20;
 /// Of what is resident and not counted no more than this is the program's own.
 const OWN_BYTES_MAX: u64 = 24 << 20;
 /// Of a smaller limit each value of a fifth of it would miss what is held for the process.
@@ -263,12 +268,13 @@ mod tests {
         let (mut resident, now) = (Resident::default(), Nanos(1_000_000_000));
         assert_eq!(resident.bounds(now, LIMIT), None, "nothing is known");
         resident.look(now, 18 * MIB, 3 * MIB, 20 * MIB);
-        for limit in [20 * MIB, 32 * MIB, LIMIT, 100 << 30] {
+        for limit in [32 * MIB, LIMIT, 100 << 30] {
             let bounds = resident.bounds(now, limit).expect("known");
             assert!(15 * MIB + limit < bounds.goal_bytes && bounds.goal_bytes < bounds.begin_bytes);
             assert!(bounds.begin_bytes < bounds.most_bytes && bounds.most_bytes <= 15 * MIB + limit / 4 * 5);
         }
         assert_eq!(resident.bounds(now, 0), None, "no limit");
+        assert_eq!(resident.bounds(now, 20 * MIB), None, "the program is as large");
         let mut crowded = Resident::default();
         crowded.look(now, 900 * MIB, 0, LIMIT);
         assert!(

@@ -396,13 +396,21 @@ impl Access<'_> {
         if grown <= 0 {
             return Ok(());
         }
+        match self.store.admit_to_disk() {
+            Err(stop) if is_disk_full(&stop) && self.only_shrinks(plans) => {}
+            admitted => admitted?,
+        }
         let own_credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
-        let to_disk = match self.store.admit_to_disk() {
-            Err(stop) if is_disk_full(&stop) && self.only_shrinks(plans) => Ok(()),
-            admitted => admitted,
-        };
-        let admitted = to_disk
-            .and_then(|()| self.store.memory.admit(&self.store.index, &*self.store.engine, own_credit_bytes));
+        let admit = || self.store.memory.admit(&self.store.index, &*self.store.engine, own_credit_bytes);
+        let mut admitted = admit();
+        for _ in 0..WAITS_MAX {
+            // with claimed keys to begin anew would take longer
+            if self.claim.is_none() || !matches!(admitted, Err(Stop::Busy)) {
+                break;
+            }
+            self.store.wait_for_room();
+            admitted = admit();
+        }
         if matches!(admitted, Err(Stop::Busy)) {
             self.wanted.borrow_mut().meet(Obstacle::Room(EffectRoom::IN_MEMORY));
         }

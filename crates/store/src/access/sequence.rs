@@ -419,10 +419,12 @@ pub(super) fn leaves_in<'a>(
     (tree, count): (&Tree, u64),
     range: Range<u64>,
 ) -> Result<Vec<(u64, Packed<'a>)>, Stop> {
-    match Path::to(nodes, paged, (tree, count), range.start) {
-        Ok(path) if path.has(&range) => return Ok(vec![(path.before, path.leaf(nodes, paged)?)]),
-        Ok(_) | Err(Stop::Cold) => {}
-        Err(stop) => return Err(stop),
+    if range.end.saturating_sub(range.start) <= IN_ONE_LEAF {
+        match Path::to(nodes, paged, (tree, count), range.start) {
+            Ok(path) if path.has(&range) => return Ok(vec![(path.before, path.leaf(nodes, paged)?)]),
+            Ok(_) | Err(Stop::Cold) => {}
+            Err(stop) => return Err(stop),
+        }
     }
     let (places, mut is_cold) = places_in(nodes, paged, tree, range)?;
     let mut leaves = Vec::with_capacity(places.len());
@@ -494,6 +496,8 @@ impl<'s> Access<'s> {
 
 /// Elements that are visited before what was read for them is forgotten.
 const VISITED: usize = 1_024;
+/// So few elements are looked for in one leaf before it is asked which leaves have them.
+const IN_ONE_LEAF: u64 = 16;
 /// Elements that room is made for before they are found.
 const ROOM_MAX: usize = 1 << 16;
 /// What an element takes in a list of them, and decoded.

@@ -68,7 +68,7 @@ impl Store {
 
     /// Whether values may leave memory for what is resident and not counted.
     fn can_shed(&self) -> bool {
-        self.engine.has_addresses() && self.memory.limit_bytes() >= SHED_LIMIT_BYTES_MIN
+        self.engine.has_addresses()
     }
 
     /// Lets those pass who wait.
@@ -99,7 +99,5 @@ impl Store {
 
 /// How long a pass has others wait. With a limit of 256 MiB it takes 40 to 100 ms, and with tens of GiB seconds.
 const WAIT_MAX: Duration = Duration::from_millis(150);
-/// With a smaller limit code that becomes resident as it runs, and buffers, come to as much as the bounds: values in use would leave for them.
-const SHED_LIMIT_BYTES_MIN: u64 = 32 << 20;
 /// A pass has helped if such a part of what was wanted went back.
 const HELP_SHARE: u64 = 4;
