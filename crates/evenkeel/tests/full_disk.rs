@@ -25,6 +25,19 @@ enum End {
     Stop,
 }
 
+/// The server as it starts again after its end, on a disk that has no byte of room throughout.
+fn restarted(server: Server, end: End, disk: &SmallDisk) -> Server {
+    fill(disk);
+    if matches!(end, End::Stop) {
+        server.signal(libc::SIGTERM);
+        assert!(server.end().0.success(), "a stop on a full disk");
+    } else {
+        drop(server);
+    }
+    fill(disk);
+    Server::start(&disk.path().join("data"), &[])
+}
+
 struct Client(TcpStream);
 
 impl Client {
@@ -90,15 +103,7 @@ fn everything_can_be_deleted(size: &str, value_bytes: usize, (together, in_multi
         deleted += some.len();
         if deleted >= next_end && deleted < stored {
             next_end += third;
-            fill(&disk);
-            if matches!(end, End::Stop) {
-                server.signal(libc::SIGTERM);
-                assert!(server.end().0.success(), "{context}");
-            } else {
-                drop(server);
-            }
-            fill(&disk);
-            server = Server::start(&data, &[]);
+            server = restarted(server, end, &disk);
             client = Client::new(&server);
             assert_eq!(server.call(&["DBSIZE"]), Value::Integer((stored - deleted) as i64), "{context}");
             assert_eq!(server.call(&["STRLEN", &keys[deleted]]), Value::Integer(value_bytes as i64));
@@ -234,15 +239,7 @@ fn elements_can_be_removed(size: &str, in_multi: bool, end: End) {
             collection.key
         );
         if removed % third == third - 1 {
-            fill(&disk);
-            if matches!(end, End::Stop) {
-                server.signal(libc::SIGTERM);
-                assert!(server.end().0.success(), "{context}");
-            } else {
-                drop(server);
-            }
-            fill(&disk);
-            server = Server::start(&data, &[]);
+            server = restarted(server, end, &disk);
             client = Client::new(&server);
             assert_eq!(server.call(&["DBSIZE"]), Value::Integer((stored - removed - 1) as i64), "{context}");
         }

@@ -24,6 +24,7 @@ use crate::time::Deadline;
 
 use super::overlay::{Cause, Change, Small, Staged};
 use super::{Access, Guards};
+use crate::Store;
 
 /// What a staged change will meet.
 #[derive(Clone, Copy, Debug)]
@@ -251,17 +252,22 @@ impl Access<'_> {
         self.overlay.iter().any(|staged| staged.keyspace != PREPARED_KEYSPACE)
     }
 
-    /// As [`secure`]; with claimed keys it waits for a while, for to begin anew would take longer.
-    fn secure_many(&self, had: Option<Credits>, room: (u64, u64), class: Class) -> Result<Credits, Stop> {
-        let mut secured = secure(had, &*self.store.engine, room, class);
+    /// As [`secure`], and [waits](Access::waited).
+    fn secure_many(&self, mut had: Option<Credits>, room: (u64, u64), class: Class) -> Result<Credits, Stop> {
+        self.waited(|| secure(had.take(), &*self.store.engine, room, class))
+    }
+
+    /// What comes of `attempt`; with claimed keys it is made again for a while where there is no room, for to begin anew would take longer.
+    fn waited<T>(&self, mut attempt: impl FnMut() -> Result<T, Stop>) -> Result<T, Stop> {
+        let mut outcome = attempt();
         for _ in 0..WAITS_MAX {
-            if self.claim.is_none() || !matches!(secured, Err(Stop::Busy)) {
+            if self.claim.is_none() || !matches!(outcome, Err(Stop::Busy)) {
                 break;
             }
             self.store.wait_for_room();
-            secured = secure(None, &*self.store.engine, room, class);
+            outcome = attempt();
         }
-        secured
+        outcome
     }
 
     /// The room that a group needs.
@@ -401,16 +407,8 @@ impl Access<'_> {
             admitted => admitted?,
         }
         let own_credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
-        let admit = || self.store.memory.admit(&self.store.index, &*self.store.engine, own_credit_bytes);
-        let mut admitted = admit();
-        for _ in 0..WAITS_MAX {
-            // with claimed keys to begin anew would take longer
-            if self.claim.is_none() || !matches!(admitted, Err(Stop::Busy)) {
-                break;
-            }
-            self.store.wait_for_room();
-            admitted = admit();
-        }
+        let Store { memory, index, engine, .. } = self.store;
+        let admitted = self.waited(|| memory.admit(index, &**engine, own_credit_bytes));
         if matches!(admitted, Err(Stop::Busy)) {
             self.wanted.borrow_mut().meet(Obstacle::Room(EffectRoom::IN_MEMORY));
         }
@@ -635,7 +633,7 @@ struct Appended {
     bytes: u64,
 }
 
-impl crate::Store {
+impl Store {
     /// Lets the leaves go that `staged` is a note about, if it is one.
     fn take_note(&self, staged: &Staged) {
         if staged.cause == Cause::Swept && staged.keyspace == SWEPT_KEYSPACE {

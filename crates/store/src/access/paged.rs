@@ -732,10 +732,7 @@ impl Access<'_> {
     /// and has no deadlines, and no leaf is to be split, merged, or put at the key itself.
     fn same_leaves(&self, paged: &Paged, state: &State<'_>, edit: &Edit<'_>) -> Option<(Root, usize)> {
         let is_plain = !state.staged && !paged.root.is_timed && self.purged.is_empty() && !self.reads_here();
-        let is_allowed =
-            |bytes: usize| ((LEAF_KEY_BYTES + bytes) as u64) <= self.store.options.value_bytes_max;
-        let bytes =
-            edit.encoded_len().filter(|bytes| is_plain && *bytes < LARGE_BYTES && is_allowed(*bytes))?;
+        let bytes = edit.encoded_len().filter(|bytes| is_plain && self.is_usual_leaf(*bytes))?;
         let count = (paged.root.count + edit.len() as u64).checked_sub(edit.len_before() as u64)?;
         let all_bytes = (paged.root.bytes + bytes as u64).checked_sub(state.value_len)?;
         let root = Root { count, bytes: all_bytes, ..paged.root };
@@ -744,6 +741,11 @@ impl Access<'_> {
         let may_split = root.leaves < least && bytes as u64 > room_bytes(leaf_bytes);
         let is_small = root.has_one_leaf() && root.all_bytes() < leaf_bytes / 2;
         (count > 0 && !may_split && root.leaves <= most && !is_small).then_some((root, bytes))
+    }
+
+    /// Whether a leaf of so many bytes is neither refused nor a large value.
+    pub(super) fn is_usual_leaf(&self, bytes: usize) -> bool {
+        bytes < LARGE_BYTES && (LEAF_KEY_BYTES + bytes) as u64 <= self.store.options.value_bytes_max
     }
 
     /// Lets `change` change what these leaves have.

@@ -18,16 +18,6 @@ use super::commit::{Plan, is_reclaim};
 use super::overlay::{Change, Staged};
 use super::paged::root_in;
 
-/// How much a key has.
-#[derive(Clone, Copy, Debug)]
-struct Extent {
-    kind: ValueKind,
-    /// Elements; 0 of a string, and of what was not read.
-    count: u64,
-    bytes: u64,
-    is_paged: bool,
-}
-
 impl Access<'_> {
     /// Whether what is staged, which meets what `plans` say, only removes and makes smaller.
     pub(super) fn only_shrinks(&self, plans: &[Plan]) -> bool {
@@ -49,27 +39,23 @@ impl Access<'_> {
         if matches!(staged.change, Change::Remove(_)) || current.is_removed() {
             return !current.is_removed();
         }
-        let (object, before) = (staged.object().view(), Extent::of(current));
-        let after = Extent::of(Current::Hot(object));
+        let object = staged.object().view();
+        let before = record::root_of(current.kind(), current.value().slice());
+        let after = record::root_of(object.kind(), object.value());
+        let bytes_before = before.map_or(current.value_len(), |root| root.all_bytes());
+        let bytes_after = after.map_or(object.value().len() as u64, |root| root.all_bytes());
+        if bytes_after < bytes_before {
+            return true;
+        }
         // bytes of trees are estimates; leaves that are put together, or split at last, have other headers
         let slack_bytes = ESTIMATE_LEAVES * self.store.options.leaf_bytes;
-        let has_fewer = before.is_paged && after.kind == before.kind && after.count < before.count;
-        after.bytes < before.bytes || has_fewer && after.bytes <= before.bytes + slack_bytes
-    }
-}
-
-impl Extent {
-    fn of(current: Current<'_>) -> Self {
         let kind = ValueKind::of(current.kind());
-        let value = current.value();
-        if let Some(root) = record::root_of(current.kind(), value.slice()) {
-            return Self { kind, count: root.count, bytes: root.all_bytes(), is_paged: true };
+        let (Some(before), Some(shape)) = (before, kind.shape()) else { return false };
+        if ValueKind::of(object.kind()) != kind || bytes_after > bytes_before + slack_bytes {
+            return false;
         }
-        let count = match kind.shape() {
-            Some(shape) if current.has_value() => Packed::new(shape, value.slice()).len() as u64,
-            _ => 0,
-        };
-        Self { kind, count, bytes: current.value_len(), is_paged: false }
+        let count = after.map_or_else(|| Packed::new(shape, object.value()).len() as u64, |root| root.count);
+        count < before.count
     }
 }
 

@@ -13,7 +13,6 @@ use crate::error::{Stop, StoreError};
 use crate::large::LARGE_BYTES;
 use crate::object::Object;
 use crate::packed::{self, Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, by_score};
-use crate::paged::LEAF_KEY_BYTES;
 use crate::record;
 use crate::tree::{
     CHILDREN_MIN, Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut_inner, cut_leaf, element_at,
@@ -420,9 +419,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         edit: &E::Of<'_>,
     ) -> Result<Option<usize>, Stop> {
         let is_plain = |state: &State<'_>| !state.staged && (state.value_len as usize) < LARGE_BYTES;
-        let bytes_max =
-            (LARGE_BYTES as u64 - 1).min(self.access.store.options.value_bytes_max - LEAF_KEY_BYTES as u64);
-        let bytes = E::bytes(edit).filter(|bytes| *bytes as u64 <= bytes_max);
+        let bytes = E::bytes(edit).filter(|bytes| self.access.is_usual_leaf(*bytes));
         let Some(bytes) = bytes.filter(|_| is_plain(&leaf.state) && !self.access.reads_here()) else {
             return Ok(None);
         };
@@ -443,9 +440,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
             Some(step) => Packed::new(Shape::List, self.node(step.node, false)?).len() > 1,
             None => false,
         };
-        let (elements_bytes, leaf_bytes) = (elements_bytes as u64, self.leaf_bytes());
-        let is_split = elements_bytes > 2 * leaf_bytes && E::len(edit) > 1;
-        let is_merged = elements_bytes < leaf_bytes / 2 && has_siblings;
+        let is_split = self.is_too_large((elements_bytes, E::len(edit)), true);
+        let is_merged = self.is_small(elements_bytes) && has_siblings;
         Ok((!is_split && !is_merged).then_some(bytes))
     }
 
@@ -585,10 +581,10 @@ impl<'e, 's> TreeEdit<'e, 's> {
         let parent = Packed::new(Shape::List, self.node(step.node, false)?);
         let child = child_at(self.paged, parent, step.at)?;
         let (bound, count) = (child.bound.to_vec(), child.count.saturating_add_signed(more));
-        if self.is_too_large(packed, is_leaf) {
+        if self.is_too_large((packed.bytes(), packed.len()), is_leaf) {
             return Ok(Replaced { at, by: self.put_runs(Some(node), packed, is_leaf, bound)?, more });
         }
-        if (packed.bytes() as u64) < self.leaf_bytes() / 2 && parent.len() > 1 {
+        if self.is_small(packed.bytes()) && parent.len() > 1 {
             let left = step.at - usize::from(step.at + 1 == parent.len());
             if let Some(replaced) = self.merge(step, left, (node, packed, more), is_leaf)? {
                 return Ok(replaced);
@@ -654,7 +650,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             self.free(node);
             return Ok(Vec::new());
         }
-        if self.is_too_large(packed, is_leaf) {
+        if self.is_too_large((packed.bytes(), packed.len()), is_leaf) {
             return self.put_runs(Some(node), packed, is_leaf, Vec::new());
         }
         self.put(node, value, Some(operations), is_leaf)?;
@@ -818,9 +814,15 @@ impl<'e, 's> TreeEdit<'e, 's> {
         self.access.store.options.leaf_bytes
     }
 
-    fn is_too_large(&self, packed: Packed<'_>, is_leaf: bool) -> bool {
+    /// Whether a node with elements of so many bytes, and so many of them, becomes several.
+    fn is_too_large(&self, (elements_bytes, len): (usize, usize), is_leaf: bool) -> bool {
         let len_min = if is_leaf { 2 } else { 2 * CHILDREN_MIN };
-        packed.bytes() as u64 > 2 * self.leaf_bytes() && packed.len() >= len_min
+        elements_bytes as u64 > 2 * self.leaf_bytes() && len >= len_min
+    }
+
+    /// Whether a node with elements of so many bytes is put together with the one beside it, if there is one.
+    fn is_small(&self, elements_bytes: usize) -> bool {
+        (elements_bytes as u64) < self.leaf_bytes() / 2
     }
 }
 
