@@ -185,8 +185,8 @@ fn start_carries_out_only_what_is_still_prepared() {
     assert_eq!(count(&after, "COMMIT PREPARED"), 40, "none is sent again");
     assert_eq!(count(&after, "prepared transaction with identifier"), 0, "{after}");
     let looks = count(&after, "pg_prepared_xact()") - count(&before, "pg_prepared_xact()");
-    // one for each database and turn of the coordinator, of which a slow machine has more before all is done
-    assert!(looks < 20, "{looks} looks for 40 branches");
+    // One for each database and turn of the coordinator: where the machine is slow, up to one for each branch.
+    assert!(looks <= 40, "{looks} looks for 40 branches");
     // What is still prepared is carried out, and what is rolled back unprepared asks for nothing that is not there.
     let mut lane = node.coordinator.lane();
     let (tx, branches) = node.begin(&mut lane);
