@@ -149,6 +149,33 @@ fn resident_memory_is_bounded_without_a_disk() {
     Client::of(dir.path(), (64, 32), &arguments).set_larger_values();
 }
 
+/// Each of eight readers held a record and a copy of it, of which nothing was counted: 150 MiB were resident.
+#[test]
+fn resident_memory_is_bounded_when_many_read_large_values_that_are_cold() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let mut client = Client::of(dir.path(), (64, 0), &[]);
+    client.set("large", (0, 40), 1, |_| 8 << 20);
+    client.set("small", (0, 100_000), 200, |_| 500);
+    client.assert_within("values of 8 MiB");
+    let port = client.server.port;
+    std::thread::scope(|scope| {
+        for first in 0..8 {
+            scope.spawn(move || {
+                let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+                stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket option");
+                for n in 0..10 {
+                    let request = format!("GET large{}\r\n", (first * 5 + n * 7) % 40);
+                    stream.write_all(request.as_bytes()).expect("sent");
+                    let mut reply = vec![0; "$8388608\r\n".len() + (8 << 20) + 2];
+                    stream.read_exact(&mut reply).expect("a value");
+                    assert!(reply.starts_with(b"$8388608\r\n"));
+                }
+            });
+        }
+    });
+    client.assert_within("eight readers of large values");
+}
+
 #[test]
 #[ignore = "long: writes some GiB"]
 fn resident_memory_stays_within_a_quarter_more_than_a_limit_of_256_mib() {

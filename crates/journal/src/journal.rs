@@ -380,6 +380,20 @@ impl Journal {
         expected_len: usize,
         payload: &mut Vec<u8>,
     ) -> Result<RecordHeader, ReadError> {
+        self.read_in_turn(address, expected_len, payload, &mut |_| ())
+    }
+
+    /// As [`Journal::read`]; where more than was expected is to be read, `on_more` is called with the record's bytes before they get room, and may wait.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    pub fn read_in_turn(
+        &self,
+        address: LogAddress,
+        expected_len: usize,
+        payload: &mut Vec<u8>,
+        on_more: &mut dyn FnMut(usize),
+    ) -> Result<RecordHeader, ReadError> {
         let salt = self.shared.salt(address.segment());
         if address.pack() >= self.shared.progress.written.load(Ordering::Acquire) {
             let found = self.shared.core().with_unwritten(address, |bytes| {
@@ -394,7 +408,7 @@ impl Journal {
             }
         }
         let file = self.shared.handle(address.segment()).ok_or(ReadError::Gone(address.segment()))?;
-        read_record(&*file, salt, address, expected_len, payload)
+        read_record(&*file, (salt, address), expected_len, payload, on_more)
     }
 
     /// All segments, oldest first. Takes the manifest's lock: not for event loops.

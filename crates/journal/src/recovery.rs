@@ -221,7 +221,7 @@ impl Recovery {
     ) -> Result<RecordHeader, ReadError> {
         let file = self.handles.get(&address.segment()).ok_or(ReadError::Gone(address.segment()))?;
         let salt = Salt::new(self.identity().folder, address.segment());
-        read_record(&**file, salt, address, expected_len, payload)
+        read_record(&**file, (salt, address), expected_len, payload, &mut |_| ())
     }
 
     /// A walk over the records of `segment`, the open one included.

@@ -316,16 +316,17 @@ impl Scanner {
     }
 }
 
-/// Reads the record at `address` of `file`: its payload replaces what `payload` held.
+/// Reads the record at `address` of `file`: its payload replaces what `payload` held. `on_more` is called with the record's bytes before more than
+/// was expected gets room.
 ///
 /// # Errors
 /// [`ReadError::Mismatch`] when it does not verify, [`ReadError::Io`].
 pub(crate) fn read_record(
     file: &dyn File,
-    salt: Salt,
-    address: LogAddress,
+    (salt, address): (Salt, LogAddress),
     expected_len: usize,
     payload: &mut Vec<u8>,
+    on_more: &mut dyn FnMut(usize),
 ) -> Result<RecordHeader, ReadError> {
     let io = |source| ReadError::Io { address, source };
     payload.resize(RECORD_HEADER_SIZE_BYTES + expected_len, 0);
@@ -333,6 +334,8 @@ pub(crate) fn read_record(
     let header = RecordHeader::decode(&payload[..read], salt).ok_or(ReadError::Mismatch(address))?;
     let total = RECORD_HEADER_SIZE_BYTES + header.payload_len as usize;
     if total > read {
+        on_more(total);
+        payload.reserve_exact(total - read);
         payload.resize(total, 0);
         let rest = address.offset_bytes() + read as u64;
         let more = read_full(file, &mut payload[read..], rest).map_err(io)?;

@@ -72,6 +72,11 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// Told now and then, from any thread, what all connections keep, as far as they may, and how much that is.
     fn on_kept(&self, _bytes: u64, _bytes_max: u64) {}
 
+    /// Whether long requests wait before they come, for a moment: asked again every 5 ms. From any thread; one load.
+    fn holds_requests(&self) -> bool {
+        false
+    }
+
     /// What a connection is told, before it is closed, that has no room for its request.
     fn no_room(&self, _why: NoRoom) -> Vec<u8> {
         Vec::new()

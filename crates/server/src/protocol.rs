@@ -229,6 +229,10 @@ impl Protocol for EvenkeelProtocol {
         self.server.store.report_buffers(bytes, bytes_max);
     }
 
+    fn holds_requests(&self) -> bool {
+        self.server.store.awaits_pages()
+    }
+
     fn no_room(&self, why: NoRoom) -> Vec<u8> {
         let mut text = Vec::new();
         Writer::new(&mut text, false).error(&errors::no_room(why));

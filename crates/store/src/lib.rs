@@ -122,7 +122,7 @@ pub struct Store {
     hasher: KeyHasher,
     index: Arc<Index>,
     engine: Arc<dyn Engine>,
-    memory: Memory,
+    memory: Arc<Memory>,
     clock: StoreClock,
     active_expiry: AtomicBool,
     expired_keys: AtomicU64,
@@ -173,9 +173,12 @@ impl Store {
         let record = index.clock().1.clone();
         let clock = StoreClock::new(source, record.as_ref(), time_floor_ms, engine.newest());
         let objects = paged::Objects::new(&hasher, engine.newest(), options.clock.now());
-        let (memory, tender) = (Memory::with(&options), Arc::new(Tender::default()));
+        let (memory, tender) = (Arc::new(Memory::with(&options)), Arc::new(Tender::default()));
         let woken = Arc::clone(&tender);
         memory.set_waker(move || woken.wake());
+        if let Some((log, _)) = &log {
+            log.read_within(&memory);
+        }
         let snapshots = Arc::new(access::Snapshots::new(memory.ledger().clone()));
         let store = Arc::new(Self {
             hasher,
@@ -372,6 +375,12 @@ impl Store {
             return Err(Stop::Busy);
         }
         self.memory.reserve((&self.index, &*self.engine), bytes, is_copied)
+    }
+
+    /// Whether pages are emptied now, for which others wait ([`Options::resident_bytes`]): what can come later had better.
+    #[must_use]
+    pub fn awaits_pages(&self) -> bool {
+        self.memory.gate.is_closed()
     }
 
     /// Whether values can leave memory and be read again.

@@ -16,9 +16,10 @@
 //!   3. Nobody is refused before the hand has passed every value as often as it takes to drop it, and found nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
-use journal::{Keyspace, Seq};
+use journal::{Journal, Keyspace, Seq};
 
 use crate::engine::Engine;
 use crate::error::{Stop, StoreError};
@@ -62,11 +63,28 @@ pub(crate) struct Memory {
     waker: Waker,
     /// Where those wait who store more while too much is resident.
     pub(crate) gate: Gate,
+    /// Held by the thread that reads a large record.
+    turn: Mutex<()>,
+}
+
+/// The turn of a thread that reads a large record ([`Memory::begin_read`]).
+#[derive(Debug)]
+pub(crate) struct Turn<'m> {
+    _turn: MutexGuard<'m, ()>,
+    _held: Held,
 }
 
 /// Wakes the thread that makes room for those who wait.
 #[derive(Default)]
 struct Waker(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl Waker {
+    fn wake(&self) {
+        if let Some(wake) = self.0.get() {
+            wake();
+        }
+    }
+}
 
 impl std::fmt::Debug for Waker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -224,6 +242,7 @@ impl Memory {
             always_cold: None,
             waker: Waker::default(),
             gate: Gate::default(),
+            turn: Mutex::default(),
         }
     }
 
@@ -266,11 +285,28 @@ impl Memory {
     /// Whether `bytes` are not to be stored before pages have gone back to the system, by one who made `own_bytes` for the same so far: [`Stop::Busy`].
     pub(crate) fn awaits_pages(&self, bytes: u64, own_bytes: u64) -> bool {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        self.gate.waits((bytes, own_bytes), limit_bytes, || {
-            if let Some(wake) = self.waker.0.get() {
-                wake();
-            }
-        })
+        self.gate.waits((bytes, own_bytes), limit_bytes, || self.waker.wake())
+    }
+
+    /// Has the calling thread, which is about to read a record of `bytes` from disk, wait until no other reads one as large and there is room, for
+    /// [`READ_WAIT_MAX`] at most; until the result is dropped `bytes` are counted. `None`: a record of that size need not wait.
+    pub(crate) fn begin_read(&self, index: &Index, journal: &Journal, bytes: u64) -> Option<Turn<'_>> {
+        if bytes < TURN_BYTES_MIN {
+            return None;
+        }
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = Held::new(&self.ledger);
+        held.add(bytes);
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        let is_full = || self.report_of(index, journal.buffered_bytes()).used_bytes() > limit_bytes;
+        if limit_bytes > 0 && is_full() {
+            self.wish(bytes, limit_bytes);
+            self.gate.wait_while(READ_WAIT_MAX, is_full);
+        }
+        if self.awaits_pages(bytes, 0) {
+            self.gate.wait_while(READ_WAIT_MAX, || self.gate.is_closed());
+        }
+        Some(Turn { _turn: turn, _held: held })
     }
 
     /// `value` as one to share, if it is large; a borrowed one is copied.
@@ -364,10 +400,8 @@ impl Memory {
     /// Leaves a wish for `bytes`.
     fn wish(&self, bytes: u64, limit_bytes: u64) {
         let bytes = bytes.clamp(1, limit_bytes.max(1));
-        if self.wished_bytes.fetch_max(bytes, Ordering::Relaxed) < bytes
-            && let Some(wake) = self.waker.0.get()
-        {
-            wake();
+        if self.wished_bytes.fetch_max(bytes, Ordering::Relaxed) < bytes {
+            self.waker.wake();
         }
     }
 
@@ -573,7 +607,8 @@ impl Memory {
         let to_come_bytes = self.reported_bytes_max.load(Ordering::Relaxed);
         let to_come_bytes = to_come_bytes.saturating_sub(self.reported_bytes.load(Ordering::Relaxed));
         let beside_bytes = if others_bytes == 0 { 0 } else { to_come_bytes };
-        self.make_room(index, engine, RESERVE_PAGES_MAX, beside_bytes);
+        let pages = (bytes / BYTES_OF_PAGE) as usize;
+        self.make_room(index, engine, pages.clamp(ROOM_PAGES_MAX, RESERVE_PAGES_MAX), beside_bytes);
         let used_bytes = self.used(index, engine);
         if limit_bytes == 0 || used_bytes.saturating_add(beside_bytes) <= limit_bytes {
             return Ok(reserved);
@@ -583,7 +618,11 @@ impl Memory {
 
     /// Memory by parts.
     pub(crate) fn report(&self, index: &Index, engine: &dyn Engine) -> MemoryReport {
-        let (large_bytes, journal_bytes) = (self.ledger.bytes(), engine.buffered_bytes());
+        self.report_of(index, engine.buffered_bytes())
+    }
+
+    fn report_of(&self, index: &Index, journal_bytes: u64) -> MemoryReport {
+        let large_bytes = self.ledger.bytes();
         MemoryReport {
             index_bytes: index.memory_bytes() + large_bytes,
             large_bytes,
@@ -696,8 +735,16 @@ const BARREN_STRIPES_MAX: usize = (LEVEL_MAX as usize + 1) * STRIPES;
 /// What one command may read from disk is the limit divided by this: some of them at a time leave room for the rest.
 const READ_SHARE: u64 = 8;
 
-/// Pages visited for one large value: it takes longer to copy.
+/// Larger records are read one at a time: each reader's buffer and what it becomes came to several times what memory had left.
+const TURN_BYTES_MIN: u64 = 256 << 10;
+/// How long such a reader waits for room, and then for pages: a pass has others wait no longer, either.
+const READ_WAIT_MAX: Duration = Duration::from_millis(150);
+
+/// Pages visited for what a command asks at once, at most: some 20 ms.
 pub(crate) const RESERVE_PAGES_MAX: usize = 16_384;
+/// A page is visited for so many bytes of a large value, which take as long to copy. Loops do this, and one on which several wait comes back for each of them: the
+/// rest is for the store's own thread.
+const BYTES_OF_PAGE: u64 = 8 << 10;
 
 /// Pages that one command visits at most to make room: about 0.1 ms.
 pub(crate) const ROOM_PAGES_MAX: usize = 64;

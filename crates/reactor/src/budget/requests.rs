@@ -28,6 +28,8 @@ use clock::Nanos;
 pub(crate) struct Room {
     pub(crate) max_bytes: u64,
     pub(crate) other_bytes: u64,
+    /// The protocol has none for more requests now: nobody is granted any, nor ended because others wait.
+    pub(crate) is_held: bool,
 }
 
 /// What one who asked gets.
@@ -90,7 +92,7 @@ impl Requests {
         if has_bytes + more_bytes > room.max_bytes {
             return Answer::Never;
         }
-        if self.waiters.is_empty() && more_bytes <= self.free_bytes(room) {
+        if self.waiters.is_empty() && !room.is_held && more_bytes <= self.free_bytes(room) {
             self.grant(id, more_bytes, now);
             return Answer::Granted;
         }
@@ -158,15 +160,18 @@ impl Requests {
         longest: Duration,
         doing: impl Fn(u64) -> Doing,
     ) -> Vec<Verdict> {
-        let mut verdicts = self.grant_what_fits(room, now, longest / PATIENCE_PARTS);
-        if self.waiters.is_empty() {
-            return verdicts;
+        let mut verdicts = Vec::new();
+        if !room.is_held {
+            verdicts = self.grant_what_fits(room, now, longest / PATIENCE_PARTS);
+            if self.waiters.is_empty() {
+                return verdicts;
+            }
+            self.end_stalled(room, now, longest / PATIENCE_PARTS, doing, &mut verdicts);
         }
-        self.end_stalled(room, now, longest / PATIENCE_PARTS, doing, &mut verdicts);
         while let Some(late) = self.waiters.pop_front_if(|waiter| now - waiter.since >= longest) {
             verdicts.push(Verdict::Refused(late.id));
         }
-        if verdicts.is_empty() && self.is_blocked() {
+        if verdicts.is_empty() && !room.is_held && self.is_blocked() {
             // The youngest has come least far.
             let youngest = self.waiters.iter().rposition(|waiter| self.grants.contains_key(&waiter.id));
             let refused = youngest.and_then(|index| self.waiters.remove(index));
@@ -267,11 +272,26 @@ mod tests {
     const LONGEST: Duration = Duration::from_millis(400);
 
     fn room(max_bytes: u64) -> Room {
-        Room { max_bytes, other_bytes: 0 }
+        Room { max_bytes, other_bytes: 0, is_held: false }
     }
 
     fn at(ms: u64) -> Nanos {
         Nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn held_room_is_granted_to_nobody_and_ends_nobody_but_who_waited_for_long() {
+        let mut requests = Requests::default();
+        let held = Room { is_held: true, ..room(100) };
+        assert_eq!(requests.ask(1, 50, room(100), at(0)), Answer::Granted);
+        assert_eq!(requests.ask(2, 50, held, at(0)), Answer::Waits);
+        assert_eq!((requests.waiting(), requests.granted_bytes()), (1, 50));
+        let came = |_| Doing::Receiving(0);
+        assert!((1..399).all(|ms| requests.poll(held, at(ms), LONGEST, came).is_empty()), "1 sends nothing meanwhile");
+        let mut late = Requests::default();
+        late.ask(2, 50, held, at(0));
+        assert_eq!(late.poll(held, at(400), LONGEST, came), [Verdict::Refused(2)]);
+        assert_eq!(requests.poll(room(100), at(399), LONGEST, came), [Verdict::Granted(2)]);
     }
 
     #[test]
@@ -339,7 +359,7 @@ mod tests {
     #[test]
     fn others_owe_what_they_keep_beyond_the_rest_of_the_limit_once_a_request_has_waited_long() {
         let mut requests = Requests::default();
-        let others = |other_bytes| Room { max_bytes: 100, other_bytes };
+        let others = |other_bytes| Room { other_bytes, ..room(100) };
         requests.ask(1, 20, others(0), at(0));
         assert_eq!(requests.ask(1, 40, others(70), at(0)), Answer::Waits);
         let owed = |other_bytes, ms| requests.owed_bytes(others(other_bytes), at(ms), LONGEST / 4);

@@ -76,7 +76,8 @@ impl<P: Protocol> Shared<P> {
     fn room(&self) -> Room {
         let own_bytes = self.kept().sum().max(0).cast_unsigned();
         let max_bytes = self.budget.limits().requests_bytes_max();
-        Room { max_bytes, other_bytes: own_bytes + self.protocol.shared_bytes() }
+        let other_bytes = own_bytes + self.protocol.shared_bytes();
+        Room { max_bytes, other_bytes, is_held: self.protocol.holds_requests() }
     }
 
     /// What is kept, and what was done about it.

@@ -71,7 +71,7 @@ pub(super) fn read_group(
             Some(idle_min_ms) => {
                 let reader = (group_name, consumer);
                 let wanted = (idle_min_ms, now_ms);
-                claim_idle(stream, reader, wanted, (query.most, &mut *left), &mut changes)?
+                claim_idle((data, stream), reader, wanted, (query.most, &mut *left), &mut changes)?
             }
         };
         let new = match group.last_delivered.after() {
@@ -124,7 +124,7 @@ type Claimed<'a> = Vec<(Entry<'a>, Pending)>;
 /// Gives a consumer what has been pending for long, the longest first; returns the entries with what was pending, and when the next will have been
 /// pending for long enough.
 fn claim_idle<'a>(
-    stream: Stream<'a, '_>,
+    (data, stream): (&Data<'_, '_>, Stream<'a, '_>),
     (group, consumer): (&[u8], &[u8]),
     (idle_min_ms, now_ms): (u64, u64),
     (most, left): (usize, &mut Left),
@@ -134,7 +134,10 @@ fn claim_idle<'a>(
     for it in stream.pending_from(group, Id::MIN)? {
         let (id, pending) = it?;
         match idle_min_ms.saturating_sub(pending.idle_ms(now_ms)) {
-            0 => idle.push((id, pending)),
+            0 => {
+                data.access.ask((size_of::<(Id, Pending)>() + pending.consumer.len()) as u64)?;
+                idle.push((id, pending));
+            }
             left_ms => ripe_in_ms = Some(ripe_in_ms.map_or(left_ms, |before: u64| before.min(left_ms))),
         }
     }

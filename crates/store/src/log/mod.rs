@@ -43,7 +43,7 @@ pub use store::LogReport;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use journal::{Driver, Journal, Keyspace, LogAddress, ReadError, Refusal, SegmentInfo, Seq};
 use smallvec::SmallVec;
@@ -51,6 +51,9 @@ use smallvec::SmallVec;
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::hash::KeyHasher;
+use crate::index::Index;
+use crate::large::{Large, Owned};
+use crate::memory::Memory;
 use crate::object::ObjectRef;
 use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record::{self, Draft, Payload};
@@ -141,6 +144,12 @@ impl LogEngine {
     /// Bytes of records in `segments` that something points at.
     pub(crate) fn live_bytes(&self, segments: &[SegmentInfo]) -> u64 {
         segments.iter().map(|info| self.liveness.live(info.segment.0).bytes).sum()
+    }
+
+    /// From now on large records are read in turn, within `memory`.
+    pub(crate) fn read_within(&self, memory: &Arc<Memory>) {
+        let is_first = self.source.memory.set(Arc::clone(memory)).is_ok();
+        debug_assert!(is_first, "set twice");
     }
 
     /// What the pool of readers has done.
@@ -348,10 +357,13 @@ impl Quarantine {
 /// Where the readers' records come from.
 struct JournalSource {
     journal: Arc<Journal>,
+    index: Arc<Index>,
     hasher: KeyHasher,
     quarantine: Arc<Quarantine>,
     expected: expected::Expected,
     wishes: Arc<wishes::Wishes>,
+    /// Where large records wait for their turn; before it is set they need not.
+    memory: OnceLock<Arc<Memory>>,
 }
 
 impl Source for JournalSource {
@@ -359,15 +371,19 @@ impl Source for JournalSource {
         let mut payload = Vec::new();
         let at = sought.address;
         let guess = self.expected.payload_bytes(sought);
-        let read = self.journal.read(at, guess, &mut payload);
+        let mut turn = None;
+        let read = self.journal.read_in_turn(at, guess, &mut payload, &mut |bytes| {
+            let memory = self.memory.get();
+            turn = memory.and_then(|memory| memory.begin_read(&self.index, &self.journal, bytes as u64));
+        });
         if read.is_ok() {
             self.expected.learn(sought, guess, payload.len());
         }
         match read {
-            Ok(header) => match fetched(&header, &payload) {
-                Some(fetched) if sought.is(&header, &fetched.key, &self.hasher) => Read::Record(fetched),
-                Some(_) => Read::Elsewhere(damaged(at, OF_ANOTHER)),
-                None => Read::Elsewhere(damaged(at, &misfit(header.kind, &payload))),
+            Ok(header) => match fetched(&header, payload) {
+                Ok(fetched) if sought.is(&header, &fetched.key, &self.hasher) => Read::Record(fetched),
+                Ok(_) => Read::Elsewhere(damaged(at, OF_ANOTHER)),
+                Err(payload) => Read::Elsewhere(damaged(at, &misfit(header.kind, &payload))),
             },
             Err(error @ (ReadError::Gone(_) | ReadError::Mismatch(_))) => {
                 Read::Elsewhere(damaged(at, &error.to_string()))
@@ -395,17 +411,26 @@ fn misfit(kind: u8, payload: &[u8]) -> String {
         .unwrap_or_else(|| format!("a record of kind {kind} has no value"))
 }
 
-/// A record as commands take it: of a delta, its body is the value.
-fn fetched(header: &journal::RecordHeader, payload: &[u8]) -> Option<Fetched> {
-    let (key, value) = match record::decode(header.kind, payload)? {
-        Payload::Whole { key, value } => (key, value),
-        Payload::Delta { key, body, .. } => (key, body),
-        Payload::Mapping { .. } | Payload::Clock(_) => return None,
+/// A record as commands take it: of a delta, its body is the value. A payload that has none is given back.
+fn fetched(header: &journal::RecordHeader, mut payload: Vec<u8>) -> Result<Fetched, Vec<u8>> {
+    let (key, value) = match record::decode(header.kind, &payload) {
+        Some(Payload::Whole { key, value }) => (key, value),
+        Some(Payload::Delta { key, body, .. }) => (key, body),
+        Some(Payload::Mapping { .. } | Payload::Clock(_)) | None => return Err(payload),
     };
-    Some(Fetched {
+    let key = key.into();
+    let value = if value.len() < Large::BYTES_MIN {
+        value.into()
+    } else {
+        // the value is what the payload ends with: a second copy of it would count nowhere
+        let before_bytes = payload.len() - value.len();
+        payload.drain(..before_bytes);
+        Owned::Plain(payload.into_boxed_slice())
+    };
+    Ok(Fetched {
         kind: header.kind & !record::SHARED,
-        key: key.into(),
-        value: value.into(),
+        key,
+        value,
         seq: header.seq,
         expiry_ms: header.expiry_ms,
         left_out_bytes: 0,

@@ -1,6 +1,6 @@
 //! Opens the folder of engine `log`: recovers the index, then starts the journal and the readers of cold records.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use journal::{Journal, JournalError};
 
@@ -66,10 +66,12 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
     let wishes = Arc::new(Wishes::default());
     let source = Arc::new(JournalSource {
         journal: Arc::clone(&journal),
+        index: Arc::clone(&index),
         hasher: hasher.clone(),
         quarantine: Arc::clone(&quarantine),
         expected: Expected::default(),
         wishes: Arc::clone(&wishes),
+        memory: OnceLock::new(),
     });
     let readers = Readers::start(Arc::clone(&source) as Arc<dyn Source>, options.readers)
         .map_err(|error| StoreError::Open(format!("no threads for cold reads: {error}")))?;

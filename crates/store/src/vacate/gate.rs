@@ -8,7 +8,8 @@
 //!   2. Reads wait in the gate only while it is closed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::prepared::Prepared;
 
@@ -23,6 +24,8 @@ pub(crate) struct Gate {
     /// By how much too much is resident, with what is to be stored; 0: the gate is open.
     excess_bytes: AtomicU64,
     reads: Mutex<Vec<Read>>,
+    /// Told when the gate opens.
+    opened: Condvar,
 }
 
 /// What is to be read from disk, and who is told.
@@ -41,6 +44,7 @@ impl Gate {
             unlooked_bytes: zero(),
             excess_bytes: zero(),
             reads: Mutex::default(),
+            opened: Condvar::new(),
         }
     }
 
@@ -109,10 +113,25 @@ impl Gate {
         None
     }
 
+    /// Has the calling thread wait while `waits` says so, for `most` at most. It is asked when the gate opens, and every millisecond: values that others drop
+    /// tell nobody.
+    pub(crate) fn wait_while(&self, most: Duration, waits: impl Fn() -> bool) {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..most.as_millis() {
+            if !waits() {
+                return;
+            }
+            let waited = self.opened.wait_timeout(reads, Duration::from_millis(1));
+            reads = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Lets everybody pass; returns whether somebody may have waited, and what is to be read now.
     pub(crate) fn open(&self) -> (bool, Vec<Read>) {
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.excess_bytes.swap(0, Ordering::Relaxed) > 0, std::mem::take(&mut *reads))
+        let was_closed = self.excess_bytes.swap(0, Ordering::Relaxed) > 0;
+        self.opened.notify_all();
+        (was_closed, std::mem::take(&mut *reads))
     }
 }
 
@@ -165,6 +184,20 @@ mod tests {
         assert!(gate.hold(read()).is_none());
         assert!(matches!(gate.open(), (true, reads) if reads.len() == 1));
         assert!(matches!(gate.open(), (false, reads) if reads.is_empty()));
+    }
+
+    #[test]
+    fn who_waits_goes_on_when_the_gate_opens_or_it_took_too_long() {
+        let gate = Gate::new(|| 90 * MIB);
+        gate.set_most(82 * MIB);
+        gate.wait_while(Duration::from_secs(60), || gate.is_closed());
+        assert!(gate.waits((MIB, 0), LIMIT, || ()));
+        gate.wait_while(Duration::from_millis(3), || gate.is_closed());
+        assert!(gate.is_closed(), "it was not waited for any longer");
+        std::thread::scope(|scope| {
+            scope.spawn(|| gate.wait_while(Duration::from_secs(3_600), || gate.is_closed()));
+            gate.open();
+        });
     }
 
     #[test]
