@@ -16,7 +16,7 @@
 //!
 //! Invariants
 //!   1. At most a [`SHARE_MAX`]-th of the limit is held against it in this way: what it cannot cover is for the operator to see.
-//!   2. A limit below [`LIMIT_BYTES_MIN`] is for keys: nothing is held against it. Of what was resident at the start more than a
+//!   2. A limit below [`LIMIT_BYTES_MIN`] is for keys: nothing is held against it, but free pages go back. Of what was resident at the start more than a
 //!      [`START_SHARE`]-th of the limit is never looked at: a limit of 128 MiB leaves out next to nothing.
 //!   3. Where giving pages back or emptying them does not help, it is tried ever more rarely: threads that allocate wait meanwhile.
 //!
@@ -66,11 +66,9 @@ impl Resident {
         limit_bytes: u64,
     ) -> bool {
         let start_bytes = *self.start_bytes.get_or_insert(resident_bytes.saturating_sub(counted_bytes));
-        if limit_bytes < LIMIT_BYTES_MIN {
-            return false;
-        }
-        let resident_bytes =
-            resident_bytes.saturating_sub(start_bytes.saturating_sub(limit_bytes / START_SHARE));
+        let is_small = limit_bytes < LIMIT_BYTES_MIN;
+        let start_bytes_max = if is_small { 0 } else { limit_bytes / START_SHARE };
+        let resident_bytes = resident_bytes.saturating_sub(start_bytes.saturating_sub(start_bytes_max));
         let step_bytes = limit_bytes / STEP_SHARE;
         let since = now.since(self.changed_at);
         let goal_bytes = limit_bytes + (limit_bytes / GOAL_SHARE).max(GOAL_BYTES_MIN);
@@ -85,9 +83,14 @@ impl Resident {
         if since < self.pause {
             return false;
         }
+        self.changed_at = now;
+        if is_small {
+            // no pages are emptied, either: those that are free by themselves go back once a second, which takes a millisecond
+            self.pause = PAUSE_MIN;
+            return limit_bytes > 0;
+        }
         self.learnt_bytes += ((resident_bytes - goal_bytes) / LEARNT_PART).max(step_bytes);
         self.learnt_bytes = self.learnt_bytes.min(limit_bytes / SHARE_MAX);
-        self.changed_at = now;
         self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
         true
     }
@@ -242,6 +245,17 @@ mod tests {
         let mut process = Process::new(4, 1);
         process.churn(1_000);
         assert_eq!((process.given_back, process.resident.held_bytes(LIMIT)), (0, 4 * MIB));
+    }
+
+    #[test]
+    fn free_pages_go_back_once_a_second_with_a_small_limit_and_nothing_is_held_against_it() {
+        let (mut resident, limit) = (Resident::default(), 20 * MIB);
+        let mut look = |ms: u64, mib: u64| resident.look(Nanos(ms * 1_000_000), mib * MIB, 0, limit);
+        assert!(!look(1_000, 18) && !look(2_000, 41), "18 are the program's own");
+        assert_eq!([3_000, 3_500, 4_000, 4_500, 5_000].map(|ms| look(ms, 50)), [true, false, true, false, true]);
+        assert!(!look(6_000, 40));
+        assert_eq!((resident.held_bytes(limit), resident.learnt_bytes), (0, 0));
+        assert!(!Resident::default().look(Nanos(9_000_000_000), 50 * MIB, 0, 0), "no limit");
     }
 
     #[test]
