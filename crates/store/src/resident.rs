@@ -252,7 +252,10 @@ mod tests {
         let (mut resident, limit) = (Resident::default(), 20 * MIB);
         let mut look = |ms: u64, mib: u64| resident.look(Nanos(ms * 1_000_000), mib * MIB, 0, limit);
         assert!(!look(1_000, 18) && !look(2_000, 41), "18 are the program's own");
-        assert_eq!([3_000, 3_500, 4_000, 4_500, 5_000].map(|ms| look(ms, 50)), [true, false, true, false, true]);
+        assert_eq!(
+            [3_000, 3_500, 4_000, 4_500, 5_000].map(|ms| look(ms, 50)),
+            [true, false, true, false, true]
+        );
         assert!(!look(6_000, 40));
         assert_eq!((resident.held_bytes(limit), resident.learnt_bytes), (0, 0));
         assert!(!Resident::default().look(Nanos(9_000_000_000), 50 * MIB, 0, 0), "no limit");

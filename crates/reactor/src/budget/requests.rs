@@ -287,7 +287,10 @@ mod tests {
         assert_eq!(requests.ask(2, 50, held, at(0)), Answer::Waits);
         assert_eq!((requests.waiting(), requests.granted_bytes()), (1, 50));
         let came = |_| Doing::Receiving(0);
-        assert!((1..399).all(|ms| requests.poll(held, at(ms), LONGEST, came).is_empty()), "1 sends nothing meanwhile");
+        assert!(
+            (1..399).all(|ms| requests.poll(held, at(ms), LONGEST, came).is_empty()),
+            "1 sends nothing meanwhile"
+        );
         let mut late = Requests::default();
         late.ask(2, 50, held, at(0));
         assert_eq!(late.poll(held, at(400), LONGEST, came), [Verdict::Refused(2)]);

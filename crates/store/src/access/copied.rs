@@ -44,6 +44,7 @@ struct Found {
     deltas: Box<[Delta]>,
     value_len: u64,
     has_value: bool,
+    was_read: bool,
 }
 
 enum Value {
@@ -67,7 +68,7 @@ impl Copied {
         key: &[u8],
         state: State<'_>,
     ) -> State<'c> {
-        let State { kind, expiry_ms, header_ms, seq, value_len, has_value, .. } = state;
+        let State { kind, expiry_ms, header_ms, seq, value_len, has_value, was_read, .. } = state;
         let copies = self.copies.get_or_init(Box::default);
         copies.bytes.set(copies.bytes.get() + Self::bytes_of(key, &state));
         let value = match state.value {
@@ -76,7 +77,8 @@ impl Copied {
         };
         let (key, deltas) = (key.into(), state.deltas.into());
         copies.known.borrow_mut().entry((keyspace, hash)).or_default().push(copies.found.len());
-        let found = Found { key, kind, value, expiry_ms, header_ms, seq, deltas, value_len, has_value };
+        let found =
+            Found { key, kind, value, expiry_ms, header_ms, seq, deltas, value_len, has_value, was_read };
         copies.found.push(found).state()
     }
 
@@ -98,13 +100,25 @@ impl Copied {
 
 impl Found {
     fn state(&self) -> State<'_> {
-        let Self { kind, expiry_ms, header_ms, seq, value_len, has_value, .. } = *self;
+        let Self { kind, expiry_ms, header_ms, seq, value_len, has_value, was_read, .. } = *self;
         let value = match &self.value {
             Value::Plain(value) => Bytes::Plain(value),
             Value::Large(large) => Bytes::Large(large),
         };
         let (object, staged, deltas) = (None, false, &self.deltas[..]);
-        State { kind, value, expiry_ms, header_ms, seq, object, staged, deltas, value_len, has_value }
+        State {
+            kind,
+            value,
+            expiry_ms,
+            header_ms,
+            seq,
+            object,
+            staged,
+            deltas,
+            value_len,
+            has_value,
+            was_read,
+        }
     }
 }
 

@@ -77,7 +77,8 @@ impl Access<'_> {
                     match self.ask_now(bytes + large_bytes) {
                         Ok(()) => {
                             self.give_back(large_bytes);
-                            return Ok(Some(copied.keep((keyspace, hash), key, state)));
+                            let was_read = read.is_some() || self.is_prepared(&state);
+                            return Ok(Some(copied.keep((keyspace, hash), key, State { was_read, ..state })));
                         }
                         Err(Stop::Busy) => {
                             drop(stripe);

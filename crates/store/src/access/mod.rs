@@ -66,7 +66,7 @@ use crate::index::stripe::{Current, Seek, Stripe};
 use crate::keyspaces::HIDDEN_DB;
 use crate::large::{Bytes, LARGE_BYTES};
 use crate::memory::Asked;
-use crate::object::{Object, WORD_DELTAS};
+use crate::object::{Object, ObjectRef, WORD_DELTAS};
 use crate::packed::Times;
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
@@ -147,6 +147,9 @@ pub struct Access<'s> {
     room_waits: Cell<u32>,
 }
 
+/// With as many deltas a collection that was read from disk is written whole by a change: it soon leaves memory again, each later read is one for each of them, and nobody
+/// need fold it.
+const DELTAS_READ_MAX: usize = 2;
 /// What a command makes beyond its request without asking.
 const FREE_BYTES: u64 = 64 << 10;
 /// Effects that are more by so much are asked for.
@@ -883,7 +886,21 @@ impl<'s> Access<'s> {
 
     /// Whether a change of this state may be a small record on top of what lies in the log.
     fn takes_delta(&self, state: &State<'_>) -> bool {
-        !state.staged && state.deltas.len() < state.deltas_max() && self.store.engine.has_addresses()
+        let deltas_max = || if self.was_read(state) { DELTAS_READ_MAX } else { state.deltas_max() };
+        !state.staged && self.store.engine.has_addresses() && state.deltas.len() < deltas_max()
+    }
+
+    /// Whether a collection, leaf or node was read from disk for this command, wherever it is now.
+    fn was_read(&self, state: &State<'_>) -> bool {
+        let is_found = || !self.reads_here() && self.is_prepared(state);
+        state.kind != record::STRING && (state.was_read || is_found())
+    }
+
+    /// Whether a value that was found in the index is there because it was prepared.
+    fn is_prepared(&self, state: &State<'_>) -> bool {
+        let prepared = self.prepared();
+        let is_record = |object: ObjectRef<'_>| prepared.record(object.address()).is_some();
+        prepared.has_records() && state.object.is_none_or(is_record)
     }
 
     /// Whether the deadline that effect `seq` set has passed, now or before the wall clock was set back.

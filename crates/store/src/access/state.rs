@@ -29,6 +29,8 @@ pub(super) struct State<'a> {
     pub(super) deltas: &'a [Delta],
     pub(super) value_len: u64,
     pub(super) has_value: bool,
+    /// A lookup of its own has read it from disk.
+    pub(super) was_read: bool,
 }
 
 impl<'a> State<'a> {
@@ -54,6 +56,7 @@ impl<'a> State<'a> {
             deltas: &[],
             value_len: current.value_len(),
             has_value: current.has_value(),
+            was_read: false,
         }
     }
 

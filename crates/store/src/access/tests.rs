@@ -538,6 +538,28 @@ fn collection_is_folded_from_image_and_deltas_when_it_is_cold() {
     }
 }
 
+/// With data of 20 times the memory each stay of a leaf in memory added a change or two, so that a cold HGET took 11 reads, and a ZRANK 54.
+#[test]
+fn collection_that_was_read_for_a_change_is_written_whole_if_changes_lie_on_it() {
+    let bench = Bench::new(128);
+    let keys = [KeyRef { db: 0, key: b"c" }];
+    let put = |value: &str| {
+        bench.run(Scope::Keys(&keys), |access| field_set(access, 0, b"c", b"field", value.as_bytes()));
+        bench.log.release(bench.store.newest_seq().0);
+    };
+    bench
+        .run(Scope::Keys(&keys), |access| field_set(access, 0, b"c", b"large", "x".repeat(4_000).as_bytes()));
+    for round in 0..7 {
+        put(&round.to_string());
+        bench.evict();
+    }
+    put("hot");
+    put("still");
+    let kinds: Vec<_> = (1..=10).map(|seq| bench.log.kind_at(seq)).collect();
+    let (whole, change) = (record::HASH, record::CHANGE);
+    assert_eq!(kinds, [whole, change, change, whole, change, change, whole, change, change, change]);
+}
+
 fn field_set(
     access: &mut crate::Access<'_>,
     db: u16,
