@@ -108,6 +108,12 @@ impl Resident {
         Some(Bounds { goal_bytes, begin_bytes, most_bytes })
     }
 
+    /// Whether a pause that is about to end is all that keeps pages from being emptied.
+    pub(crate) fn vacates_soon(&self, now: Nanos) -> bool {
+        let is_short = self.vacate_pause <= VACATE_PAUSE_SHORT;
+        is_short && self.vacated_at.is_some_and(|at| now.since(at) < self.vacate_pause)
+    }
+
     /// Whether pages were emptied just before `now`, after which no more were resident than the `resident_bytes` of now.
     pub(crate) fn was_vacated_to(&self, now: Nanos, resident_bytes: u64) -> bool {
         self.vacated_at.is_some_and(|at| now.since(at) < AGAIN_WITHIN) && resident_bytes >= self.vacated_bytes
@@ -163,6 +169,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// After pages were emptied and that did not help. One such pass says little: values that wait for the disk cannot leave memory, but soon can; and nobody
 /// waits in a pause, so that 40 MiB came in 100 ms.
 const VACATE_PAUSE_MIN: Duration = Duration::from_millis(1);
+/// The thread that empties pages waits for the end of such a pause, and of a longer one until it is woken.
+const VACATE_PAUSE_SHORT: Duration = Duration::from_millis(16);
 /// Pages that are emptied again so soon were emptied in vain.
 const AGAIN_WITHIN: Duration = Duration::from_millis(100);
 /// The most of both, where it does not help.
@@ -338,6 +346,21 @@ mod tests {
         assert!((15..30).contains(&passes), "{passes} in ten minutes");
         resident.on_vacated(at(700), LIMIT, true);
         assert!(resident.bounds(at(700), LIMIT).is_some());
+    }
+
+    /// Nobody came back for a pass after a pause of a millisecond: 140 MiB came in half a second.
+    #[test]
+    fn short_pause_is_waited_for_and_a_long_one_is_not() {
+        let (mut resident, at) = (Resident::default(), |ms: u64| Nanos(ms * 1_000_000));
+        resident.look(at(1_000), 18 * MIB, 3 * MIB, LIMIT);
+        assert!(!resident.vacates_soon(at(1_000)), "no pass");
+        resident.on_vacated(at(2_000), LIMIT, false);
+        assert!(resident.vacates_soon(at(2_000)) && resident.bounds(at(2_000), LIMIT).is_none());
+        assert!(!resident.vacates_soon(at(2_001)) && resident.bounds(at(2_001), LIMIT).is_some());
+        (0..10).for_each(|_| resident.on_vacated(at(3_000), LIMIT, false));
+        assert!(!resident.vacates_soon(at(3_000)), "a second");
+        resident.on_vacated(at(4_000), LIMIT, true);
+        assert!(!resident.vacates_soon(at(4_000)));
     }
 
     #[test]

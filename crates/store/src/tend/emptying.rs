@@ -21,7 +21,9 @@ impl Store {
         let Some(pass) = &mut *vacating else {
             // it may have closed behind the last pass, and nothing else opens it
             self.open_gate();
-            return false;
+            // nothing else comes back for it: who stores more tells nobody in a pause
+            let resident = self.tender.resident.lock().unwrap_or_else(PoisonError::into_inner);
+            return resident.vacates_soon(now);
         };
         let progress = pass.step(&self.index);
         if progress != Progress::More {
@@ -33,7 +35,8 @@ impl Store {
                 self.end_pass(now, pass, resident_bytes);
                 *vacating = None;
                 self.open_gate();
-                return false;
+                // whether more is to go is known at the next look, which also tells the gate what may be resident
+                return true;
             }
         }
         if now.since(pass.begun_at) >= WAIT_MAX {
