@@ -607,8 +607,8 @@ impl Memory {
         let to_come_bytes = self.reported_bytes_max.load(Ordering::Relaxed);
         let to_come_bytes = to_come_bytes.saturating_sub(self.reported_bytes.load(Ordering::Relaxed));
         let beside_bytes = if others_bytes == 0 { 0 } else { to_come_bytes };
-        let pages = (bytes / BYTES_OF_PAGE) as usize;
-        self.make_room(index, engine, pages.clamp(ROOM_PAGES_MAX, RESERVE_PAGES_MAX), beside_bytes);
+        // All that can go is looked for at once: one that stopped short of it would be told to wait, again and again, where nothing can.
+        self.make_room(index, engine, RESERVE_PAGES_MAX, beside_bytes);
         let used_bytes = self.used(index, engine);
         if limit_bytes == 0 || used_bytes.saturating_add(beside_bytes) <= limit_bytes {
             return Ok(reserved);
@@ -742,9 +742,6 @@ const READ_WAIT_MAX: Duration = Duration::from_millis(150);
 
 /// Pages visited for what a command asks at once, at most: some 20 ms.
 pub(crate) const RESERVE_PAGES_MAX: usize = 16_384;
-/// A page is visited for so many bytes of a large value, which take as long to copy. Loops do this, and one on which several wait comes back for each of them: the
-/// rest is for the store's own thread.
-const BYTES_OF_PAGE: u64 = 8 << 10;
 
 /// Pages that one command visits at most to make room: about 0.1 ms.
 pub(crate) const ROOM_PAGES_MAX: usize = 64;
