@@ -149,7 +149,7 @@ fn resident_memory_is_bounded_without_a_disk() {
     Client::of(dir.path(), (64, 32), &arguments).set_larger_values();
 }
 
-/// Each of eight readers held a record and a copy of it, of which nothing was counted: 150 MiB were resident.
+/// Each of eight readers held a record that was not counted, and a copy of it: 140 MiB were resident.
 #[test]
 fn resident_memory_is_bounded_when_many_read_large_values_that_are_cold() {
     let dir = tempfile::tempdir().expect("a folder for the test");

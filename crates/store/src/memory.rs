@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use journal::{Journal, Keyspace, Seq};
+use journal::{Keyspace, Seq};
 
 use crate::engine::Engine;
 use crate::error::{Stop, StoreError};
@@ -70,7 +70,7 @@ pub(crate) struct Memory {
 /// The turn of a thread that reads a large record ([`Memory::begin_read`]).
 #[derive(Debug)]
 pub(crate) struct Turn<'m> {
-    _turn: MutexGuard<'m, ()>,
+    _turn: Option<MutexGuard<'m, ()>>,
     _held: Held,
 }
 
@@ -288,23 +288,32 @@ impl Memory {
         self.gate.waits((bytes, own_bytes), limit_bytes, || self.waker.wake())
     }
 
-    /// Has the calling thread, which is about to read a record of `bytes` from disk, wait until no other reads one as large and there is room, for
-    /// [`READ_WAIT_MAX`] at most; until the result is dropped `bytes` are counted. `None`: a record of that size need not wait.
-    pub(crate) fn begin_read(&self, index: &Index, journal: &Journal, bytes: u64) -> Option<Turn<'_>> {
+    /// Counts a record of `bytes` that the calling thread is about to read from disk, until the result is dropped. `None`: a record of that size is not counted.
+    ///
+    /// Who `may_wait` first waits for its turn, so that no other that may reads one as large; then for room and for the gate, [`READ_WAIT_MAX`] for each at most.
+    /// `journal_bytes` tells what waits in the journal.
+    pub(crate) fn begin_read(
+        &self,
+        (index, journal_bytes): (&Index, &dyn Fn() -> u64),
+        bytes: u64,
+        may_wait: bool,
+    ) -> Option<Turn<'_>> {
         if bytes < TURN_BYTES_MIN {
             return None;
         }
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = may_wait.then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
         let mut held = Held::new(&self.ledger);
         held.add(bytes);
-        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        let is_full = || self.report_of(index, journal.buffered_bytes()).used_bytes() > limit_bytes;
-        if limit_bytes > 0 && is_full() {
-            self.wish(bytes, limit_bytes);
-            self.gate.wait_while(READ_WAIT_MAX, is_full);
-        }
-        if self.awaits_pages(bytes, 0) {
-            self.gate.wait_while(READ_WAIT_MAX, || self.gate.is_closed());
+        if may_wait {
+            let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+            let is_full = || self.report_of(index, journal_bytes()).used_bytes() > limit_bytes;
+            if limit_bytes > 0 && is_full() {
+                self.wish(bytes, limit_bytes);
+                self.gate.wait_while(READ_WAIT_MAX, is_full);
+            }
+            if self.awaits_pages(bytes, 0) {
+                self.gate.wait_while(READ_WAIT_MAX, || self.gate.is_closed());
+            }
         }
         Some(Turn { _turn: turn, _held: held })
     }
@@ -740,7 +749,7 @@ const TURN_BYTES_MIN: u64 = 256 << 10;
 /// How long such a reader waits for room, and then for pages: a pass has others wait no longer, either.
 const READ_WAIT_MAX: Duration = Duration::from_millis(150);
 
-/// Pages visited for what a command asks at once, at most: some 20 ms.
+/// Pages visited for what a command asks at once, at most.
 pub(crate) const RESERVE_PAGES_MAX: usize = 16_384;
 
 /// Pages that one command visits at most to make room: about 0.1 ms.
@@ -802,6 +811,24 @@ mod tests {
             matches!(word.view(), View::Cold(address) if address == at(8)) && !word.is_marked(),
             "a mark beside no values"
         );
+    }
+
+    #[test]
+    fn large_record_is_counted_while_it_is_read_and_only_who_may_wait_takes_turns() {
+        let (index, memory) = (Index::new(1), Memory::new(1 << 20));
+        let begin = |bytes, may_wait| memory.begin_read((&index, &|| 0), bytes, may_wait);
+        assert!(begin(TURN_BYTES_MIN - 1, true).is_none());
+        let first = begin(TURN_BYTES_MIN, true).expect("it is large");
+        assert_eq!(memory.ledger.bytes(), TURN_BYTES_MIN);
+        assert!(memory.turn.try_lock().is_err(), "no other has a turn");
+        // it may be the thread that makes room, or hold stripes that this one needs
+        let beside = begin(64 << 20, false).expect("it is large");
+        assert_eq!((memory.ledger.bytes(), memory.is_wished()), (TURN_BYTES_MIN + (64 << 20), false));
+        drop((first, beside));
+        assert_eq!(memory.ledger.bytes(), 0);
+        // there never is room, and the wait ends
+        drop(begin(2 << 20, true).expect("it is large"));
+        assert!(memory.is_wished() && memory.turn.try_lock().is_ok());
     }
 
     fn is_held_back<T>(result: Result<T, Stop>) -> bool {

@@ -558,6 +558,17 @@ fn collection_that_was_read_for_a_change_is_written_whole_if_changes_lie_on_it()
     let kinds: Vec<_> = (1..=10).map(|seq| bench.log.kind_at(seq)).collect();
     let (whole, change) = (record::HASH, record::CHANGE);
     assert_eq!(kinds, [whole, change, change, whole, change, change, whole, change, change, change]);
+    // beside the loops each lookup reads for itself
+    let beside = Scope::Claimed { keys: &keys, writes: true };
+    for value in ["beside", "again"] {
+        bench.evict();
+        bench.run(beside, |access| {
+            access.look_briefly();
+            field_set(access, 0, b"c", b"field", value.as_bytes())
+        });
+        bench.log.release(bench.store.newest_seq().0);
+    }
+    assert_eq!([11, 12].map(|seq| bench.log.kind_at(seq)), [whole, change]);
 }
 
 fn field_set(

@@ -287,7 +287,7 @@ impl Engine for LogEngine {
     }
 
     fn read(&self, sought: &Sought) -> Result<Fetched, StoreError> {
-        match self.source.read_record(sought) {
+        match self.source.read_record(sought, false) {
             Read::Record(fetched) => Ok(fetched),
             Read::Elsewhere(error) | Read::Failed(error) => Err(error),
         }
@@ -367,14 +367,14 @@ struct JournalSource {
 }
 
 impl Source for JournalSource {
-    fn read_record(&self, sought: &Sought) -> Read {
+    fn read_record(&self, sought: &Sought, may_wait: bool) -> Read {
         let mut payload = Vec::new();
         let at = sought.address;
         let guess = self.expected.payload_bytes(sought);
         let mut turn = None;
         let read = self.journal.read_in_turn(at, guess, &mut payload, &mut |bytes| {
-            let memory = self.memory.get();
-            turn = memory.and_then(|memory| memory.begin_read(&self.index, &self.journal, bytes as u64));
+            let (memory, journal_bytes) = (self.memory.get(), || self.journal.buffered_bytes());
+            turn = memory.and_then(|it| it.begin_read((&self.index, &journal_bytes), bytes as u64, may_wait));
         });
         if read.is_ok() {
             self.expected.learn(sought, guess, payload.len());

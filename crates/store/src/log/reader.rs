@@ -43,8 +43,8 @@ pub(crate) enum Read {
 
 /// Where records come from; blocks.
 pub(crate) trait Source: Send + Sync + 'static {
-    /// Reads the record that is sought.
-    fn read_record(&self, sought: &Sought) -> Read;
+    /// Reads the record that is sought. Who `may_wait` holds no stripe, and nobody needs it meanwhile: a large record waits for its turn.
+    fn read_record(&self, sought: &Sought, may_wait: bool) -> Read;
 
     /// A value was read with its changes and folded; whoever keeps them may make it one record.
     fn on_folded(&self, fold: &Fold, folded: &Fetched) {
@@ -178,7 +178,7 @@ impl Readers {
             state: Mutex::new(Some((prepared, done))),
         });
         if lock(&self.threads).is_empty() {
-            records.into_iter().for_each(|sought| self.shared.serve(&fetch, sought));
+            records.into_iter().for_each(|sought| self.shared.serve(&fetch, sought, false));
             return;
         }
         let mut queue = lock(&self.shared.queue);
@@ -189,10 +189,10 @@ impl Readers {
         if is_one { self.shared.ready.notify_one() } else { self.shared.ready.notify_all() }
     }
 
-    /// Reads what `prepared` wants on this thread.
+    /// Reads what `prepared` wants on this thread, which may hold stripes.
     pub(crate) fn read_here(&self, prepared: &mut Prepared) {
         for sought in prepared.take_wanted() {
-            let read = self.shared.source.read_record(&sought);
+            let read = self.shared.source.read_record(&sought, false);
             self.shared.counters.reads.fetch_add(1, Ordering::Relaxed);
             self.shared.supply(prepared, sought.address, read);
         }
@@ -245,7 +245,7 @@ impl Shared {
                 }
             };
             drop(queue);
-            self.serve(&fetch, sought);
+            self.serve(&fetch, sought, true);
             if fetch.is_many {
                 let mut queue = lock(&self.queue);
                 queue.many_in_flight -= 1;
@@ -260,8 +260,8 @@ impl Shared {
         }
     }
 
-    fn serve(&self, fetch: &Fetch, sought: Sought) {
-        let read = self.source.read_record(&sought);
+    fn serve(&self, fetch: &Fetch, sought: Sought, may_wait: bool) {
+        let read = self.source.read_record(&sought, may_wait);
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         if let Some((prepared, _)) = lock(&fetch.state).as_mut() {
             self.supply(prepared, sought.address, read);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     impl Source for Addresses {
-        fn read_record(&self, sought: &Sought) -> Read {
+        fn read_record(&self, sought: &Sought, _may_wait: bool) -> Read {
             let address = sought.address.pack();
             let error = || StoreError::Damaged { segment: 1, offset: address, reason: "test".to_owned() };
             match address {
@@ -414,7 +414,7 @@ mod tests {
     }
 
     impl Source for Noted {
-        fn read_record(&self, sought: &Sought) -> Read {
+        fn read_record(&self, sought: &Sought, may_wait: bool) -> Read {
             let address = sought.address.pack();
             let count = |more: bool| {
                 let mut under_way = lock(&self.under_way);
@@ -429,7 +429,7 @@ mod tests {
             if address < 500 {
                 count(false);
             }
-            Addresses::default().read_record(sought)
+            Addresses::default().read_record(sought, may_wait)
         }
 
         fn quarantine(&self, _: LogAddress) {}
