@@ -110,7 +110,25 @@ fn everything_can_be_deleted(size: &str, value_bytes: usize, (together, in_multi
         }
     }
     assert_eq!(server.call(&["DBSIZE"]), Value::Integer(0), "{context}");
-    eventually("writes work again", || server.call(&["SET", "new", &value]) == ok());
+    writes_work_again(&server, &value);
+}
+
+/// Waits for it; otherwise tells why they do not.
+fn writes_work_again(server: &Server, value: &str) {
+    let until = std::time::Instant::now() + PATIENCE;
+    loop {
+        let reply = server.call(&["SET", "new", value]);
+        if reply == ok() {
+            return;
+        }
+        let text = |reply: &Value| match reply {
+            Value::Error(text) | Value::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+            other => format!("{other:?}"),
+        };
+        let info = || text(&server.call(&["INFO", "everything"]));
+        assert!(std::time::Instant::now() < until, "no writes: {}\n{}", text(&reply), info());
+        std::thread::park_timeout(std::time::Duration::from_millis(2));
+    }
 }
 
 #[test]
@@ -240,14 +258,15 @@ fn elements_can_be_removed(size: &str, in_multi: bool, end: End) {
             "{context}: {}",
             collection.key
         );
-        if removed % third == third - 1 {
+        // not behind the last ones: others would take all that they gave back
+        if removed % third == third - 1 && removed + third < stored {
             server = restarted(server, end, &disk);
             client = Client::new(&server);
             assert_eq!(server.call(&["DBSIZE"]), Value::Integer((stored - removed - 1) as i64), "{context}");
         }
     }
     assert_eq!(server.call(&["DBSIZE"]), Value::Integer(0), "{context}");
-    eventually("writes work again", || server.call(&["SET", "new", &"v".repeat(1_000)]) == ok());
+    writes_work_again(&server, &"v".repeat(1_000));
 }
 
 #[test]

@@ -574,6 +574,13 @@ impl Housekeeping {
         if !found && (store.engine.returns.is_awaited() || store.engine.journal.lacks_room_for_writes()) {
             found = Self::roll(work, survey);
         }
+        if !found && store.engine.journal.durable_lsn().0 + 1 < next_lsn.0 {
+            // what is not durable yet can be neither sealed nor cleaned: it may come back once it is
+            found = true;
+            if store.engine.returns.is_awaited() {
+                store.engine.journal.sync_soon();
+            }
+        }
         if store.engine.returns.note(next_lsn, found) {
             (self.hooks.on_credits)();
         }

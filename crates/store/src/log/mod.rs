@@ -206,10 +206,17 @@ impl Engine for LogEngine {
             Class::Reclaim => journal::Class::Reclaim,
         };
         let room = bytes + records * FOOTER_SHARE_BYTES + BATCH_SHARE_BYTES;
-        let reserved = match held.and_then(|held| held.inner) {
+        let mut reserved = match held.and_then(|held| held.inner) {
             Some(held) => self.journal.reserve_instead(held, room, journal_class),
             None => self.journal.reserve(room, journal_class),
         };
+        if let Err(Refusal::Full { .. }) = reserved
+            && class != Class::Write
+            && !self.returns.may_come(self.journal.next_lsn())
+        {
+            // what housekeeping gave back before it found nothing more may have come after the first look
+            reserved = self.journal.reserve(room, journal_class);
+        }
         match reserved {
             Ok(_) if class == Class::Write && !self.throttle.pass(room) => Err(Stop::Busy),
             Ok(credits) => Ok(Credits::of(bytes, records, credits)),

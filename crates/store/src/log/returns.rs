@@ -49,6 +49,11 @@ impl Returns {
         !found && self.awaited.swap(false, Ordering::SeqCst)
     }
 
+    /// Somebody is about to look.
+    pub(crate) fn begin(&self) {
+        self.nothing_at.store(SOMETHING, Ordering::SeqCst);
+    }
+
     /// Nobody looks any more; returns whether somebody is to be woken.
     pub(crate) fn end(&self) -> bool {
         self.nothing_at.store(NOBODY_LOOKS, Ordering::SeqCst);
@@ -68,6 +73,8 @@ mod tests {
     fn delete_is_refused_only_when_housekeeping_found_nothing_in_the_log_as_it_is() {
         let returns = Returns::default();
         assert!(!returns.may_come(Lsn(5)), "nobody looks");
+        returns.begin();
+        assert!(returns.may_come(Lsn(5)), "the first look comes");
         assert!(!returns.note(Lsn(5), true), "who waits goes on waiting");
         assert!(returns.may_come(Lsn(5)) && returns.is_awaited());
         assert!(returns.note(Lsn(5), false), "who waits learns it");

@@ -15,6 +15,9 @@ impl Housekeeping {
     /// When the system has no threads left.
     pub(crate) fn start(&self, store: &Arc<Store>) -> Result<(), StoreError> {
         let weak = Arc::downgrade(store);
+        if let Some((_, parts)) = store.housekeeping() {
+            parts.engine.returns.begin();
+        }
         let thread = std::thread::Builder::new()
             .name("store-keep".into())
             .spawn(move || run(&weak))
