@@ -5,12 +5,15 @@
 use std::time::Duration;
 
 use clock::{Clock, Nanos};
+use topology::random::Random;
 
 /// Measures calls, over all turns of a cell.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pace {
     /// Calls until the next one that is measured.
-    skip: u32,
+    skip: u64,
+    /// How many: with a fixed number, calls that differ by turns would be measured of one kind only.
+    random: Random,
     /// The last measured call was slow.
     is_slow: bool,
     began: Nanos,
@@ -25,6 +28,12 @@ impl Call {
     /// When it began.
     pub(super) fn began(&self) -> Option<Nanos> {
         self.0
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { skip: 0, random: Random::new(1), is_slow: false, began: Nanos(0), calls: 0 }
     }
 }
 
@@ -50,7 +59,7 @@ impl Pace {
         let now = clock.now();
         let time = now.since(began);
         self.is_slow = time >= SLOW;
-        self.skip = if self.is_slow { 0 } else { SKIPPED };
+        self.skip = if self.is_slow { 0 } else { SKIPPED / 2 + self.random.below(SKIPPED + 1) };
         (Some(time), self.calls >= CALLS_MAX || now.since(self.began) >= TURN)
     }
 
@@ -60,8 +69,8 @@ impl Pace {
     }
 }
 
-/// Calls that are not measured after one that is.
-const SKIPPED: u32 = 15;
+/// Calls that are not measured after one that is: so many on average, half to one and a half times as many.
+const SKIPPED: u64 = 15;
 /// Slower calls are measured each.
 const SLOW: Duration = Duration::from_micros(10);
 /// A turn ends after so long.

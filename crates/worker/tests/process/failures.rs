@@ -74,7 +74,7 @@ fn tuple_that_makes_a_bolt_panic_is_given_up_and_the_bolt_is_named_and_goes_on()
 
 #[test]
 fn failures_are_those_of_the_edge_on_which_the_tuple_came() {
-    let mut test = Test::new(100);
+    let mut test = Test::new(2_000);
     test.builder.settings().attempts_max = 1;
     test.bolt("halves", |tuple, out| {
         let n = tuple.int("n")?;
@@ -95,16 +95,16 @@ fn failures_are_those_of_the_edge_on_which_the_tuple_came() {
     .subscribe(on("odd"))
     .subscribe(on("even"));
     let (running, told) = test.start(2);
-    (0..100).for_each(|_| _ = next(&told));
+    (0..2_000).for_each(|_| _ = next(&told));
     let ended = running.kill(GRACE);
     let of = |stream: usize| {
         let edge = &ended.stats.component("halves").unwrap().streams[stream].readers[0];
-        assert!(edge.execute.samples > 0 && edge.queue.samples <= 50, "{edge:?}");
+        assert!(edge.execute.samples > 0 && edge.queue.samples <= 1_000, "{edge:?}");
         (edge.to.as_str(), edge.transferred, edge.executed, edge.acked, edge.failed)
     };
-    assert_eq!((of(0), of(1)), (("picky", 50, 50, 50, 0), ("picky", 50, 50, 0, 50)));
+    assert_eq!((of(0), of(1)), (("picky", 1_000, 1_000, 1_000, 0), ("picky", 1_000, 1_000, 0, 1_000)));
     let picky = ended.stats.component("picky").unwrap();
-    assert_eq!((picky.executed, picky.acked, picky.failed), (100, 50, 50));
+    assert_eq!((picky.executed, picky.acked, picky.failed), (2_000, 1_000, 1_000));
 }
 
 #[test]
