@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use resp::ArgsView;
-use store::{Found, Large, Reserved, Store, Value, ValueKind};
+use store::{AwaitedMemory, Found, Large, Reserved, Store, Value, ValueKind};
 
 use crate::payload;
 
@@ -62,6 +62,8 @@ pub(crate) struct Copies {
     made: u32,
     /// While the command is parked, what says that they are on their way.
     parked: Option<Reserved>,
+    /// Memory for the next one that the store is looking for.
+    pub(crate) awaited: Option<AwaitedMemory>,
 }
 
 /// The copies that belong to one command.
@@ -121,7 +123,12 @@ impl Base {
 impl Copies {
     /// None, and none will be made: what is large is copied, or made, while its key is locked.
     pub(crate) fn closed() -> Self {
-        Self { list: Vec::new(), made: MADE_MAX, parked: None }
+        Self::default().into_closed()
+    }
+
+    /// The same of those of a command that goes on.
+    pub(crate) fn into_closed(self) -> Self {
+        Self { list: Vec::new(), made: MADE_MAX, ..self }
     }
 
     /// Copies what command number `command` will store.

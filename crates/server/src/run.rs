@@ -172,7 +172,8 @@ impl Runner<'_> {
             out.truncate(start);
             // what is there once more, and longer: the request does not say how large that gets
             drop(reserved.take());
-            reserved = match self.store.reserve_memory(splice.bytes(body.args(command)), false) {
+            let bytes = splice.bytes(body.args(command));
+            reserved = match self.reserve(&plan, (bytes, false), copies) {
                 Ok(reserved) => Some(reserved),
                 Err(stop) => {
                     copies.clear();
@@ -198,7 +199,7 @@ impl Runner<'_> {
         }
         copies.unpark();
         let mut reserved = match plan.effects {
-            Effects::Commit => Some(self.store.reserve_memory(plan.growth_bytes, !copies.is_empty())?),
+            Effects::Commit => Some(self.reserve(plan, (plan.growth_bytes, !copies.is_empty()), copies)?),
             Effects::Keep(_) => None,
         };
         if copies.is_empty() {
@@ -208,6 +209,20 @@ impl Runner<'_> {
             }
         }
         Ok(reserved)
+    }
+
+    /// Memory for a large value; on a loop nobody waits until it is found.
+    #[cold]
+    fn reserve(
+        &self,
+        plan: &Plan<'_>,
+        (bytes, is_copied): (u64, bool),
+        copies: &mut Copies,
+    ) -> Result<Reserved, Stop> {
+        match plan.effort_max {
+            Some(_) => self.store.reserve_memory_soon(bytes, is_copied, &mut copies.awaited),
+            None => self.store.reserve_memory(bytes, is_copied),
+        }
     }
 
     #[inline(always)]

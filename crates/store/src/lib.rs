@@ -68,7 +68,7 @@ pub use foresight::{Foreseen, Foresight};
 pub use index::cpu::prefetch;
 pub use large::Large;
 pub use log::LogReport;
-pub use memory::{AskedMemory, MemoryReport, Reserved};
+pub use memory::{AskedMemory, AwaitedMemory, MemoryReport, Reserved};
 pub use options::{Durability, EngineKind, Hooks, Options};
 pub use packed::{
     Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, STREAM_ENTRY, Shape, dump, load, score_of,
@@ -374,7 +374,24 @@ impl Store {
         if self.evict_for(bytes) || self.memory.awaits_pages(bytes, 0) {
             return Err(Stop::Busy);
         }
-        self.memory.reserve((&self.index, &*self.engine), bytes, is_copied)
+        self.memory.reserve((&self.index, &*self.engine), (bytes, is_copied))
+    }
+
+    /// As [`Store::reserve_memory`] for one whom others wait for: it looks at a bounded part of memory. What that does not find a thread of the store's own looks
+    /// for: `awaited`, to be kept until the next try, then has what came of it, and the hook for credits is called.
+    ///
+    /// # Errors
+    /// As [`Store::reserve_memory`].
+    pub fn reserve_memory_soon(
+        &self,
+        bytes: u64,
+        is_copied: bool,
+        awaited: &mut Option<AwaitedMemory>,
+    ) -> Result<Reserved, Stop> {
+        if self.evict_for(bytes) || self.memory.awaits_pages(bytes, 0) {
+            return Err(Stop::Busy);
+        }
+        self.memory.reserve_soon((&self.index, &*self.engine), (bytes, is_copied), awaited)
     }
 
     /// Whether pages are emptied now, for which others wait ([`Options::resident_bytes`]): what can come later had better.

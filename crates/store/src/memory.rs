@@ -15,8 +15,9 @@
 //!   2. Whoever holds a stripe waits for nobody here: making room takes stripes.
 //!   3. Nobody is refused before the hand has passed every value as often as it takes to drop it, and found nothing.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use journal::{Keyspace, Seq};
@@ -27,6 +28,7 @@ use crate::hash::STRIPES;
 use crate::index::Index;
 use crate::index::stripe::Deltas;
 use crate::large::{Held, LARGE_BYTES, Large, Ledger};
+use crate::locks::lock;
 use crate::log::wishes::FOLD_CHANGES_MIN;
 use crate::object::{ObjectRef, View, WORD_DELTAS, Word};
 use crate::options::Options;
@@ -48,6 +50,8 @@ pub(crate) struct Memory {
     reserved_bytes: Arc<AtomicU64>,
     /// Held by who is about to reserve, who may wait for stripes meanwhile.
     reserving: Mutex<()>,
+    /// Those who wait for memory that the store's own thread reserves for them, in the order in which they came.
+    awaiting: Mutex<VecDeque<Awaiting>>,
     hand: Mutex<Hand>,
     /// A read has made a value hot since the hand last found nothing to drop.
     has_warmed: AtomicBool,
@@ -184,6 +188,23 @@ pub struct Reserved {
     all_bytes: Arc<AtomicU64>,
 }
 
+/// Memory that the store's own thread reserves for one who may not look for it himself ([`crate::Store::reserve_memory_soon`]). Dropped, it is given back.
+#[derive(Debug)]
+pub struct AwaitedMemory {
+    wanted: (u64, bool),
+    grant: Grant,
+}
+
+/// What became of it; `None` before that.
+type Grant = Arc<Mutex<Option<Result<Reserved, Stop>>>>;
+
+/// Bytes, whether they are copied, and who wants them: nobody any more if he is gone.
+#[derive(Debug)]
+struct Awaiting {
+    wanted: (u64, bool),
+    grant: Weak<Mutex<Option<Result<Reserved, Stop>>>>,
+}
+
 impl Reserved {
     /// The value was copied or made, and is counted by itself from now on.
     pub fn copied(&mut self) {
@@ -234,6 +255,7 @@ impl Memory {
             ledger: Ledger::default(),
             reserved_bytes: Arc::default(),
             reserving: Mutex::default(),
+            awaiting: Mutex::default(),
             hand: Mutex::default(),
             has_warmed: AtomicBool::new(false),
             barren_until: AtomicU64::new(0),
@@ -593,15 +615,67 @@ impl Memory {
     /// or what waits for the disk, is to come again.
     pub(crate) fn reserve(
         &self,
+        parts: (&Index, &dyn Engine),
+        (bytes, is_copied): (u64, bool),
+    ) -> Result<Reserved, Stop> {
+        let reserving = lock(&self.reserving);
+        // All that can go is looked for at once: one that stopped short of it would be told to wait, again and again, where nothing can.
+        self.reserve_alone(&reserving, parts, (bytes, is_copied), RESERVE_PAGES_MAX)
+    }
+
+    /// As [`Memory::reserve`] for one whom others wait for: a few pages are looked at, and nobody is waited for. Where that does not suffice the store's
+    /// own thread does the rest, and leaves the result in `awaited`.
+    pub(crate) fn reserve_soon(
+        &self,
+        parts: (&Index, &dyn Engine),
+        wanted: (u64, bool),
+        awaited: &mut Option<AwaitedMemory>,
+    ) -> Result<Reserved, Stop> {
+        if let Some(before) = awaited.take_if(|before| before.wanted == wanted) {
+            let granted = lock(&before.grant).take();
+            return granted.unwrap_or_else(|| {
+                *awaited = Some(before);
+                Err(Stop::Busy)
+            });
+        }
+        if let Ok(reserving) = self.reserving.try_lock() {
+            match self.reserve_alone(&reserving, parts, wanted, SOON_PAGES_MAX) {
+                Err(Stop::Busy) if self.may_drop(parts.1) => {}
+                done => return done,
+            }
+        }
+        let grant = Grant::default();
+        lock(&self.awaiting).push_back(Awaiting { wanted, grant: Arc::downgrade(&grant) });
+        *awaited = Some(AwaitedMemory { wanted, grant });
+        self.waker.wake();
+        Err(Stop::Busy)
+    }
+
+    /// Reserves for those who wait for it; returns whether there were any. Callers hold no stripe.
+    pub(crate) fn grant_awaited(&self, parts: (&Index, &dyn Engine)) -> bool {
+        let waiting = std::mem::take(&mut *lock(&self.awaiting));
+        let mut has_granted = false;
+        for Awaiting { wanted, grant } in waiting {
+            if let Some(grant) = grant.upgrade() {
+                let result = self.reserve(parts, wanted);
+                *lock(&grant) = Some(result);
+                has_granted = true;
+            }
+        }
+        has_granted
+    }
+
+    fn reserve_alone(
+        &self,
+        _reserving: &MutexGuard<'_, ()>,
         (index, engine): (&Index, &dyn Engine),
-        bytes: u64,
-        is_copied: bool,
+        (bytes, is_copied): (u64, bool),
+        pages_max: usize,
     ) -> Result<Reserved, Stop> {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let (value_bytes, copy_bytes) = (bytes, if is_copied { 0 } else { bytes });
         let disk_bytes = if engine.has_addresses() { bytes } else { 0 };
         let bytes = copy_bytes + disk_bytes;
-        let _reserving = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
         let others_bytes = self.reserved_bytes.fetch_add(bytes, Ordering::SeqCst);
         let mut held = Held::new(&self.ledger);
         held.add(bytes);
@@ -616,8 +690,7 @@ impl Memory {
         let to_come_bytes = self.reported_bytes_max.load(Ordering::Relaxed);
         let to_come_bytes = to_come_bytes.saturating_sub(self.reported_bytes.load(Ordering::Relaxed));
         let beside_bytes = if others_bytes == 0 { 0 } else { to_come_bytes };
-        // All that can go is looked for at once: one that stopped short of it would be told to wait, again and again, where nothing can.
-        self.make_room(index, engine, RESERVE_PAGES_MAX, beside_bytes);
+        self.make_room(index, engine, pages_max, beside_bytes);
         let used_bytes = self.used(index, engine);
         if limit_bytes == 0 || used_bytes.saturating_add(beside_bytes) <= limit_bytes {
             return Ok(reserved);
@@ -749,6 +822,8 @@ const TURN_BYTES_MIN: u64 = 256 << 10;
 /// How long such a reader waits for room, and then for pages: a pass has others wait no longer, either.
 const READ_WAIT_MAX: Duration = Duration::from_millis(150);
 
+/// Pages that are looked at for a large value where others wait: some 0.3 ms.
+const SOON_PAGES_MAX: usize = 64;
 /// Pages visited for what a command asks at once, at most.
 pub(crate) const RESERVE_PAGES_MAX: usize = 16_384;
 
@@ -889,15 +964,15 @@ mod tests {
     #[test]
     fn large_value_waits_for_the_copies_of_those_who_are_parked() {
         let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(1_000));
-        let mut parked = memory.reserve((&index, &engine), 100, false).expect("room");
+        let mut parked = memory.reserve((&index, &engine), (100, false)).expect("room");
         parked.copied();
         parked.parked();
         assert_eq!(memory.ledger.bytes(), 0, "the copy counts by itself");
         memory.report_buffers(750 + 100, 850);
-        assert!(is_held_back(memory.reserve((&index, &engine), 100, false)));
-        assert!(memory.reserve((&index, &engine), 100, true).is_ok(), "its own way to the disk has room");
+        assert!(is_held_back(memory.reserve((&index, &engine), (100, false))));
+        assert!(memory.reserve((&index, &engine), (100, true)).is_ok(), "its own way to the disk has room");
         drop(parked);
-        assert!(!is_held_back(memory.reserve((&index, &engine), 100, false)));
+        assert!(!is_held_back(memory.reserve((&index, &engine), (100, false))));
         assert_eq!((memory.reserved_bytes.load(Ordering::SeqCst), memory.ledger.bytes()), (0, 0));
     }
 
@@ -922,7 +997,7 @@ mod tests {
         memory.report_buffers(1_001, 1_001);
         thread::scope(|scope| {
             let stripe = index.lock(0);
-            let large = scope.spawn(|| memory.reserve((&index, &engine), 100, false).map(drop));
+            let large = scope.spawn(|| memory.reserve((&index, &engine), (100, false)).map(drop));
             // It has the clock hand, and waits for the stripe.
             while memory.hand.try_lock().is_ok() {
                 thread::yield_now();

@@ -73,7 +73,7 @@ impl Store {
         let frees_more = self.free_spaces() | self.sweep_some();
         let is_wished = self.memory.is_wished();
         self.memory.make_room(&self.index, &*self.engine, usize::MAX, 0);
-        if is_wished {
+        if self.memory.grant_awaited((&self.index, &*self.engine)) || is_wished {
             (self.options.hooks.on_credits)();
         }
         self.track_use();

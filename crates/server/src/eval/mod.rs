@@ -201,6 +201,7 @@ pub(crate) fn run(
         return Err(Unready::Beside(beside(session, (entry, invoked), request, retained)));
     }
     let (caller, mut prepared) = (session.caller(), session.take_prepared());
+    let mut copies = session.take_copies().into_closed();
     loop {
         let mut keys = Vec::new();
         collect_keys(entry, caller.db, request.args, &mut keys);
@@ -208,7 +209,7 @@ pub(crate) fn run(
         let scope = if retained.everything { Scope::Everything } else { Scope::Keys(&keys) };
         let attempt = Attempt::new(server, &invocation, caller.into(), &retained);
         let plan = attempt.plan((scope, &prepared), Some(request.moment), (request.bytes, caller.uses));
-        match server.runner().run(&attempt, plan, &mut Copies::closed(), out) {
+        match server.runner().run(&attempt, plan, &mut copies, out) {
             Ok((Done::Answered(answer), ticket)) => {
                 return Ok(finish(server, session, request.loop_index, answer, ticket));
             }
@@ -234,7 +235,7 @@ pub(crate) fn run(
             }
             Err((stop, wanted)) => {
                 prepared.want(wanted);
-                let result = halted::wait(server, stop, session, (prepared, Copies::closed()), &keys, out);
+                let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
                 drop(keys);
                 retained.fetches += 1;
                 if result.is_err() {

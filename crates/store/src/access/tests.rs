@@ -137,6 +137,41 @@ impl Bench {
     }
 }
 
+/// SET of 8 MiB on an event loop went through up to 16,384 pages, again at each try, while all its other clients waited: a PING for 3.8 s.
+#[test]
+fn thread_that_others_wait_for_looks_at_few_pages_for_a_large_value() {
+    let bench = Bench::new(128);
+    let count = 20_000_u32;
+    for n in 0..count {
+        bench.set(&n.to_be_bytes(), &[b'v'; 100], None);
+    }
+    bench.log.release(count.into());
+    let before_bytes = bench.store.memory().index_bytes;
+    bench.store.set_memory_limit(before_bytes * 16 / 15);
+    let (bytes, mut awaited) = (before_bytes / 2, None);
+    for _ in 0..2 {
+        let busy = bench.store.reserve_memory_soon(bytes, true, &mut awaited);
+        assert!(matches!(busy, Err(Stop::Busy)) && awaited.is_some(), "{busy:?}");
+        let left_bytes = bench.store.memory().index_bytes;
+        assert!(left_bytes > before_bytes * 3 / 4, "{left_bytes} of {before_bytes} B are left");
+    }
+    bench.store.tend(0);
+    let reserved = bench.store.reserve_memory_soon(bytes, true, &mut awaited).expect("it was found");
+    assert!(awaited.is_none() && bench.store.memory().large_bytes == bytes);
+    // who is gone before or after it is found leaves nothing
+    for tends in [false, true] {
+        assert!(bench.store.reserve_memory_soon(bytes, true, &mut awaited).is_err());
+        if tends {
+            bench.store.tend(0);
+        }
+        awaited = None;
+        bench.store.tend(0);
+        assert_eq!(bench.store.memory().large_bytes, bytes);
+    }
+    drop(reserved);
+    assert_eq!(bench.store.memory().large_bytes, 0);
+}
+
 /// One SET of 64 KiB on a server at its limit dropped three eighths of what it held in memory: as much as its clients' buffers might have come to.
 #[test]
 fn large_value_alone_makes_room_for_itself_and_not_for_buffers_that_may_come() {
