@@ -204,9 +204,8 @@ impl Runner<'_> {
         };
         if copies.is_empty() {
             body.copy_stored(self.store, copies);
-            if !copies.is_empty() {
-                reserved.iter_mut().for_each(Reserved::copied);
-            }
+            // what is small is not copied here: it is asked for when it is stored, and would be counted twice
+            reserved.iter_mut().for_each(Reserved::copied);
         }
         Ok(reserved)
     }

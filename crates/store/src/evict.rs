@@ -32,6 +32,8 @@ use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{Current, Expiry, ExpiryEntry, Space, Stripe};
 use crate::index::table::Spot;
 use crate::keyspaces::{is_leaves, is_own};
+use crate::large::Large;
+use crate::memory::ASKED_SHARE;
 use crate::prepared::Prepared;
 use crate::record;
 use crate::sought::Sought;
@@ -118,12 +120,17 @@ impl Store {
             return false;
         }
         let memory = self.memory();
-        if memory.limit_bytes == 0 || bytes > memory.limit_bytes.saturating_sub(memory.reported_bytes) {
+        // whoever makes much asks for it while he does, and finds no more than this
+        let most_bytes = match bytes < Large::BYTES_MIN as u64 {
+            true => memory.limit_bytes,
+            false => memory.limit_bytes - memory.limit_bytes / ASKED_SHARE,
+        };
+        if memory.limit_bytes == 0 || bytes > most_bytes.saturating_sub(memory.reported_bytes) {
             return false;
         }
         let mut evicted = 0;
         loop {
-            let fits = self.memory().used_bytes().saturating_add(bytes) <= memory.limit_bytes;
+            let fits = self.memory().used_bytes().saturating_add(bytes) <= most_bytes;
             let most = match fits {
                 true if self.memory.has_room(&self.index, &*self.engine, 0) => return false,
                 true => EVICTIONS_FEW,

@@ -798,7 +798,7 @@ const AMPLE_SHARE: u64 = 8;
 const FULL_SHARE: u64 = 64;
 
 /// What commands have asked for may come to this share of the limit although data fills it; what they ask for beyond leaves as much free.
-const ASKED_SHARE: u64 = 16;
+pub(crate) const ASKED_SHARE: u64 = 16;
 
 /// What one transaction may stage is the limit divided by this.
 const STAGED_SHARE: u64 = 4;
