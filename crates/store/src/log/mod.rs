@@ -176,6 +176,15 @@ impl LogEngine {
         driver.iter_mut().for_each(Driver::keep_spares);
     }
 
+    /// Whether one that found no room on a full disk had better wait for what housekeeping gives back, which is told of it.
+    fn may_come_back(&self) -> bool {
+        let may_come = self.returns.may_come(self.journal.next_lsn());
+        if may_come {
+            self.alarm.on_append();
+        }
+        may_come
+    }
+
     /// Ends the readers, then seals the journal.
     pub(crate) fn close(&self) {
         self.readers.close();
@@ -212,8 +221,10 @@ impl Engine for LogEngine {
         };
         if let Err(Refusal::Full { .. }) = reserved
             && class != Class::Write
-            && !self.returns.may_come(self.journal.next_lsn())
         {
+            if self.may_come_back() {
+                return Err(Stop::Busy);
+            }
             // what housekeeping gave back before it found nothing more may have come after the first look
             reserved = self.journal.reserve(room, journal_class);
         }
@@ -221,12 +232,7 @@ impl Engine for LogEngine {
             Ok(_) if class == Class::Write && !self.throttle.pass(room) => Err(Stop::Busy),
             Ok(credits) => Ok(Credits::of(bytes, records, credits)),
             Err(Refusal::Busy { .. }) => Err(Stop::Busy),
-            Err(Refusal::Full { .. })
-                if class != Class::Write && self.returns.may_come(self.journal.next_lsn()) =>
-            {
-                self.alarm.on_append();
-                Err(Stop::Busy)
-            }
+            Err(Refusal::Full { .. }) if class != Class::Write && self.may_come_back() => Err(Stop::Busy),
             Err(Refusal::Full { needed_bytes, available_bytes }) if class != Class::Write => {
                 let (what, instead) = match class {
                     Class::Shrink => {
