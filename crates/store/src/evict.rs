@@ -121,10 +121,9 @@ impl Store {
         }
         let memory = self.memory();
         // whoever makes much asks for it while he does, and finds no more than this
-        let most_bytes = match bytes < Large::BYTES_MIN as u64 {
-            true => memory.limit_bytes,
-            false => memory.limit_bytes - memory.limit_bytes / ASKED_SHARE,
-        };
+        let is_much = bytes >= Large::BYTES_MIN as u64;
+        let kept_bytes = if is_much { memory.limit_bytes / ASKED_SHARE } else { 0 };
+        let most_bytes = memory.limit_bytes - kept_bytes;
         if memory.limit_bytes == 0 || bytes > most_bytes.saturating_sub(memory.reported_bytes) {
             return false;
         }

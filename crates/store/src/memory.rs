@@ -191,18 +191,19 @@ pub struct Reserved {
 /// Memory that the store's own thread reserves for one who may not look for it himself ([`crate::Store::reserve_memory_soon`]). Dropped, it is given back.
 #[derive(Debug)]
 pub struct AwaitedMemory {
+    /// Bytes of the value, and whether it is copied already.
     wanted: (u64, bool),
-    grant: Grant,
+    grant: Arc<Grant>,
 }
 
-/// What became of it; `None` before that.
-type Grant = Arc<Mutex<Option<Result<Reserved, Stop>>>>;
+/// What came of it; `None` before that.
+type Grant = Mutex<Option<Result<Reserved, Stop>>>;
 
-/// Bytes, whether they are copied, and who wants them: nobody any more if he is gone.
+/// The same as the store's own thread sees it: who waits may be gone.
 #[derive(Debug)]
 struct Awaiting {
     wanted: (u64, bool),
-    grant: Weak<Mutex<Option<Result<Reserved, Stop>>>>,
+    grant: Weak<Grant>,
 }
 
 impl Reserved {
@@ -616,11 +617,11 @@ impl Memory {
     pub(crate) fn reserve(
         &self,
         parts: (&Index, &dyn Engine),
-        (bytes, is_copied): (u64, bool),
+        wanted: (u64, bool),
     ) -> Result<Reserved, Stop> {
         let reserving = lock(&self.reserving);
         // All that can go is looked for at once: one that stopped short of it would be told to wait, again and again, where nothing can.
-        self.reserve_alone(&reserving, parts, (bytes, is_copied), RESERVE_PAGES_MAX)
+        self.reserve_alone(&reserving, parts, wanted, RESERVE_PAGES_MAX)
     }
 
     /// As [`Memory::reserve`] for one whom others wait for: a few pages are looked at, and nobody is waited for. Where that does not suffice the store's
@@ -639,12 +640,12 @@ impl Memory {
             });
         }
         if let Ok(reserving) = self.reserving.try_lock() {
-            match self.reserve_alone(&reserving, parts, wanted, SOON_PAGES_MAX) {
+            match self.reserve_alone(&reserving, parts, wanted, ROOM_PAGES_MAX) {
                 Err(Stop::Busy) if self.may_drop(parts.1) => {}
                 done => return done,
             }
         }
-        let grant = Grant::default();
+        let grant = Arc::<Grant>::default();
         lock(&self.awaiting).push_back(Awaiting { wanted, grant: Arc::downgrade(&grant) });
         *awaited = Some(AwaitedMemory { wanted, grant });
         self.waker.wake();
@@ -665,6 +666,7 @@ impl Memory {
         has_granted
     }
 
+    /// Reserves after a look at `pages_max` pages at most; the lock of `reserving` is held.
     fn reserve_alone(
         &self,
         _reserving: &MutexGuard<'_, ()>,
@@ -822,8 +824,6 @@ const TURN_BYTES_MIN: u64 = 256 << 10;
 /// How long such a reader waits for room, and then for pages: a pass has others wait no longer, either.
 const READ_WAIT_MAX: Duration = Duration::from_millis(150);
 
-/// Pages that are looked at for a large value where others wait: some 0.3 ms.
-const SOON_PAGES_MAX: usize = 64;
 /// Pages visited for what a command asks at once, at most.
 pub(crate) const RESERVE_PAGES_MAX: usize = 16_384;
 

@@ -141,11 +141,11 @@ impl Bench {
 #[test]
 fn thread_that_others_wait_for_looks_at_few_pages_for_a_large_value() {
     let bench = Bench::new(128);
-    let count = 20_000_u32;
-    for n in 0..count {
-        bench.set(&n.to_be_bytes(), &[b'v'; 100], None);
-    }
-    bench.log.release(count.into());
+    let fill = || {
+        (0..20_000_u32).for_each(|n| _ = bench.set(&n.to_be_bytes(), &[b'v'; 100], None));
+        bench.log.release(bench.store.newest_seq().0);
+    };
+    fill();
     let before_bytes = bench.store.memory().index_bytes;
     bench.store.set_memory_limit(before_bytes * 16 / 15);
     let (bytes, mut awaited) = (before_bytes / 2, None);
@@ -169,7 +169,17 @@ fn thread_that_others_wait_for_looks_at_few_pages_for_a_large_value() {
         assert_eq!(bench.store.memory().large_bytes, bytes);
     }
     drop(reserved);
-    assert_eq!(bench.store.memory().large_bytes, 0);
+    // what never fits is refused, once all that can go has gone
+    bench.store.set_memory_limit(0);
+    fill();
+    bench.store.set_memory_limit(before_bytes * 16 / 15);
+    let bytes = 2 * before_bytes;
+    let busy = bench.store.reserve_memory_soon(bytes, true, &mut awaited);
+    assert!(matches!(busy, Err(Stop::Busy)), "{busy:?}");
+    bench.store.tend(0);
+    let refused = bench.store.reserve_memory_soon(bytes, true, &mut awaited);
+    assert!(matches!(refused, Err(Stop::Refused(StoreError::MemoryLimit { .. }))), "{refused:?}");
+    assert!(awaited.is_none() && bench.store.memory().large_bytes == 0);
 }
 
 /// One SET of 64 KiB on a server at its limit dropped three eighths of what it held in memory: as much as its clients' buffers might have come to.

@@ -303,12 +303,7 @@ mod tests {
         /// Removes `keys` in one group.
         fn remove_all(&self, keys: &[[u8; 8]]) -> Result<Ticket, Stop> {
             let scope: Vec<_> = keys.iter().map(|key| KeyRef { db: 0, key }).collect();
-            let mut prepared = Prepared::default();
-            self.store.missing(&scope, &mut prepared);
-            let (fetched, values) = std::sync::mpsc::channel();
-            let done = move |prepared| fetched.send(prepared).expect("somebody waits");
-            self.store.fetch(prepared, Box::new(done));
-            let prepared = values.recv().expect("reads end");
+            let prepared = fetched(&self.store, &scope);
             let mut access = self.store.access(Scope::Keys(&scope), &prepared, 0)?;
             for key in keys {
                 assert!(access.remove(0, key).expect("hot"), "it was there");
@@ -353,6 +348,15 @@ mod tests {
             self.settle();
             turn.throttles
         }
+    }
+
+    /// What `keys` miss that is on disk.
+    fn fetched(store: &Store, keys: &[KeyRef<'_>]) -> Prepared {
+        let mut prepared = Prepared::default();
+        store.missing(keys, &mut prepared);
+        let (sender, values) = std::sync::mpsc::channel();
+        store.fetch(prepared, Box::new(move |prepared| sender.send(prepared).expect("somebody waits")));
+        values.recv().expect("reads end")
     }
 
     /// Cleaning had no hold on writers: under a stream of overwrites the log grew to 9.7 times what lived.
@@ -460,7 +464,7 @@ mod tests {
         assert!(!is_within(&candidate(25_000, 4_200_000), room_bytes), "some room for what is folded");
     }
 
-    /// As above over stops and deaths, with groups of deletes, records that are not durable yet, and others that take at each start what is free. A
+    /// Deletes in a row over stops and deaths, with groups of them, records that are not durable yet, and others that take at each start what is free. A
     /// delete was refused where housekeeping had looked before the commit: what is not durable can neither be sealed nor cleaned.
     #[test]
     fn all_can_be_deleted_on_a_full_disk_over_restarts() {
@@ -633,11 +637,7 @@ mod tests {
         .expect("the copy opens");
         assert_eq!(copy.key_counts()[0].0, names.len() as u64);
         let keys: Vec<_> = names.iter().map(|key| KeyRef { db: 0, key }).collect();
-        let mut prepared = Prepared::default();
-        copy.missing(&keys, &mut prepared);
-        let (fetched, values) = std::sync::mpsc::channel();
-        copy.fetch(prepared, Box::new(move |prepared| fetched.send(prepared).expect("somebody waits")));
-        let prepared = values.recv().expect("reads end");
+        let prepared = fetched(&copy, &keys);
         let access = copy.access(Scope::Keys(&keys), &prepared, 0).expect("a read");
         for name in &names {
             let found = access.get(0, name).expect("it was read").expect("it was there");
