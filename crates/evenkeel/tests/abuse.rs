@@ -533,6 +533,37 @@ fn values_of_nearly_a_quarter_of_the_limit_are_stored_again_and_again() {
     }
 }
 
+/// Of six clients with values of an eighth of the limit each seventh command was refused for what others had read, sent or were sent.
+#[test]
+fn few_clients_change_large_values_beside_each_other_and_none_is_refused() {
+    let (_dir, server) = start(&["--memory-limit=64MiB"]);
+    let value = "x".repeat(7 << 20);
+    std::thread::scope(|scope| {
+        for writer in 0..5 {
+            let (server, value) = (&server, &value);
+            scope.spawn(move || {
+                let mut stream = connect(server);
+                for round in 0..6 {
+                    let key = format!("large:{}", (writer * 7 + round) % 10);
+                    let commands: [&[&str]; 4] = [
+                        &["SET", &key, value],
+                        &["GETRANGE", &key, "0", "10"],
+                        &["SETRANGE", &key, "4000000", "part"],
+                        &["EXISTS", &key],
+                    ];
+                    for command in commands {
+                        stream.write_all(&request(command)).expect("sent");
+                        let reply = receive(&mut stream).expect("a reply");
+                        let Value::Error(error) = reply else { continue };
+                        let error = String::from_utf8_lossy(&error).into_owned();
+                        panic!("writer {writer}, round {round}, {}: {error}", command[0]);
+                    }
+                }
+            });
+        }
+    });
+}
+
 /// Each kind of greedy client had a limit for itself and none for all together: the kernel ended the server. Later all that they
 /// sent while the first of them were being ended came to 1.6 times the limit, and large values got no room for a minute.
 #[test]

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use resp::ArgsView;
-use store::{AwaitedMemory, Found, Large, Reserved, Store, Value, ValueKind};
+use store::{AwaitedMemory, Found, Large, Moment, Reserved, Store, Value, ValueKind};
 
 use crate::payload;
 
@@ -62,6 +62,10 @@ pub(crate) struct Copies {
     made: u32,
     /// While the command is parked, what says that they are on their way.
     parked: Option<Reserved>,
+    /// Since when the command has waited on though there was no room for one, in ms.
+    crowded_since_ms: Option<u64>,
+    /// Bytes of one to be made of another, for which there was no room: it is reserved before the other is read again.
+    pub(crate) made_bytes: u64,
     /// Memory for the next one that the store is looking for.
     pub(crate) awaited: Option<AwaitedMemory>,
 }
@@ -167,13 +171,26 @@ impl Copies {
 
     /// Keeps them for a command that parks, which had memory `reserved` for them.
     pub(crate) fn park(&mut self, reserved: Option<Reserved>) {
-        self.parked = reserved.filter(|_| !self.list.is_empty());
-        self.parked.iter_mut().for_each(Reserved::parked);
+        self.parked = reserved.filter(|it| !self.list.is_empty() || it.has_room_for(self.made_bytes));
+        if !self.list.is_empty() {
+            self.parked.iter_mut().for_each(Reserved::parked);
+        }
     }
 
-    /// The command goes on.
-    pub(crate) fn unpark(&mut self) {
-        self.parked = None;
+    /// Whether the command waits on at `now` where there is no room.
+    pub(crate) fn waits_on(&mut self, now: Moment) -> bool {
+        let now_ms = now.server_ms();
+        now_ms.saturating_sub(*self.crowded_since_ms.get_or_insert(now_ms)) < CROWDED_MS_MAX
+    }
+
+    /// Whether the command has waited on because there was no room.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded_since_ms.is_some()
+    }
+
+    /// The command goes on, with the memory for a value that is still to be made.
+    pub(crate) fn unpark(&mut self) -> Option<Reserved> {
+        self.parked.take().filter(|_| self.list.is_empty())
     }
 
     /// Drops them all: there is no room for what else their command needs.
@@ -221,6 +238,8 @@ impl<'a> Copied<'a> {
     }
 }
 
+/// How long a command waits where what takes its room is on its way. Clients that read slowly may keep it for ever.
+const CROWDED_MS_MAX: u64 = 2_000;
 /// Values made for one request before its keys are locked.
 const MADE_MAX: u32 = 8;
 

@@ -37,6 +37,10 @@ pub(crate) fn wait(
         }
         Stop::Busy => {
             server.stats.waits_for_credits.fetch_add(1, Ordering::Relaxed);
+            if copies.is_crowded() {
+                // two that keep what they have read would wait for each other
+                prepared.forget_large();
+            }
             let pending = session.pending.get_or_insert_default();
             (pending.prepared, pending.copies) = (prepared, copies);
             Err(Unready::Parked(Parked::Credits))

@@ -21,7 +21,9 @@
 use std::cell::{Cell, RefCell};
 
 use resp::{ArgsView, Writer};
-use store::{Access, KeyRef, Large, Moment, Prepared, Reserved, Scope, Stop, Store, Wanted, Workspace};
+use store::{
+    Access, KeyRef, Large, Moment, Prepared, Reserved, Scope, Stop, Store, StoreError, Wanted, Workspace,
+};
 use ticket::Ticket;
 
 use crate::call::{Attachments, Data, DataFn, Failure, Wait};
@@ -165,21 +167,26 @@ impl Runner<'_> {
                 Err(Missing::Value(command, splice)) => (command, splice),
                 Err(Missing::Stopped(stop, wanted)) => {
                     out.truncate(start);
+                    let is_large = reserved.is_some() || plan.effort_max.is_none();
+                    let stop = if is_large { self.waits_on(stop, copies) } else { stop };
                     copies.park(reserved);
                     return Err((stop, wanted));
                 }
             };
             out.truncate(start);
             // what is there once more, and longer: the request does not say how large that gets
-            drop(reserved.take());
             let bytes = splice.bytes(body.args(command));
-            reserved = match self.reserve(&plan, (bytes, false), copies) {
-                Ok(reserved) => Some(reserved),
-                Err(stop) => {
-                    copies.clear();
-                    return Err((stop, Wanted::default()));
-                }
-            };
+            if reserved.as_ref().is_none_or(|it| !it.has_room_for(bytes)) {
+                drop(reserved.take());
+                reserved = match self.reserve(&plan, (bytes, false), copies) {
+                    Ok(reserved) => Some(reserved),
+                    Err(stop) => {
+                        copies.clear();
+                        copies.made_bytes = bytes;
+                        return Err((stop, Wanted::default()));
+                    }
+                };
+            }
             copies.make(self.store, command, splice, body.args(command));
             reserved.iter_mut().for_each(Reserved::copied);
         }
@@ -194,18 +201,23 @@ impl Runner<'_> {
         plan: &Plan<'_>,
         copies: &mut Copies,
     ) -> Result<Option<Reserved>, Stop> {
-        if plan.growth_bytes < Large::BYTES_MIN as u64 {
+        let bytes = plan.growth_bytes.max(copies.made_bytes);
+        if bytes < Large::BYTES_MIN as u64 {
             return Ok(None);
         }
-        copies.unpark();
+        if let Some(reserved) = copies.unpark() {
+            return Ok(Some(reserved));
+        }
         let mut reserved = match plan.effects {
-            Effects::Commit => Some(self.reserve(plan, (plan.growth_bytes, !copies.is_empty()), copies)?),
+            Effects::Commit => Some(self.reserve(plan, (bytes, !copies.is_empty()), copies)?),
             Effects::Keep(_) => None,
         };
         if copies.is_empty() {
             body.copy_stored(self.store, copies);
-            // what is small is not copied here: it is asked for when it is stored, and would be counted twice
-            reserved.iter_mut().for_each(Reserved::copied);
+            if copies.made_bytes == 0 || !copies.is_empty() {
+                // what is small is not copied here: it is asked for when it is stored, and would be counted twice
+                reserved.iter_mut().for_each(Reserved::copied);
+            }
         }
         Ok(reserved)
     }
@@ -218,9 +230,27 @@ impl Runner<'_> {
         (bytes, is_copied): (u64, bool),
         copies: &mut Copies,
     ) -> Result<Reserved, Stop> {
-        match plan.effort_max {
+        let reserved = match plan.effort_max {
             Some(_) => self.store.reserve_memory_soon(bytes, is_copied, &mut copies.awaited),
-            None => self.store.reserve_memory(bytes, is_copied),
+            None => {
+                // what was found for it on a loop is given back: it would wait for itself
+                copies.awaited = None;
+                self.store.reserve_memory(bytes, is_copied)
+            }
+        };
+        reserved.map_err(|stop| self.waits_on(stop, copies))
+    }
+
+    /// What becomes of a command that stores large values, which `stop` ends: it waits on for what is on its way to others and from them.
+    #[cold]
+    fn waits_on(&self, stop: Stop, copies: &mut Copies) -> Stop {
+        match stop {
+            Stop::Refused(StoreError::MemoryLimit { may_pass: true, .. })
+                if copies.waits_on(self.store.now()) =>
+            {
+                Stop::Busy
+            }
+            stop => stop,
         }
     }
 

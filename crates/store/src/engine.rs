@@ -114,7 +114,7 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     /// Reads what `prepared` wants; blocks.
     fn read_wanted(&self, prepared: &mut Prepared) {
         for sought in prepared.take_wanted() {
-            prepared.supply(sought.address, self.read(&sought));
+            prepared.supply_sought(&sought, self.read(&sought));
         }
         prepared.fold(&mut |_, _| ());
     }

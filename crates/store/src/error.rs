@@ -43,6 +43,8 @@ pub enum StoreError {
         used_bytes: u64,
         /// The setting.
         limit_bytes: u64,
+        /// There would be room without what is on its way: requests, replies, values that commands have read.
+        may_pass: bool,
     },
     /// The folder was removed, renamed or replaced while the store was open: nothing more becomes durable, and what did since
     /// then may be gone.

@@ -46,7 +46,7 @@ pub(crate) struct Memory {
     /// Held against the limit for what is resident and not counted (`resident`).
     process_bytes: AtomicU64,
     ledger: Ledger,
-    /// Sum of what is reserved, or about to be: counted here before it is counted as used, and until after.
+    /// Sum of what is reserved, about to be, or read: counted here before it is counted as used, and until after.
     reserved_bytes: Arc<AtomicU64>,
     /// Held by who is about to reserve, who may wait for stripes meanwhile.
     reserving: Mutex<()>,
@@ -75,7 +75,15 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 pub(crate) struct Turn<'m> {
     _turn: Option<MutexGuard<'m, ()>>,
-    _held: Held,
+    held: Held,
+    /// The sum of what others see as gone soon.
+    all_bytes: &'m AtomicU64,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.all_bytes.fetch_sub(self.held.bytes(), Ordering::SeqCst);
+    }
 }
 
 /// Wakes the thread that makes room for those who wait.
@@ -207,6 +215,12 @@ struct Awaiting {
 }
 
 impl Reserved {
+    /// Whether a value of `bytes`, more than 0, can be made with it.
+    #[must_use]
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        bytes > 0 && self.copy_bytes >= bytes
+    }
+
     /// The value was copied or made, and is counted by itself from now on.
     pub fn copied(&mut self) {
         self.held.take(std::mem::take(&mut self.copy_bytes));
@@ -325,7 +339,9 @@ impl Memory {
             return None;
         }
         let turn = may_wait.then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut held = Held::new(&self.ledger);
+        let (mut held, all_bytes) = (Held::new(&self.ledger), &*self.reserved_bytes);
+        // others for whom there is no room wait for its end: who overwrites a large value must not have another refused
+        all_bytes.fetch_add(bytes, Ordering::SeqCst);
         held.add(bytes);
         if may_wait {
             let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
@@ -338,7 +354,7 @@ impl Memory {
                 self.gate.wait_while(READ_WAIT_MAX, || self.gate.is_closed());
             }
         }
-        Some(Turn { _turn: turn, _held: held })
+        Some(Turn { _turn: turn, held, all_bytes })
     }
 
     /// `value` as one to share, if it is large; a borrowed one is copied.
@@ -607,7 +623,10 @@ impl Memory {
         if used_bytes.saturating_add(bytes).saturating_sub(for_now_bytes) <= limit_bytes {
             return Stop::Busy;
         }
-        StoreError::MemoryLimit { used_bytes, limit_bytes }.into()
+        // hot values are on disk as well, and were dropped
+        let lasting_bytes = index.memory_bytes() + self.process_bytes.load(Ordering::Relaxed) + own_bytes;
+        let may_pass = engine.has_addresses() && lasting_bytes <= limit_bytes;
+        StoreError::MemoryLimit { used_bytes, limit_bytes, may_pass }.into()
     }
 
     /// Holds `bytes` for a large value that is about to be made, unless that has happened, and as many again where it will wait
@@ -640,12 +659,18 @@ impl Memory {
             });
         }
         if let Ok(reserving) = self.reserving.try_lock() {
-            match self.reserve_alone(&reserving, parts, wanted, ROOM_PAGES_MAX) {
+            let reserved = self.reserve_alone(&reserving, parts, wanted, ROOM_PAGES_MAX);
+            if reserved.is_err() {
+                // what was found for something else is given back: whoever kept it would wait for himself
+                *awaited = None;
+            }
+            match reserved {
                 Err(Stop::Busy) if self.may_drop(parts.1) => {}
                 done => return done,
             }
         }
-        let grant = Arc::<Grant>::default();
+        // whoever waits keeps no copy
+        let (wanted, grant) = ((wanted.0, false), Arc::<Grant>::default());
         lock(&self.awaiting).push_back(Awaiting { wanted, grant: Arc::downgrade(&grant) });
         *awaited = Some(AwaitedMemory { wanted, grant });
         self.waker.wake();

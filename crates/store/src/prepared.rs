@@ -16,7 +16,7 @@ use crate::engine::Class;
 use crate::error::StoreError;
 use crate::hash::KeyHash;
 use crate::index::delta::{Delta, broken_chain, later};
-use crate::large::{Ledger, Owned};
+use crate::large::{Large, Ledger, Owned};
 use crate::paged::{LEAF_KEY_BYTES, split_leaf_key};
 use crate::record;
 use crate::sought::Sought;
@@ -27,7 +27,7 @@ use crate::sought::Sought;
 /// Most commands fetch nothing: an empty one costs nothing to make, which trees promise and hashed sets do not.
 #[derive(Debug, Default)]
 pub struct Prepared {
-    wanted: BTreeSet<Sought>,
+    wanted: BTreeMap<LogAddress, Sought>,
     records: BTreeMap<LogAddress, Result<Fetched, StoreError>>,
     reading: Option<Box<Reading>>,
     attempts: Option<Box<Attempts>>,
@@ -140,7 +140,7 @@ impl Reading {
         if is_large && !is_delta && self.kept_large < LARGE_KEPT {
             self.kept_large += 1;
         } else if !is_delta && !is_root && self.kept_bytes + bytes > self.kept_bytes_max {
-            return Fetched { value: Owned::from(&[][..]), left_out_bytes: bytes, ..fetched };
+            return fetched.without_value();
         } else {
             self.kept_bytes += bytes;
         }
@@ -183,6 +183,12 @@ impl Fetched {
     /// Bytes of the value, left out or not.
     pub(crate) fn value_len(&self) -> u64 {
         self.value.len() as u64 + self.left_out_bytes
+    }
+
+    /// The same with its value left out.
+    fn without_value(self) -> Self {
+        let left_out_bytes = self.value_len();
+        Self { value: Owned::from(&[][..]), left_out_bytes, ..self }
     }
 
     /// Bytes of the record in its segment.
@@ -407,6 +413,15 @@ impl Prepared {
         self.abandoned = None;
     }
 
+    /// Forgets the large values that were read: they are read again when they are asked for.
+    pub fn forget_large(&mut self) {
+        let is_large = |it: &Fetched| it.value.bytes().large().is_some();
+        self.records.retain(|_, record| !record.as_ref().is_ok_and(is_large));
+        if let Some(reading) = &mut self.reading {
+            reading.kept_large = 0;
+        }
+    }
+
     /// From now on attempts end with [`Stop::Abandoned`](crate::Stop::Abandoned) once `abandoned` is set: before they touch anything more, wait
     /// for memory, or commit.
     pub fn end_when(&mut self, abandoned: Arc<AtomicBool>) {
@@ -418,11 +433,25 @@ impl Prepared {
         self.abandoned.as_ref().is_some_and(|abandoned| abandoned.load(Ordering::Relaxed))
     }
 
-    /// Asks for a record, unless it is here already.
+    /// Asks for a record, unless it is here already; for all of it, if anybody needs that.
     pub(crate) fn want_record(&mut self, sought: Sought) {
-        if !self.records.contains_key(&sought.address) {
-            self.wanted.insert(sought);
+        if self.records.contains_key(&sought.address) {
+            return;
         }
+        let wanted = self.wanted.entry(sought.address).or_insert(sought);
+        if !sought.is_for_state() {
+            *wanted = sought;
+        }
+    }
+
+    /// Whether something was asked for, and only what is known of keys.
+    pub(crate) fn is_for_state(&self) -> bool {
+        !self.wanted.is_empty() && self.wanted.values().all(Sought::is_for_state)
+    }
+
+    /// Whether the record at `address` was asked for.
+    pub(crate) fn wants(&self, address: LogAddress) -> bool {
+        self.wanted.contains_key(&address)
     }
 
     /// Asks for the records of a value, and that they are folded.
@@ -453,7 +482,7 @@ impl Prepared {
 
     /// Takes the list of what to fetch, in the order of the disk.
     pub(crate) fn take_wanted(&mut self) -> Vec<Sought> {
-        std::mem::take(&mut self.wanted).into_iter().collect()
+        std::mem::take(&mut self.wanted).into_values().collect()
     }
 
     /// Leaves out values beyond `bytes` together: a command that needs one of those is refused.
@@ -474,6 +503,16 @@ impl Prepared {
     /// Bytes of values that are kept at most.
     pub(crate) fn values_bytes_max(&self) -> u64 {
         self.reading.as_ref().map_or(u64::MAX, |reading| reading.kept_bytes_max)
+    }
+
+    /// Adds what was sought, without a large string that nobody needs.
+    pub(crate) fn supply_sought(&mut self, sought: &Sought, record: Result<Fetched, StoreError>) {
+        let is_large = |it: &Fetched| it.kind == record::STRING && it.value.len() >= Large::BYTES_MIN;
+        let record = record.map(|fetched| match sought.is_for_state() && is_large(&fetched) {
+            true => fetched.without_value(),
+            false => fetched,
+        });
+        self.supply(sought.address, record);
     }
 
     /// Adds what was read at `address`.

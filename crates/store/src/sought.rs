@@ -24,17 +24,29 @@ pub(crate) struct Sought {
     slot: u64,
     /// The effect, of a delta; NONE: a whole value.
     delta_seq: Seq,
+    /// Only what is known of the key is needed: a large string is left out once its key was seen.
+    is_for_state: bool,
 }
 
 impl Sought {
     /// The whole value at `address` of a key with this hash.
     pub(crate) fn base(address: LogAddress, keyspace: Keyspace, hash: KeyHash) -> Self {
-        Self { address, keyspace, slot: hash.slot(), delta_seq: Seq::NONE }
+        Self { address, keyspace, slot: hash.slot(), delta_seq: Seq::NONE, is_for_state: false }
     }
 
     /// `delta` on this base.
     pub(crate) fn delta(self, delta: &Delta) -> Self {
         Self { address: delta.address, delta_seq: delta.seq, ..self }
+    }
+
+    /// The same for one who does not need the value.
+    pub(crate) fn for_state(self) -> Self {
+        Self { is_for_state: true, ..self }
+    }
+
+    /// Whether the value is not needed.
+    pub(crate) fn is_for_state(&self) -> bool {
+        self.is_for_state
     }
 
     /// The keyspace of its key.

@@ -341,7 +341,7 @@ impl Access<'_> {
             Seek::Unknown(records) => {
                 let swept = self.swept_unread(staged, stripe, &records);
                 swept.map_or_else(
-                    || Err(self.miss(records)),
+                    || Err(self.for_state(|| self.miss(records))),
                     |old| Ok(Plan { shared: beside, old: Some(old), skip: false, shrinks: removal, moves }),
                 )
             }

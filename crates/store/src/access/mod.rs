@@ -68,7 +68,7 @@ use crate::large::{Bytes, LARGE_BYTES};
 use crate::memory::Asked;
 use crate::object::{Object, ObjectRef, WORD_DELTAS};
 use crate::packed::Times;
-use crate::prepared::{Prepared, Wanted};
+use crate::prepared::{Fold, Prepared, Wanted};
 use crate::record;
 use crate::sought::Sought;
 use crate::time::{Deadline, Moment};
@@ -124,6 +124,8 @@ pub struct Access<'s> {
     looked: Cell<Seq>,
     /// Whether a key that is looked up counts as used.
     touches: Cell<bool>,
+    /// What is looked up now is looked up for what is known of its key.
+    looks_at_state: Cell<bool>,
     now: Moment,
     credits: Option<Credits>,
     /// What stops the command: commit must return it.
@@ -221,6 +223,7 @@ impl<'s> Access<'s> {
             made_before: (0, 0),
             looked: Cell::default(),
             touches: Cell::new(true),
+            looks_at_state: Cell::new(false),
             now,
             credits,
             stopped: None,
@@ -337,7 +340,7 @@ impl<'s> Access<'s> {
     fn remove_for(&mut self, db: u16, key: &[u8], cause: Cause) -> Result<bool, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
         let hash = self.hash(key);
-        match self.lookup(keyspace, hash, key, db) {
+        match self.for_state(|| self.lookup(keyspace, hash, key, db)) {
             Ok(None) => return Ok(false),
             Ok(Some(_)) => {}
             // what cannot be read can go
@@ -525,7 +528,7 @@ impl<'s> Access<'s> {
     /// # Errors
     /// As [`Access::get`]: a cold candidate must be read to know whether it is the key.
     pub fn meta(&self, db: u16, key: &[u8]) -> Result<Option<Meta>, Stop> {
-        let found = self.without_use(|| self.find(db, key))?;
+        let found = self.for_state(|| self.without_use(|| self.find(db, key)))?;
         Ok(found.map(|state| {
             let leaves_bytes =
                 record::root_of(state.kind, state.value.slice()).map_or(0, |root| root.all_bytes());
@@ -549,7 +552,7 @@ impl<'s> Access<'s> {
     /// As [`Access::meta`].
     pub fn touch(&self, db: u16, key: &[u8]) -> Result<bool, Stop> {
         let touches = self.touches.replace(true);
-        let found = self.find(db, key);
+        let found = self.for_state(|| self.find(db, key));
         self.touches.set(touches);
         Ok(found?.is_some())
     }
@@ -564,7 +567,7 @@ impl<'s> Access<'s> {
     /// # Errors
     /// As [`Access::meta`].
     pub fn usage(&self, db: u16, key: &[u8]) -> Result<Option<Usage>, Stop> {
-        if self.without_use(|| self.find(db, key))?.is_none() {
+        if self.for_state(|| self.without_use(|| self.find(db, key)))?.is_none() {
             return Ok(None);
         }
         let now_ms = self.now.server_ms();
@@ -583,6 +586,15 @@ impl<'s> Access<'s> {
         Ok(Some(
             stamped.or_else(|| tracking.map(|it| it.usage(it.fresh(now_ms), now_ms))).unwrap_or_default(),
         ))
+    }
+
+    /// What `look` misses is read for what is known of keys: large strings are not kept. Where others wait, and only there, a command that
+    /// needs one after all goes on elsewhere.
+    fn for_state<T>(&self, look: impl FnOnce() -> T) -> T {
+        let before = self.looks_at_state.replace(self.effort.is_bounded());
+        let found = look();
+        self.looks_at_state.set(before);
+        found
     }
 
     fn without_use<T>(&self, look: impl FnOnce() -> T) -> T {
@@ -937,16 +949,22 @@ impl<'s> Access<'s> {
         self.looked.set(self.looked.get().max(seq));
     }
 
-    fn miss(&self, records: Vec<Sought>) -> Stop {
+    fn miss(&self, mut records: Vec<Sought>) -> Stop {
+        if self.looks_at_state.get() {
+            records.iter_mut().for_each(|record| *record = record.for_state());
+        }
         self.wanted.borrow_mut().add(records);
         Stop::Cold
     }
 
+    fn miss_fold(&self, fold: Fold) {
+        let base = if self.looks_at_state.get() { fold.base.for_state() } else { fold.base };
+        self.wanted.borrow_mut().add_fold(Fold { base, ..fold });
+    }
+
     /// As [`Access::miss`], and what lies on these bases: more than one of them there is seldom.
     fn miss_all(&self, space: &Space, bases: Vec<Sought>) -> Stop {
-        bases.iter().filter_map(|base| space.fold_of(*base)).for_each(|fold| {
-            self.wanted.borrow_mut().add_fold(fold);
-        });
+        bases.iter().filter_map(|base| space.fold_of(*base)).for_each(|fold| self.miss_fold(fold));
         self.miss(bases)
     }
 }

@@ -148,38 +148,105 @@ fn thread_that_others_wait_for_looks_at_few_pages_for_a_large_value() {
     fill();
     let before_bytes = bench.store.memory().index_bytes;
     bench.store.set_memory_limit(before_bytes * 16 / 15);
-    let (bytes, mut awaited) = (before_bytes / 2, None);
+    let (bytes, mut awaited) = (before_bytes / 4, None);
     for _ in 0..2 {
-        let busy = bench.store.reserve_memory_soon(bytes, true, &mut awaited);
+        let busy = bench.store.reserve_memory_soon(bytes, false, &mut awaited);
         assert!(matches!(busy, Err(Stop::Busy)) && awaited.is_some(), "{busy:?}");
         let left_bytes = bench.store.memory().index_bytes;
         assert!(left_bytes > before_bytes * 3 / 4, "{left_bytes} of {before_bytes} B are left");
     }
     bench.store.tend(0);
-    let reserved = bench.store.reserve_memory_soon(bytes, true, &mut awaited).expect("it was found");
-    assert!(awaited.is_none() && bench.store.memory().large_bytes == bytes);
+    let reserved = bench.store.reserve_memory_soon(bytes, false, &mut awaited).expect("it was found");
+    assert!(awaited.is_none() && bench.store.memory().large_bytes == 2 * bytes);
     // who is gone before or after it is found leaves nothing
     for tends in [false, true] {
-        assert!(bench.store.reserve_memory_soon(bytes, true, &mut awaited).is_err());
+        assert!(bench.store.reserve_memory_soon(bytes, false, &mut awaited).is_err());
         if tends {
             bench.store.tend(0);
         }
         awaited = None;
         bench.store.tend(0);
-        assert_eq!(bench.store.memory().large_bytes, bytes);
+        assert_eq!(bench.store.memory().large_bytes, 2 * bytes);
     }
     drop(reserved);
+    let refill = || {
+        bench.store.set_memory_limit(0);
+        fill();
+        bench.store.set_memory_limit(before_bytes * 16 / 15);
+    };
+    // what was found for another size is given back when there is no room for this one: it would be what he waits for
+    refill();
+    assert!(bench.store.reserve_memory_soon(bytes, false, &mut awaited).is_err());
+    bench.store.tend(0);
+    assert_eq!(bench.store.memory().large_bytes, 2 * bytes);
+    let stop = bench.store.reserve_memory_soon(4 * bytes, false, &mut awaited).expect_err("there is no room");
+    assert_eq!(bench.store.memory().large_bytes, 0, "{stop:?}");
     // what never fits is refused, once all that can go has gone
-    bench.store.set_memory_limit(0);
-    fill();
-    bench.store.set_memory_limit(before_bytes * 16 / 15);
+    refill();
     let bytes = 2 * before_bytes;
-    let busy = bench.store.reserve_memory_soon(bytes, true, &mut awaited);
+    let busy = bench.store.reserve_memory_soon(bytes, false, &mut awaited);
     assert!(matches!(busy, Err(Stop::Busy)), "{busy:?}");
     bench.store.tend(0);
-    let refused = bench.store.reserve_memory_soon(bytes, true, &mut awaited);
+    let refused = bench.store.reserve_memory_soon(bytes, false, &mut awaited);
     assert!(matches!(refused, Err(Stop::Refused(StoreError::MemoryLimit { .. }))), "{refused:?}");
     assert!(awaited.is_none() && bench.store.memory().large_bytes == 0);
+}
+
+/// SET over a cold string of 15 MiB held that string while it waited, which it does not need: others were refused for it.
+#[test]
+fn large_string_on_disk_is_not_kept_for_a_command_that_needs_none_of_it() {
+    let bench = Bench::new(128);
+    let (key, value) = (b"large", vec![b'v'; 100_000]);
+    let written = bench.set(key, &value, None);
+    bench.log.release(written);
+    let keys = [KeyRef { db: 0, key }];
+    type Command = fn(&mut crate::Access<'_>) -> Result<(), Stop>;
+    let needs_none: [Command; 3] = [
+        |access| {
+            access.put(0, b"large", Value::String(b"small"), None);
+            Ok(())
+        },
+        |access| access.meta(0, b"large").map(|meta| assert_eq!(meta.map(|it| it.value_len), Some(100_000))),
+        |access| access.remove(0, b"large").map(|was_there| assert!(was_there)),
+    ];
+    for (number, command) in needs_none.into_iter().enumerate() {
+        bench.evict();
+        let (mut prepared, mut attempts) = (Prepared::default(), 0);
+        let ticket = loop {
+            let mut access = bench.store.access(Scope::Keys(&keys), &prepared, 1).expect("room");
+            access.bound_effort(1_000);
+            match command(&mut access).and_then(|()| access.commit()) {
+                Ok(ticket) => break ticket,
+                Err(Stop::Cold) if attempts == 0 => attempts += 1,
+                Err(stop) => panic!("command {number}: {stop:?}"),
+            }
+            prepared.want(access.into_wanted());
+            bench.store.missing_alike(&keys, &mut prepared);
+            prepared = bench.fetched(prepared);
+            assert_eq!(bench.store.memory().large_bytes, 0, "command {number} keeps it");
+        };
+        assert_eq!(attempts, 1, "command {number} has read nothing");
+        let after = bench.get(key).1;
+        match number {
+            0 => assert_eq!(after.as_deref(), Some(&b"small"[..])),
+            1 => assert_eq!(after.as_deref(), Some(&value[..])),
+            _ => assert_eq!(after, None),
+        }
+        drop(prepared);
+        let restored = bench.set(key, &value, None);
+        bench.log.release(restored.max(ticket.pack()));
+    }
+    // one that does need it goes on where it can read it
+    bench.evict();
+    let mut prepared = Prepared::default();
+    for expected in ["Cold", "Long"] {
+        let mut access = bench.store.access(Scope::Keys(&keys), &prepared, 0).expect("reads need no room");
+        access.bound_effort(1_000);
+        let stop = access.meta(0, key).and_then(|_| access.get(0, key).map(drop)).expect_err("it is cold");
+        assert_eq!(format!("{stop:?}"), expected);
+        prepared.want(access.into_wanted());
+        prepared = bench.fetched(prepared);
+    }
 }
 
 /// One SET of 64 KiB on a server at its limit dropped three eighths of what it held in memory: as much as its clients' buffers might have come to.

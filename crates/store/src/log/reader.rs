@@ -194,7 +194,7 @@ impl Readers {
         for sought in prepared.take_wanted() {
             let read = self.shared.source.read_record(&sought, false);
             self.shared.counters.reads.fetch_add(1, Ordering::Relaxed);
-            self.shared.supply(prepared, sought.address, read);
+            self.shared.supply(prepared, &sought, read);
         }
         self.shared.fold(prepared);
     }
@@ -264,7 +264,7 @@ impl Shared {
         let read = self.source.read_record(&sought, may_wait);
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         if let Some((prepared, _)) = lock(&fetch.state).as_mut() {
-            self.supply(prepared, sought.address, read);
+            self.supply(prepared, &sought, read);
         }
         if fetch.left.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some((mut prepared, done)) = lock(&fetch.state).take()
@@ -278,9 +278,10 @@ impl Shared {
         prepared.fold(&mut |fold, folded| self.source.on_folded(fold, folded));
     }
 
-    fn supply(&self, prepared: &mut Prepared, address: LogAddress, read: Read) {
+    fn supply(&self, prepared: &mut Prepared, sought: &Sought, read: Read) {
+        let address = sought.address;
         match read {
-            Read::Record(record) => prepared.supply(address, Ok(record)),
+            Read::Record(record) => prepared.supply_sought(sought, Ok(record)),
             Read::Elsewhere(_) if prepared.note_elsewhere(address) => {
                 self.counters.retries.fetch_add(1, Ordering::Relaxed);
             }
