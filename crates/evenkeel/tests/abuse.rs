@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::crowd::Crowd;
-use common::{Server, bulk, call, eventually, ok, receive, resident_bytes};
+use common::{Server, bulk, call, eventually, ok, receive, resident_bytes, resident_peak_bytes};
 use resp::Value;
 
 /// Limits so small that tests reach them.
@@ -562,6 +562,9 @@ fn few_clients_change_large_values_beside_each_other_and_none_is_refused() {
             });
         }
     });
+    let peak_bytes = resident_peak_bytes(&server);
+    // a quarter more than the limit and the process's own 24 MiB, and what a busy machine is late with
+    assert!(peak_bytes < (64 + 16 + 24 + 16) << 20, "{peak_bytes} B were resident");
 }
 
 /// Each kind of greedy client had a limit for itself and none for all together: the kernel ended the server. Later all that they

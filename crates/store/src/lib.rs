@@ -403,6 +403,10 @@ impl Store {
         is_copied: bool,
         awaited: &mut Option<AwaitedMemory>,
     ) -> Result<Reserved, Stop> {
+        // first: it is counted already, and room for it would be made twice
+        if let Some(granted) = self.memory.take_awaited((bytes, is_copied), awaited) {
+            return granted;
+        }
         if self.evict_for(bytes) || self.memory.awaits_pages(bytes, 0) {
             return Err(Stop::Busy);
         }

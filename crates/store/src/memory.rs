@@ -75,12 +75,18 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 pub(crate) struct Turn<'m> {
     _turn: Option<MutexGuard<'m, ()>>,
-    held: Held,
-    /// The sum of what others see as gone soon.
-    all_bytes: &'m AtomicU64,
+    _passing: Passing,
 }
 
-impl Drop for Turn<'_> {
+/// Memory that is counted, and that others see as gone soon, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Passing {
+    held: Held,
+    /// The sum of what others see so.
+    all_bytes: Arc<AtomicU64>,
+}
+
+impl Drop for Passing {
     fn drop(&mut self) {
         self.all_bytes.fetch_sub(self.held.bytes(), Ordering::SeqCst);
     }
@@ -325,6 +331,18 @@ impl Memory {
         self.gate.waits((bytes, own_bytes), limit_bytes, || self.waker.wake())
     }
 
+    /// Counts a record of `bytes` that the store has read for itself, if it is a large one.
+    pub(crate) fn count_copy(&self, bytes: u64) -> Option<Passing> {
+        (bytes >= TURN_BYTES_MIN).then(|| self.pass(bytes))
+    }
+
+    fn pass(&self, bytes: u64) -> Passing {
+        let (mut held, all_bytes) = (Held::new(&self.ledger), Arc::clone(&self.reserved_bytes));
+        all_bytes.fetch_add(bytes, Ordering::SeqCst);
+        held.add(bytes);
+        Passing { held, all_bytes }
+    }
+
     /// Counts a record of `bytes` that the calling thread is about to read from disk, until the result is dropped. `None`: a record of that size is not counted.
     ///
     /// Who `may_wait` first waits for its turn, so that no other that may reads one as large; then for room and for the gate, [`READ_WAIT_MAX`] for each at most.
@@ -339,10 +357,8 @@ impl Memory {
             return None;
         }
         let turn = may_wait.then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
-        let (mut held, all_bytes) = (Held::new(&self.ledger), &*self.reserved_bytes);
         // others for whom there is no room wait for its end: who overwrites a large value must not have another refused
-        all_bytes.fetch_add(bytes, Ordering::SeqCst);
-        held.add(bytes);
+        let passing = self.pass(bytes);
         if may_wait {
             let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
             let is_full = || self.report_of(index, journal_bytes()).used_bytes() > limit_bytes;
@@ -354,7 +370,7 @@ impl Memory {
                 self.gate.wait_while(READ_WAIT_MAX, || self.gate.is_closed());
             }
         }
-        Some(Turn { _turn: turn, held, all_bytes })
+        Some(Turn { _turn: turn, _passing: passing })
     }
 
     /// `value` as one to share, if it is large; a borrowed one is copied.
@@ -643,7 +659,21 @@ impl Memory {
         self.reserve_alone(&reserving, parts, wanted, RESERVE_PAGES_MAX)
     }
 
-    /// As [`Memory::reserve`] for one whom others wait for: a few pages are looked at, and nobody is waited for. Where that does not suffice the store's
+    /// What came of the memory that is awaited, if it is the one that is `wanted`.
+    pub(crate) fn take_awaited(
+        &self,
+        wanted: (u64, bool),
+        awaited: &mut Option<AwaitedMemory>,
+    ) -> Option<Result<Reserved, Stop>> {
+        let before = awaited.take_if(|before| before.wanted == wanted)?;
+        let granted = lock(&before.grant).take();
+        Some(granted.unwrap_or_else(|| {
+            *awaited = Some(before);
+            Err(Stop::Busy)
+        }))
+    }
+
+    /// As [`Memory::reserve`] for one whom others wait for, and who awaits nothing of that size: a few pages are looked at, and nobody is waited for. Where that does not suffice the store's
     /// own thread does the rest, and leaves the result in `awaited`.
     pub(crate) fn reserve_soon(
         &self,
@@ -651,13 +681,6 @@ impl Memory {
         wanted: (u64, bool),
         awaited: &mut Option<AwaitedMemory>,
     ) -> Result<Reserved, Stop> {
-        if let Some(before) = awaited.take_if(|before| before.wanted == wanted) {
-            let granted = lock(&before.grant).take();
-            return granted.unwrap_or_else(|| {
-                *awaited = Some(before);
-                Err(Stop::Busy)
-            });
-        }
         if let Ok(reserving) = self.reserving.try_lock() {
             let reserved = self.reserve_alone(&reserving, parts, wanted, ROOM_PAGES_MAX);
             if reserved.is_err() {

@@ -32,6 +32,7 @@ use crate::hash::KeyHash;
 use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::delta::chain;
 use crate::index::recover::Owned;
+use crate::memory::Passing;
 use crate::record;
 use crate::sought::{OF_ANOTHER, Sought};
 
@@ -64,6 +65,7 @@ struct Found {
     seq: Seq,
     expiry_ms: u64,
     payload: Box<[u8]>,
+    _counted: Option<Passing>,
 }
 
 impl Cleaning {
@@ -155,11 +157,15 @@ impl Cleaning {
                 (scanner.offset_bytes() - before, more)
             }
             Rest::Listed(listed) => {
-                let from = listed.len().saturating_sub(READS_MAX);
-                for survivor in listed.drain(from..).rev() {
-                    found.extend(Found::read(&survivor, context)?);
+                let (mut bytes, mut reads) = (0, 0);
+                while bytes < SLICE_BYTES && reads < READS_MAX {
+                    let Some(survivor) = listed.pop() else { break };
+                    let read = Found::read(&survivor, context)?;
+                    bytes += read.as_ref().map_or(0, Found::record_bytes);
+                    reads += 1;
+                    found.extend(read);
                 }
-                (found.iter().map(Found::record_bytes).sum(), from > 0)
+                (bytes, !listed.is_empty())
             }
         };
         if !more {
@@ -225,6 +231,7 @@ impl Found {
             seq: header.seq,
             expiry_ms: header.expiry_ms,
             payload: view.payload.into(),
+            _counted: context.engine.count_copy(view.payload.len()),
         })
     }
 
@@ -249,7 +256,9 @@ impl Found {
             return Err(damaged(at, OF_ANOTHER));
         }
         let (kind, seq, expiry_ms) = (header.kind, header.seq, header.expiry_ms);
-        Ok(Some(Self { keyspace, hash, address, kind, seq, expiry_ms, payload: payload.into() }))
+        let counted = context.engine.count_copy(payload.len());
+        let payload = payload.into();
+        Ok(Some(Self { keyspace, hash, address, kind, seq, expiry_ms, payload, _counted: counted }))
     }
 
     fn record_bytes(&self) -> u64 {
@@ -260,6 +269,7 @@ impl Found {
     fn append(&self, owned: &Owned, context: Context<'_>) -> Result<Appended, JournalError> {
         let is_base = owned.base == self.address;
         let folded = if is_base { self.folded(owned, context)? } else { None };
+        let _counted = folded.as_ref().and_then(|folded| context.engine.count_copy(folded.len()));
         let payload: &[u8] = folded.as_deref().unwrap_or(&self.payload);
         let (mut seq, mut expiry_ms) = (self.seq, self.expiry_ms);
         if is_base && chain(self.seq, &owned.deltas).is_none() {

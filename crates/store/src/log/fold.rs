@@ -1,6 +1,6 @@
 //! Folding deltas into their base, on payloads as they lie in the log. How, the base's row of `record::KINDS` says.
 
-use crate::record::{self, Payload};
+use crate::record::{self, Changes, Payload};
 
 /// What the payload of a record of kind `base` is after the deltas, each with its kind, oldest first; `None` when they do not fit
 /// each other.
@@ -16,20 +16,31 @@ pub(crate) fn fold(payload: &[u8], base: u8, deltas: &[(u8, Vec<u8>)]) -> Option
         bodies.push(body);
     }
     let head = &payload[..payload.len() - value.len()];
+    if row.changes == Changes::Bytes {
+        // it may be long: one copy
+        return parts_behind(head, value, &bodies);
+    }
     Some([head, &(row.fold)(value, &bodies)?].concat())
 }
 
 /// The string `value` after the bodies of some PARTs, oldest first.
 pub(crate) fn parts(value: &[u8], bodies: &[&[u8]]) -> Option<Vec<u8>> {
+    parts_behind(&[], value, bodies)
+}
+
+/// As [`parts`], behind `head`.
+fn parts_behind(head: &[u8], value: &[u8], bodies: &[&[u8]]) -> Option<Vec<u8>> {
     let part_end =
         |body: &&[u8]| split_part(body).map_or(0, |(at, part)| at.saturating_add(part.len() as u64));
     let end = bodies.iter().map(part_end).max().unwrap_or(0).max(value.len() as u64);
     // one that leaves a gap may end anywhere: it is refused below
     let added = bodies.iter().map(|body| body.len()).sum::<usize>();
-    let mut string = Vec::with_capacity(usize::try_from(end).ok()?.min(value.len() + added));
-    string.extend_from_slice(value);
-    bodies.iter().try_for_each(|body| put_part(&mut string, 0, body))?;
-    Some(string)
+    let string_len = usize::try_from(end).ok()?.min(value.len() + added);
+    let mut bytes = Vec::with_capacity(head.len() + string_len);
+    bytes.extend_from_slice(head);
+    bytes.extend_from_slice(value);
+    bodies.iter().try_for_each(|body| put_part(&mut bytes, head.len(), body))?;
+    Some(bytes)
 }
 
 /// Puts the bytes in `body`, of a PART, over the string that is all of `bytes` from `value_at` on; `None` when there would be a gap.

@@ -53,7 +53,7 @@ use crate::error::{Stop, StoreError};
 use crate::hash::KeyHasher;
 use crate::index::Index;
 use crate::large::{Large, Owned};
-use crate::memory::Memory;
+use crate::memory::{Memory, Passing};
 use crate::object::ObjectRef;
 use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record::{self, Draft, Payload};
@@ -150,6 +150,11 @@ impl LogEngine {
     pub(crate) fn read_within(&self, memory: &Arc<Memory>) {
         let is_first = self.source.memory.set(Arc::clone(memory)).is_ok();
         debug_assert!(is_first, "set twice");
+    }
+
+    /// Counts `bytes` of a record that is copied within the log, if it is a large one.
+    pub(crate) fn count_copy(&self, bytes: usize) -> Option<Passing> {
+        self.source.memory.get().and_then(|memory| memory.count_copy(bytes as u64))
     }
 
     /// What the pool of readers has done.
