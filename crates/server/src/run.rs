@@ -205,6 +205,11 @@ impl Runner<'_> {
         if bytes < Large::BYTES_MIN as u64 {
             return Ok(None);
         }
+        let keys = match plan.scope {
+            Scope::Keys(keys) | Scope::Claimed { keys, .. } => keys.len() as u64,
+            _ => 1,
+        };
+        let bytes = bytes + EFFECT_BYTES * keys;
         if let Some(reserved) = copies.unpark() {
             return Ok(Some(reserved));
         }
@@ -454,6 +459,9 @@ pub(crate) fn collect_keys<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, keys:
         keys.extend(target.map(|db| KeyRef { db, key: args.get(index) }));
     });
 }
+
+/// What an effect takes beside its request: its slot, the head of its object, and its place in the list of effects.
+const EFFECT_BYTES: u64 = 160;
 
 #[cfg(test)]
 mod tests {
