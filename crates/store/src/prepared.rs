@@ -17,8 +17,9 @@ use crate::error::StoreError;
 use crate::hash::KeyHash;
 use crate::index::delta::{Delta, broken_chain, later};
 use crate::large::{Large, Ledger, Owned};
+use crate::log::fold::parts_len;
 use crate::paged::{LEAF_KEY_BYTES, split_leaf_key};
-use crate::record;
+use crate::record::{self, Changes};
 use crate::sought::Sought;
 
 /// Addresses to fetch, and what was fetched; travels from [`crate::Store::missing`] through
@@ -234,9 +235,13 @@ fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option
             bodies.push(&*change.value);
         }
     }
-    // what was left out stays so, whatever its size is now
-    let left_out_bytes = base.left_out_bytes;
-    let value = if left_out_bytes == 0 { (row.fold)(&base.value, &bodies)? } else { Vec::new() };
+    // what was left out stays so
+    let (value, left_out_bytes) = match (base.left_out_bytes, row.changes) {
+        (0, _) => ((row.fold)(&base.value, &bodies)?, 0),
+        (bytes, Changes::Bytes) => (Vec::new(), parts_len(bytes, &bodies)?),
+        // how long it is now nobody asks
+        (bytes, Changes::Elements | Changes::Expiry) => (Vec::new(), bytes),
+    };
     let base_bytes = Some(base.record_bytes());
     let (key, value) = (base.key.clone(), Owned::Plain(value.into_boxed_slice()));
     Some(Fetched { kind: base.kind, key, value, seq, expiry_ms, left_out_bytes, base_bytes })

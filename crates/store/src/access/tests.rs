@@ -236,6 +236,21 @@ fn large_string_on_disk_is_not_kept_for_a_command_that_needs_none_of_it() {
         let restored = bench.set(key, &value, None);
         bench.log.release(restored.max(ticket.pack()));
     }
+    // how long it is with what was appended to it is known without it
+    let longer = [&value[..], b"more"].concat();
+    let part = || (Value::String(&longer), 100_000..100_004);
+    let part = bench.run(Scope::Keys(&keys), |access| access.put_part(0, key, part(), None)).0;
+    bench.log.release(part);
+    bench.evict();
+    let mut prepared = Prepared::default();
+    for known in [None, Some(100_004)] {
+        let mut access = bench.store.access(Scope::Keys(&keys), &prepared, 0).expect("reads need no room");
+        access.bound_effort(1_000);
+        let value_len = access.meta(0, key).ok().flatten().map(|meta| meta.value_len);
+        assert_eq!(value_len, known);
+        prepared.want(access.into_wanted());
+        prepared = bench.fetched(prepared);
+    }
     // one that does need it goes on where it can read it
     bench.evict();
     let mut prepared = Prepared::default();

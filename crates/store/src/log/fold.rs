@@ -43,6 +43,14 @@ fn parts_behind(head: &[u8], value: &[u8], bodies: &[&[u8]]) -> Option<Vec<u8>> 
     Some(bytes)
 }
 
+/// How long a string of `value_len` is after the bodies of some PARTs, oldest first; `None` when there would be a gap.
+pub(crate) fn parts_len(value_len: u64, bodies: &[&[u8]]) -> Option<u64> {
+    bodies.iter().try_fold(value_len, |len, body| {
+        let (at, part) = split_part(body)?;
+        if at <= len { Some(len.max(at.checked_add(part.len() as u64)?)) } else { None }
+    })
+}
+
 /// Puts the bytes in `body`, of a PART, over the string that is all of `bytes` from `value_at` on; `None` when there would be a gap.
 pub(crate) fn put_part(bytes: &mut Vec<u8>, value_at: usize, body: &[u8]) -> Option<()> {
     let (offset, part) = split_part(body)?;
@@ -92,6 +100,8 @@ mod tests {
                 payload(&Draft::whole(record::STRING, Keyspace(1), b"k", expected.as_bytes(), 0))
             );
         }
+        let bodies: [&[u8]; 2] = [&[12, 0, 0, 0, 0, 0, 0, 0, b'x'], &[5, 0, 0, 0, 0, 0, 0, 0, b'y', b'y']];
+        assert_eq!((parts_len(12, &bodies), parts_len(11, &bodies)), (Some(13), None), "a gap");
         for offset in [13, u64::MAX] {
             assert_eq!(fold(&string, record::STRING, &[(record::PART, part(offset, b"x"))]), None, "a gap");
         }
