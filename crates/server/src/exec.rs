@@ -226,6 +226,7 @@ impl Body for Run<'_> {
             Writer::new(out, resp3).null_array();
             return Ok(executed);
         }
+        within.access.keep_values();
         let (start, most) = (out.len(), server.tuned.reply_bytes_max());
         Writer::new(out, resp3).array(self.transaction.queue.len());
         for (number, queued) in self.transaction.queue.iter().enumerate() {

@@ -56,6 +56,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             claimed
         });
         within.access.count_effects();
+        within.access.keep_values();
         let effect_bytes_max = effect_bytes_max(attempt.server);
         let (db, copies, answer) = (attempt.course.db, Copies::closed(), Answer::default());
         Self {

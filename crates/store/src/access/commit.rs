@@ -341,7 +341,11 @@ impl Access<'_> {
             Seek::Unknown(records) => {
                 let swept = self.swept_unread(staged, stripe, &records);
                 swept.map_or_else(
-                    || Err(self.for_state(|| self.miss(records))),
+                    || {
+                        // whoever needs a value has looked at it before
+                        self.looks_at_state.set(self.effort.is_bounded());
+                        Err(self.miss(records))
+                    },
                     |old| Ok(Plan { shared: beside, old: Some(old), skip: false, shrinks: removal, moves }),
                 )
             }

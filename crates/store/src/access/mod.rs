@@ -126,6 +126,8 @@ pub struct Access<'s> {
     touches: Cell<bool>,
     /// What is looked up now is looked up for what is known of its key.
     looks_at_state: Cell<bool>,
+    /// It is read whole all the same.
+    keeps_values: bool,
     now: Moment,
     credits: Option<Credits>,
     /// What stops the command: commit must return it.
@@ -224,6 +226,7 @@ impl<'s> Access<'s> {
             looked: Cell::default(),
             touches: Cell::new(true),
             looks_at_state: Cell::new(false),
+            keeps_values: false,
             now,
             credits,
             stopped: None,
@@ -588,10 +591,15 @@ impl<'s> Access<'s> {
         ))
     }
 
-    /// What `look` misses is read for what is known of keys: large strings are not kept. Where others wait, and only there, a command that
-    /// needs one after all goes on elsewhere.
+    /// From now on values are read and kept of keys whose state alone is looked at: the next command of this access may need them, as after EXISTS.
+    pub fn keep_values(&mut self) {
+        self.keeps_values = true;
+    }
+
+    /// What `look` misses is read for what is known of keys: large strings are not kept. Only where others wait, since a command that needs one
+    /// after all goes on elsewhere from there.
     fn for_state<T>(&self, look: impl FnOnce() -> T) -> T {
-        let before = self.looks_at_state.replace(self.effort.is_bounded());
+        let before = self.looks_at_state.replace(self.effort.is_bounded() && !self.keeps_values);
         let found = look();
         self.looks_at_state.set(before);
         found
