@@ -422,8 +422,10 @@ impl Prepared {
     pub fn forget_large(&mut self) {
         let is_large = |it: &Fetched| it.value.bytes().large().is_some();
         self.records.retain(|_, record| !record.as_ref().is_ok_and(is_large));
+        let kept_bytes = self.read_bytes();
         if let Some(reading) = &mut self.reading {
-            reading.kept_large = 0;
+            // else what is read again would count once more each time, and be left out at last
+            (reading.kept_large, reading.kept_bytes) = (0, kept_bytes);
         }
     }
 

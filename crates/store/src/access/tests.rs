@@ -264,6 +264,25 @@ fn large_string_on_disk_is_not_kept_for_a_command_that_needs_none_of_it() {
     }
 }
 
+/// What was forgotten counted on: a value that was read again after each wait was left out at last.
+#[test]
+fn large_values_that_were_forgotten_are_read_again_however_often() {
+    let bench = Bench::new(128);
+    let (key, value) = (b"large", vec![b'v'; 100_000]);
+    let written = bench.set(key, &value, None);
+    bench.log.release(written);
+    let (keys, mut prepared) = ([KeyRef { db: 0, key }], Prepared::default());
+    prepared.bound_values(250_000);
+    for _ in 0..10 {
+        bench.evict();
+        assert!(!bench.store.missing(&keys, &mut prepared), "it is on disk");
+        prepared = bench.fetched(prepared);
+        assert_eq!((prepared.read_bytes(), prepared.bytes_left()), (100_000, 150_000));
+        prepared.forget_large();
+        assert_eq!((prepared.read_bytes(), prepared.bytes_left()), (0, 250_000));
+    }
+}
+
 /// One SET of 64 KiB on a server at its limit dropped three eighths of what it held in memory: as much as its clients' buffers might have come to.
 #[test]
 fn large_value_alone_makes_room_for_itself_and_not_for_buffers_that_may_come() {
