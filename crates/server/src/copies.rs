@@ -245,7 +245,21 @@ const MADE_MAX: u32 = 8;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::tests::Harness;
+
+    #[test]
+    fn command_waits_for_what_is_on_its_way_for_two_seconds_and_no_longer() {
+        let (harness, mut copies) = (Harness::new(), Copies::default());
+        assert!(!copies.is_crowded());
+        for (after_ms, waits) in [(0, true), (1_999, true), (1, false), (3_600_000, false)] {
+            harness.clock.advance(Duration::from_millis(after_ms));
+            assert_eq!(copies.waits_on(harness.server.store.now()), waits, "{after_ms} ms later");
+        }
+        assert!(copies.is_crowded());
+    }
 
     #[test]
     fn part_replaces_extends_or_leaves_a_gap() {

@@ -284,9 +284,6 @@ fn run_data(
         }
         Err((stop, wanted)) => {
             prepared.want(wanted);
-            if let Stop::Cold = stop {
-                server.store.missing_alike(keys, &mut prepared);
-            }
             halted::wait(server, stop, session, (prepared, copies), keys, out)
         }
     }

@@ -205,14 +205,10 @@ impl Runner<'_> {
         if bytes < Large::BYTES_MIN as u64 {
             return Ok(None);
         }
-        let keys = match plan.scope {
-            Scope::Keys(keys) | Scope::Claimed { keys, .. } => keys.len() as u64,
-            _ => 1,
-        };
-        let bytes = bytes + EFFECT_BYTES * keys;
         if let Some(reserved) = copies.unpark() {
             return Ok(Some(reserved));
         }
+        let bytes = bytes + EFFECT_BYTES * plan.scope.keys().map_or(1, <[_]>::len) as u64;
         let mut reserved = match plan.effects {
             Effects::Commit => Some(self.reserve(plan, (bytes, !copies.is_empty()), copies)?),
             Effects::Keep(_) => None,

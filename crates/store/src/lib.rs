@@ -275,19 +275,11 @@ impl Store {
     ///
     /// Returns true when there are none: go on to [`Store::access`]. Takes each stripe's lock for a moment.
     pub fn missing(&self, keys: &[KeyRef<'_>], prepared: &mut Prepared) -> bool {
-        self.missing_for(keys, prepared, false)
-    }
-
-    /// As [`Store::missing`] for the other keys of a command whose access has missed one: what is not needed of that is not of them, either.
-    pub fn missing_alike(&self, keys: &[KeyRef<'_>], prepared: &mut Prepared) -> bool {
-        let is_for_state = prepared.is_for_state();
-        self.missing_for(keys, prepared, is_for_state)
-    }
-
-    fn missing_for(&self, keys: &[KeyRef<'_>], prepared: &mut Prepared, is_for_state: bool) -> bool {
         if !self.engine.has_addresses() {
             return true;
         }
+        // what an access did not need of the keys that it missed it does not need of the others, either
+        let is_for_state = prepared.is_for_state();
         for key in keys {
             let Some(keyspace) = self.index.keyspace(key.db) else { continue };
             let hash = self.hasher.hash(key.key);
@@ -302,10 +294,10 @@ impl Store {
                 Seek::At { word, whole: false, .. } => vec![base(word)],
                 _ => continue,
             };
-            // the access knows better what it needs of these
-            unknown.retain(|record| !prepared.wants(record.address));
-            if is_for_state {
-                unknown.iter_mut().for_each(|record| *record = record.for_state());
+            for record in &mut unknown {
+                if is_for_state || prepared.wants_state_of(record.address) {
+                    *record = record.for_state();
+                }
             }
             let folds: Vec<_> = unknown.iter().filter_map(|record| space.fold_of(*record)).collect();
             drop(stripe);

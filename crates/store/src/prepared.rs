@@ -456,9 +456,9 @@ impl Prepared {
         !self.wanted.is_empty() && self.wanted.values().all(Sought::is_for_state)
     }
 
-    /// Whether the record at `address` was asked for.
-    pub(crate) fn wants(&self, address: LogAddress) -> bool {
-        self.wanted.contains_key(&address)
+    /// Whether the record at `address` was asked for, and only what is known of its key.
+    pub(crate) fn wants_state_of(&self, address: LogAddress) -> bool {
+        self.wanted.get(&address).is_some_and(Sought::is_for_state)
     }
 
     /// Asks for the records of a value, and that they are folded.

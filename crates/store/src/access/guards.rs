@@ -40,7 +40,8 @@ pub enum Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// The keys, where they are named.
-    pub(crate) fn keys(self) -> Option<&'a [KeyRef<'a>]> {
+    #[must_use]
+    pub fn keys(self) -> Option<&'a [KeyRef<'a>]> {
         match self {
             Self::Keys(keys) | Self::Claimed { keys, .. } => Some(keys),
             Self::Foreseen(key, _) => Some(std::slice::from_ref(key)),

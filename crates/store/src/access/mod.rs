@@ -68,7 +68,7 @@ use crate::large::{Bytes, LARGE_BYTES};
 use crate::memory::Asked;
 use crate::object::{Object, ObjectRef, WORD_DELTAS};
 use crate::packed::Times;
-use crate::prepared::{Fold, Prepared, Wanted};
+use crate::prepared::{Prepared, Wanted};
 use crate::record;
 use crate::sought::Sought;
 use crate::time::{Deadline, Moment};
@@ -957,22 +957,25 @@ impl<'s> Access<'s> {
         self.looked.set(self.looked.get().max(seq));
     }
 
-    fn miss(&self, mut records: Vec<Sought>) -> Stop {
-        if self.looks_at_state.get() {
-            records.iter_mut().for_each(|record| *record = record.for_state());
-        }
-        self.wanted.borrow_mut().add(records);
+    fn miss(&self, records: Vec<Sought>) -> Stop {
+        self.wanted.borrow_mut().add(self.as_needed(records));
         Stop::Cold
-    }
-
-    fn miss_fold(&self, fold: Fold) {
-        let base = if self.looks_at_state.get() { fold.base.for_state() } else { fold.base };
-        self.wanted.borrow_mut().add_fold(Fold { base, ..fold });
     }
 
     /// As [`Access::miss`], and what lies on these bases: more than one of them there is seldom.
     fn miss_all(&self, space: &Space, bases: Vec<Sought>) -> Stop {
-        bases.iter().filter_map(|base| space.fold_of(*base)).for_each(|fold| self.miss_fold(fold));
+        let bases = self.as_needed(bases);
+        bases.iter().filter_map(|base| space.fold_of(*base)).for_each(|fold| {
+            self.wanted.borrow_mut().add_fold(fold);
+        });
         self.miss(bases)
+    }
+
+    /// `records` with what is needed of them now.
+    fn as_needed(&self, mut records: Vec<Sought>) -> Vec<Sought> {
+        if self.looks_at_state.get() {
+            records.iter_mut().for_each(|record| *record = record.for_state());
+        }
+        records
     }
 }

@@ -99,6 +99,11 @@ impl Bench {
         self.run(Scope::Keys(&keys), put).0
     }
 
+    /// Sets `key`, so that it can leave memory.
+    fn set_released(&self, key: &[u8], value: &[u8]) {
+        self.log.release(self.set(key, value, None));
+    }
+
     fn get(&self, key: &[u8]) -> (u64, Option<Vec<u8>>) {
         let keys = [KeyRef { db: 0, key }];
         self.run(Scope::Keys(&keys), |access| Ok(access.get(0, key)?.map(|found| found.value.to_vec())))
@@ -197,8 +202,7 @@ fn thread_that_others_wait_for_looks_at_few_pages_for_a_large_value() {
 fn large_string_on_disk_is_not_kept_for_a_command_that_needs_none_of_it() {
     let bench = Bench::new(128);
     let (key, value) = (b"large", vec![b'v'; 100_000]);
-    let written = bench.set(key, &value, None);
-    bench.log.release(written);
+    bench.set_released(key, &value);
     let keys = [KeyRef { db: 0, key }];
     type Command = fn(&mut crate::Access<'_>) -> Result<(), Stop>;
     let needs_none: [Command; 3] = [
@@ -212,19 +216,19 @@ fn large_string_on_disk_is_not_kept_for_a_command_that_needs_none_of_it() {
     for (number, command) in needs_none.into_iter().enumerate() {
         bench.evict();
         let (mut prepared, mut attempts) = (Prepared::default(), 0);
-        let ticket = loop {
+        loop {
             let mut access = bench.store.access(Scope::Keys(&keys), &prepared, 1).expect("room");
             access.bound_effort(1_000);
             match command(&mut access).and_then(|()| access.commit()) {
-                Ok(ticket) => break ticket,
+                Ok(_) => break,
                 Err(Stop::Cold) if attempts == 0 => attempts += 1,
                 Err(stop) => panic!("command {number}: {stop:?}"),
             }
             prepared.want(access.into_wanted());
-            bench.store.missing_alike(&keys, &mut prepared);
+            bench.store.missing(&keys, &mut prepared);
             prepared = bench.fetched(prepared);
             assert_eq!(bench.store.memory().large_bytes, 0, "command {number} keeps it");
-        };
+        }
         assert_eq!(attempts, 1, "command {number} has read nothing");
         let after = bench.get(key).1;
         match number {
@@ -233,8 +237,7 @@ fn large_string_on_disk_is_not_kept_for_a_command_that_needs_none_of_it() {
             _ => assert_eq!(after, None),
         }
         drop(prepared);
-        let restored = bench.set(key, &value, None);
-        bench.log.release(restored.max(ticket.pack()));
+        bench.set_released(key, &value);
     }
     // how long it is with what was appended to it is known without it
     let longer = [&value[..], b"more"].concat();
@@ -269,8 +272,7 @@ fn large_string_on_disk_is_not_kept_for_a_command_that_needs_none_of_it() {
 fn large_values_that_were_forgotten_are_read_again_however_often() {
     let bench = Bench::new(128);
     let (key, value) = (b"large", vec![b'v'; 100_000]);
-    let written = bench.set(key, &value, None);
-    bench.log.release(written);
+    bench.set_released(key, &value);
     let (keys, mut prepared) = ([KeyRef { db: 0, key }], Prepared::default());
     prepared.bound_values(250_000);
     for _ in 0..10 {

@@ -30,12 +30,7 @@ pub(crate) fn parts(value: &[u8], bodies: &[&[u8]]) -> Option<Vec<u8>> {
 
 /// As [`parts`], behind `head`.
 fn parts_behind(head: &[u8], value: &[u8], bodies: &[&[u8]]) -> Option<Vec<u8>> {
-    let part_end =
-        |body: &&[u8]| split_part(body).map_or(0, |(at, part)| at.saturating_add(part.len() as u64));
-    let end = bodies.iter().map(part_end).max().unwrap_or(0).max(value.len() as u64);
-    // one that leaves a gap may end anywhere: it is refused below
-    let added = bodies.iter().map(|body| body.len()).sum::<usize>();
-    let string_len = usize::try_from(end).ok()?.min(value.len() + added);
+    let string_len = usize::try_from(parts_len(value.len() as u64, bodies)?).ok()?;
     let mut bytes = Vec::with_capacity(head.len() + string_len);
     bytes.extend_from_slice(head);
     bytes.extend_from_slice(value);
