@@ -14,7 +14,7 @@ pub(crate) mod collections;
 pub(crate) mod leaves;
 pub(crate) mod nodes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
 use journal::{CheckReport, Damage, JournalError, Keyspace, LogAddress, Lsn, RecordView, Seq, Stated};
@@ -27,7 +27,7 @@ use crate::keyspaces::{KEPT_KEYSPACE, PREPARED_KEYSPACE, SWEPT_KEYSPACE, leaves_
 use crate::log::checkpoint::{Area, Block, Entry, Header};
 use crate::log::checkpoint_file::{self, LoadError};
 use crate::record::{self, MAPPING, Payload};
-use crate::sought::{mark, mark_of};
+use crate::sought::{mark, marks_of};
 use collections::Faults;
 use leaves::{Leaves, Named};
 use nodes::{Found, Reader};
@@ -133,10 +133,12 @@ struct Log {
     hasher: KeyHasher,
     /// LogAddress and seq of all records that verify, ascending.
     addresses: Vec<(LogAddress, Seq)>,
-    /// Whose each of them is (`sought::mark`).
+    /// Whose each of them is (`sought::mark`), of one with parts the first.
     marks: Vec<u32>,
-    /// Of deltas: what they may lie on (`Delta::since`).
-    since: BTreeMap<LogAddress, Seq>,
+    /// Whose the further parts of records are.
+    further: HashSet<(LogAddress, u32)>,
+    /// Of deltas, and of parts by whose they are: what they may lie on (`Delta::since`).
+    since: BTreeMap<(LogAddress, u32), Seq>,
     payload_bytes: u64,
     /// Records that are none of the store's, the first few.
     strange: Vec<(LogAddress, String)>,
@@ -151,6 +153,7 @@ impl Log {
             hasher,
             addresses: Vec::new(),
             marks: Vec::new(),
+            further: HashSet::new(),
             since: BTreeMap::new(),
             payload_bytes: 0,
             strange: Vec::new(),
@@ -171,11 +174,14 @@ impl Log {
 
     fn take(&mut self, view: &RecordView<'_>) {
         self.addresses.push((view.address, view.header.seq));
-        self.marks.push(mark_of(view, &self.hasher));
+        let marks = marks_of(view, &self.hasher);
+        self.marks.push(marks[0]);
+        self.further.extend(marks[1..].iter().map(|whose| (view.address, *whose)));
         self.leaves.take(view, &self.hasher);
-        let since = record::since(view.header.kind, view.payload);
-        if since != Seq::NONE {
-            self.since.insert(view.address, since);
+        for (whose, since) in marks.into_iter().zip(record::each_since(view.header.kind, view.payload)) {
+            if since != Seq::NONE {
+                self.since.insert((view.address, whose), since);
+            }
         }
         self.payload_bytes += view.payload.len() as u64;
         if let Err(what) = record::check(view.header.kind, Some(view.payload))
@@ -255,19 +261,17 @@ impl<'a> Content<'a> {
         if !self.used.contains(&area.keyspace) {
             return;
         }
-        if let Some(seq) = self.log.seq(entry.address) {
-            self.named.name(seq);
-        }
-        if !self.is_chained(entry) {
+        self.named.name(entry.address);
+        let hash = KeyHash::from_parts(area.stripe.into(), entry.bits, entry.tag);
+        let whose = mark(area.keyspace, hash);
+        if !self.is_chained(entry, whose) {
             self.first_broken = if self.broken == 0 { entry.address } else { self.first_broken };
             self.broken += 1;
         }
-        let hash = KeyHash::from_parts(area.stripe.into(), entry.bits, entry.tag);
-        let whose = mark(area.keyspace, hash);
         for address in std::iter::once(entry.address).chain(entry.deltas.iter().map(|delta| delta.address)) {
             let segment = address.segment().0;
             match self.log.at(address) {
-                Some(at) if self.log.marks[at] != whose => {
+                Some(at) if self.log.marks[at] != whose && !self.log.further.contains(&(address, whose)) => {
                     self.first_foreign = if self.foreign == 0 { address } else { self.first_foreign };
                     self.foreign += 1;
                 }
@@ -282,14 +286,17 @@ impl<'a> Content<'a> {
     }
 
     /// Whether the deltas of `entry` follow its base and each other, as far as they are there.
-    fn is_chained(&self, entry: &Entry) -> bool {
+    fn is_chained(&self, entry: &Entry, whose: u32) -> bool {
         let Some(seq) = self.log.seq(entry.address) else { return true };
         let mut deltas = entry.deltas.clone();
         for delta in &mut deltas {
             match self.log.seq(delta.address) {
                 None => return true,
                 Some(seq) if seq != delta.seq => return false,
-                Some(_) => delta.since = self.log.since.get(&delta.address).copied().unwrap_or(Seq::NONE),
+                Some(_) => {
+                    let since = self.log.since.get(&(delta.address, whose));
+                    delta.since = since.copied().unwrap_or(Seq::NONE);
+                }
             }
         }
         chain(seq, &deltas).is_some()

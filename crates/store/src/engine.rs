@@ -128,6 +128,11 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     /// Whether a value can be found again by its address: then hot ones may be dropped.
     fn has_addresses(&self) -> bool;
 
+    /// Whether changes of several parts of a collection are one record here.
+    fn takes_parts(&self) -> bool {
+        false
+    }
+
     /// Wishes that `object`, whose record has changes on it, becomes one record again; returns whether it will, so that it should stay
     /// in memory until then. Values of `bytes_max` together wait for that at most.
     fn wish_fold(&self, _keyspace: Keyspace, _object: ObjectRef<'_>, _bytes_max: u64) -> bool {

@@ -274,7 +274,7 @@ impl Store {
                     self.engine.on_damaged(sought.address);
                 }
                 let Ok(key) = read.as_ref().map(|fetched| fetched.key.clone()) else { return false };
-                prepared.supply(sought.address, read);
+                prepared.supply(sought, read);
                 key
             }
         };

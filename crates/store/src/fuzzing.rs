@@ -41,6 +41,17 @@ pub fn record(kind: u8, payload: &[u8]) -> bool {
             }
             true
         }
+        Some(Payload::Deltas(parts)) => {
+            // each part is a record that says the same
+            for part in parts {
+                let (kind, alone) = parts.alone(&part);
+                match record::decode(kind, &alone) {
+                    Some(Payload::Deltas(alone)) => assert!(alone.eq([part]), "{part:?} alone"),
+                    _ => assert!(record(kind, &alone), "{part:?} alone"),
+                }
+            }
+            true
+        }
         Some(Payload::Mapping { keyspaces, .. }) => {
             assert_eq!(payload.len(), 8 + 4 * record::mapping_ids(keyspaces).len());
             true

@@ -101,6 +101,11 @@ impl KeyHash {
         (self.0 >> 80) as u64
     }
 
+    /// The hash as far as `slot` has it.
+    pub(crate) fn of_slot(slot: u64) -> Self {
+        Self(u128::from(slot) << 80)
+    }
+
     /// The hash as far as stripe, slot and tag remember it.
     pub(crate) fn from_parts(stripe: usize, bits: u64, tag: u8) -> Self {
         Self((stripe as u128) << 120 | u128::from(bits) << 56 | u128::from(tag) << 80)

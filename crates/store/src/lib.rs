@@ -49,6 +49,7 @@ mod time;
 mod tree;
 mod vacate;
 mod value;
+mod varint;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Leaves are values like any other, in a keyspace that belongs to the database's (`keyspaces`) and ends with it: logged, cleaned, evicted
-//! from memory and recovered as keys are. What is done to an element is a CHANGE of its leaf, and the root anew.
+//! from memory and recovered as keys are. What is done to an element changes its leaf and what the root counts, by one record (`access::joined`).
 //!
 //! Which leaf has an element is linear hashing: the lowest bits of the element's keyed hash, one more for leaves that have been split. A
 //! leaf's hash begins with the lowest byte of the object's number, which is the stripe of the key at which it was made: root and leaves have
@@ -25,6 +25,7 @@ use smallvec::SmallVec;
 
 use crate::hash::{KeyHash, KeyHasher};
 use crate::tree::{NODE, TREE_BYTES, Tree};
+use crate::varint;
 
 /// A root as its key has it.
 pub(crate) type RootBytes = SmallVec<[u8; ROOT_BYTES_MAX]>;
@@ -81,6 +82,35 @@ impl Root {
         numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
         self.tree.iter().for_each(|tree| out.extend_from_slice(&tree.encode()));
         out
+    }
+
+    /// What it counts: `count | bytes | bytes of the tree`, each a varint; the last is 0 where there is no tree.
+    pub(crate) fn totals(&self) -> SmallVec<[u8; TOTALS_BYTES_MAX]> {
+        let mut out = SmallVec::new();
+        let tree_bytes = self.tree.map_or(0, |tree| tree.bytes);
+        for number in [self.count, self.bytes, tree_bytes] {
+            out.extend_from_slice(&varint::encode(number));
+        }
+        out
+    }
+
+    /// The numbers of [`Root::totals`]; `None` when these bytes are not such numbers.
+    pub(crate) fn take_totals(mut totals: &[u8]) -> Option<[u64; 3]> {
+        let bytes = &mut totals;
+        let numbers = [varint::take(bytes)?, varint::take(bytes)?, varint::take(bytes)?];
+        bytes.is_empty().then_some(numbers)
+    }
+
+    /// The same root that counts so; `None` when these are no totals of it.
+    pub(crate) fn with_totals(&self, totals: &[u8]) -> Option<Self> {
+        let [count, bytes, tree_bytes] = Self::take_totals(totals)?;
+        let tree = self.tree.map(|tree| Tree { bytes: tree_bytes, ..tree });
+        (tree.is_some() || tree_bytes == 0).then_some(Self { count, bytes, tree, ..*self })
+    }
+
+    /// Whether `other` is the same root but for what it counts.
+    pub(crate) fn differs_in_totals(&self, other: &Self) -> bool {
+        self.with_totals(&other.totals()).as_ref() == Some(other)
     }
 
     /// Whether all of it is in one leaf, of each structure that it has.
@@ -194,6 +224,8 @@ pub(crate) const LEAVES_MAX: u32 = 1 << 31;
 pub(crate) const PLACES: u64 = 1 << 32;
 /// 2^64 over the golden ratio: numbers that follow each other are far apart.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Of three varints.
+const TOTALS_BYTES_MAX: usize = 30;
 const TAG_BITS: u32 = 16;
 /// Bytes of a root without a tree.
 const HASHED_BYTES: usize = 32;

@@ -28,13 +28,16 @@ use crate::sought::Sought;
 /// Most commands fetch nothing: an empty one costs nothing to make, which trees promise and hashed sets do not.
 #[derive(Debug, Default)]
 pub struct Prepared {
-    wanted: BTreeMap<LogAddress, Sought>,
-    records: BTreeMap<LogAddress, Result<Fetched, StoreError>>,
+    wanted: BTreeMap<Place, Sought>,
+    records: BTreeMap<Place, Result<Fetched, StoreError>>,
     reading: Option<Box<Reading>>,
     attempts: Option<Box<Attempts>>,
     /// Set once nobody waits for the command any more.
     abandoned: Option<Arc<AtomicBool>>,
 }
+
+/// Address and [`Sought::slot`] of what is read: a record may have parts of several keys.
+type Place = (LogAddress, u64);
 
 /// What a command that is executed again knows of its attempts so far.
 #[derive(Debug, Default)]
@@ -84,7 +87,7 @@ impl Obstacle {
 /// What matters while records are read.
 #[derive(Debug)]
 struct Reading {
-    elsewhere: Vec<LogAddress>,
+    elsewhere: Vec<Place>,
     ledger: Ledger,
     /// Bytes of values that may be kept.
     kept_bytes_max: u64,
@@ -203,15 +206,15 @@ impl Fold {
     /// The value with its deltas in it; `None` if not all of them are here, or one is damaged.
     fn fold(
         &self,
-        records: &BTreeMap<LogAddress, Result<Fetched, StoreError>>,
+        records: &BTreeMap<Place, Result<Fetched, StoreError>>,
     ) -> Option<Result<Fetched, StoreError>> {
-        let base = records.get(&self.base.address)?.as_ref().ok()?;
+        let base = records.get(&self.base.place())?.as_ref().ok()?;
         let deltas = later(&self.deltas, base.seq);
         let mut read = Vec::with_capacity(deltas.len());
         for delta in deltas {
             read.push(match record::changes_value(delta.kind) {
                 false => None,
-                true => Some(records.get(&delta.address)?.as_ref().ok()?),
+                true => Some(records.get(&self.base.delta(delta).place())?.as_ref().ok()?),
             });
         }
         Some(folded(base, deltas, &read).ok_or_else(|| broken_chain(self.base.address)))
@@ -228,7 +231,9 @@ fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option
         }
         (seq, expiry_ms) = (delta.seq, delta.expiry_after(expiry_ms));
         if let Some(change) = read {
-            let fits = change.seq == seq && change.key == base.key;
+            // totals say whose they are
+            let is_its = row.changes == Changes::Totals || change.key == base.key;
+            let fits = change.seq == seq && is_its;
             if !fits || record::changes(change.kind) != Some(row.changes) {
                 return None;
             }
@@ -240,7 +245,7 @@ fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option
         (0, _) => ((row.fold)(&base.value, &bodies)?, 0),
         (bytes, Changes::Bytes) => (Vec::new(), parts_len(bytes, &bodies)?),
         // how long it is now nobody asks
-        (bytes, Changes::Elements | Changes::Expiry) => (Vec::new(), bytes),
+        (bytes, Changes::Elements | Changes::Expiry | Changes::Totals) => (Vec::new(), bytes),
     };
     let base_bytes = Some(base.record_bytes());
     let (key, value) = (base.key.clone(), Owned::Plain(value.into_boxed_slice()));
@@ -442,10 +447,10 @@ impl Prepared {
 
     /// Asks for a record, unless it is here already; for all of it, if anybody needs that.
     pub(crate) fn want_record(&mut self, sought: Sought) {
-        if self.records.contains_key(&sought.address) {
+        if self.records.contains_key(&sought.place()) {
             return;
         }
-        let wanted = self.wanted.entry(sought.address).or_insert(sought);
+        let wanted = self.wanted.entry(sought.place()).or_insert(sought);
         if !sought.is_for_state() {
             *wanted = sought;
         }
@@ -458,7 +463,7 @@ impl Prepared {
 
     /// Whether the record at `address` was asked for, and only what is known of its key.
     pub(crate) fn wants_state_of(&self, address: LogAddress) -> bool {
-        self.wanted.get(&address).is_some_and(Sought::is_for_state)
+        at(&self.wanted, address).is_some_and(Sought::is_for_state)
     }
 
     /// Asks for the records of a value, and that they are folded.
@@ -482,8 +487,9 @@ impl Prepared {
             let Some(folded) = fold.fold(&self.records) else { continue };
             folded.iter().filter(|_| is_told).for_each(|folded| told(&fold, folded));
             let folded = folded.map(|it| Fetched { value: reading.shared(it.value), ..it });
-            self.records.insert(fold.base.address, folded);
-            fold.deltas.iter().for_each(|delta| drop(self.records.remove(&delta.address)));
+            self.records.insert(fold.base.place(), folded);
+            let places = fold.deltas.iter().map(|delta| fold.base.delta(delta).place());
+            places.for_each(|place| drop(self.records.remove(&place)));
         }
     }
 
@@ -519,31 +525,36 @@ impl Prepared {
             true => fetched.without_value(),
             false => fetched,
         });
-        self.supply(sought.address, record);
+        self.supply(sought, record);
     }
 
-    /// Adds what was read at `address`.
-    pub(crate) fn supply(&mut self, address: LogAddress, record: Result<Fetched, StoreError>) {
+    /// Adds what was read of what was sought.
+    pub(crate) fn supply(&mut self, sought: &Sought, record: Result<Fetched, StoreError>) {
         let reading = self.reading.get_or_insert_default();
         let record = record.map(|fetched| reading.keep(fetched));
         reading.fetched_leaves.extend(record.as_ref().ok().and_then(|fetched| split_leaf_key(&fetched.key)));
-        self.records.insert(address, record);
+        self.records.insert(sought.place(), record);
     }
 
-    /// Notes that `address` held something else, as it does once after its segment was recycled; returns false if
+    /// Notes that something else was where `sought` was to be, as it does once after its segment was recycled; returns false if
     /// that was noted before: then the index still says so, and it is damage.
-    pub(crate) fn note_elsewhere(&mut self, address: LogAddress) -> bool {
+    pub(crate) fn note_elsewhere(&mut self, sought: &Sought) -> bool {
         let elsewhere = &mut self.reading.get_or_insert_default().elsewhere;
-        let first = !elsewhere.contains(&address);
+        let first = !elsewhere.contains(&sought.place());
         if first {
-            elsewhere.push(address);
+            elsewhere.push(sought.place());
         }
         first
     }
 
-    /// What was read at `address`.
+    /// The base that was read at `address`.
     pub(crate) fn record(&self, address: LogAddress) -> Option<&Result<Fetched, StoreError>> {
-        self.records.get(&address)
+        at(&self.records, address)
+    }
+
+    /// What was read at `address` of the key whose hash is this one.
+    pub(crate) fn change(&self, address: LogAddress, hash: KeyHash) -> Option<&Result<Fetched, StoreError>> {
+        self.records.get(&(address, hash.slot()))
     }
 
     /// The key that was fetched and comes first; any will do, but always the same.
@@ -573,6 +584,11 @@ impl Prepared {
     pub(crate) fn has_records(&self) -> bool {
         !self.records.is_empty()
     }
+}
+
+/// What is at `address`, where there is one of it.
+fn at<T>(all: &BTreeMap<Place, T>, address: LogAddress) -> Option<&T> {
+    all.range((address, 0)..=(address, u64::MAX)).next().map(|(_, it)| it)
 }
 
 /// So many values that one fetch has folded are made one record each on disk.

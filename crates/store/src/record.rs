@@ -28,6 +28,9 @@
 //!                                                                    the collection of effect base_seq after these operations; the header's
 //!                                                                    expiry replaces its own, unless 0
 //!
+//! 20 CHANGES        no key: object u64 | parts, one or more (`Part`)   parts of one large collection: operations on its leaves and other nodes,
+//!                                                                    and what its root counts
+//!
 //!  4 MAPPING        next_keyspace u32 | count u32 | keyspace u32 x count       no key: database n is keyspace [n]
 //!  5 CLOCK          0 u32 | boot u128 | uptime_us u64 | server_us u64 | wall_us u64 | (wall_ms u64 | seq u64) x n, 16 at most
 //!                                                                    no key: what the clocks show, and ceilings (`time`)
@@ -39,7 +42,8 @@
 //!
 //! The expiry in the header of a hash whose fields have deadlines is the earliest of these and the key's own, which its value has (`packed`).
 //!
-//! EXPIRY, PART and CHANGE are deltas: dead as soon as their base is, and meaningless on any other base.
+//! EXPIRY, PART and CHANGE are deltas: dead as soon as their base is, and meaningless on any other base. Each part of CHANGES is one, too: of a leaf
+//! or node a CHANGE, of the root a TOTALS, of which there are no records.
 //!
 //! [`KINDS`] says of each kind what it is for, and what follows from that: which bases a delta changes and how, what salvage keeps
 //! of it, which type TYPE names. A new type is a row of it, and a codec. Other kinds up to 31 are free; a hot object keeps 5 bits of kind.
@@ -47,20 +51,22 @@
 //! Out of scope: headers, checksums, addresses (`journal`).
 
 use journal::{Keyspace, Seq};
+use smallvec::{SmallVec, smallvec};
 
 use crate::log::fold;
 use crate::packed::{self, Packed, Shape};
-use crate::paged::Root;
+use crate::paged::{Root, leaf_key};
 use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
 use crate::value::ValueKind;
+use crate::varint;
 
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and
 /// STREAM on. 4: from deadlines of fields, PAGED_HASH and PAGED_SET on. 5: from PAGED_LIST, PAGED_ZSET and PAGED_STREAM on. 6: a root may be
-/// at another key than its leaves were made for. 7: checkpoints name deltas in LISTS. 8: fields of a PAGED_HASH may have deadlines.
-const VERSION: u16 = 8;
+/// at another key than its leaves were made for. 7: checkpoints name deltas in LISTS. 8: fields of a PAGED_HASH may have deadlines. 9: CHANGES.
+const VERSION: u16 = 9;
 /// The oldest version that understands it.
-const READER_VERSION_MIN: u16 = 8;
+const READER_VERSION_MIN: u16 = 9;
 /// The store's records, to the journal.
 pub(crate) const CONTENT: journal::Content =
     journal::Content { version: VERSION, reader_version_min: READER_VERSION_MIN, check };
@@ -99,6 +105,12 @@ pub(crate) const PAGED_ZSET: u8 = 27;
 pub(crate) const PAGED_STREAM: u8 = 28;
 /// Some elements of a collection.
 pub(crate) const CHANGE: u8 = 19;
+/// Changes of several parts of one large collection.
+pub(crate) const CHANGES: u8 = 20;
+/// What a root counts, by a part of [`CHANGES`]: no record is of this kind alone.
+pub(crate) const TOTALS: u8 = 21;
+/// The oldest effect whose value totals may lie on: any before them.
+pub(crate) const SINCE_TOTALS: Seq = Seq(1);
 /// Another live key had the same 48 bits.
 pub(crate) const SHARED: u8 = 0x80;
 
@@ -112,6 +124,8 @@ pub(crate) enum Role {
     Base(Base),
     /// A small change on top of a base.
     Delta(Changes),
+    /// Small changes on top of several bases.
+    Deltas,
     /// The key is gone.
     Removal,
     /// Something of the whole store: no key.
@@ -145,6 +159,8 @@ pub(crate) enum Changes {
     Bytes,
     /// Elements of a collection.
     Elements,
+    /// How many elements a root counts, and how many bytes.
+    Totals,
 }
 
 /// The row of a type whose values are packed in this shape.
@@ -162,7 +178,15 @@ macro_rules! collection {
 
 /// The row of a type of which keys have roots.
 const fn paged(value: ValueKind, fits: fn(&[u8]) -> bool) -> Base {
-    Base { value, changes: Changes::Elements, delta_bytes_min: u64::MAX, fold: |_, _| None, fits }
+    Base { value, changes: Changes::Totals, delta_bytes_min: u64::MAX, fold: fold_totals, fits }
+}
+
+/// A root after the bodies of some TOTALS, the last of which says all; `None` when that is of another object.
+fn fold_totals(root: &[u8], bodies: &[&[u8]]) -> Option<Vec<u8>> {
+    let Some(last) = bodies.last() else { return Some(root.to_vec()) };
+    let (root, (object, totals)) = (Root::decode(root)?, last.split_first_chunk()?);
+    let is_its = u64::from_le_bytes(*object) == root.object;
+    is_its.then(|| root.with_totals(totals))?.map(|root| root.encode().to_vec())
 }
 
 /// Whether `value` is the root of a hash.
@@ -212,6 +236,8 @@ const KINDS: [Option<Role>; 32] = {
     kinds[EXPIRY as usize] = Some(Role::Delta(Changes::Expiry));
     kinds[PART as usize] = Some(Role::Delta(Changes::Bytes));
     kinds[CHANGE as usize] = Some(Role::Delta(Changes::Elements));
+    kinds[TOTALS as usize] = Some(Role::Delta(Changes::Totals));
+    kinds[CHANGES as usize] = Some(Role::Deltas);
     kinds[MAPPING as usize] = Some(Role::State);
     kinds[CLOCK as usize] = Some(Role::State);
     kinds
@@ -371,6 +397,13 @@ impl<'a> Draft<'a> {
         [&self.head, self.key, base_seq, number, self.body]
     }
 
+    /// Changes of parts of a collection whose leaves are in `keyspace`, encoded by [`PartsEncoder`].
+    pub(crate) fn changes(keyspace: Keyspace, payload: &'a [u8]) -> Self {
+        let (head, body) = payload.split_first_chunk::<4>().expect("the object is of 8 bytes");
+        let base = Self::whole(CHANGES, keyspace, &[], body, 0);
+        Self { head: *head, ..base }
+    }
+
     /// What the clocks show, encoded by [`encode_clock`].
     pub(crate) fn clock(payload: &'a [u8]) -> Self {
         let (head, body) = payload.split_first_chunk::<4>().expect("encode_clock writes 44 bytes at least");
@@ -416,6 +449,8 @@ pub(crate) enum Payload<'a> {
     Whole { key: &'a [u8], value: &'a [u8] },
     /// EXPIRY, PART, CHANGE.
     Delta { key: &'a [u8], base_seq: Seq, body: &'a [u8] },
+    /// CHANGES.
+    Deltas(Parts<'a>),
     /// MAPPING.
     Mapping { next_keyspace: Keyspace, keyspaces: &'a [u8] },
     /// CLOCK.
@@ -427,16 +462,160 @@ impl<'a> Payload<'a> {
     pub(crate) fn key(&self) -> Option<&'a [u8]> {
         match *self {
             Self::Whole { key, .. } | Self::Delta { key, .. } => Some(key),
-            Self::Mapping { .. } | Self::Clock(_) => None,
+            Self::Deltas(_) | Self::Mapping { .. } | Self::Clock(_) => None,
         }
     }
 }
 
+/// The parts of a CHANGES, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parts<'a> {
+    /// The number of the collection.
+    pub(crate) object: u64,
+    rest: &'a [u8],
+}
+
+/// What a CHANGES says of one part of its collection.
+///
+/// ```text
+/// root  0 varint | slot of the key's hash u48 | len varint | totals (`Root::with_totals`)
+/// node  code varint (`node_code`) | base_seq varint | len varint | operations
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    /// The root at the key with this [`crate::hash::KeyHash::slot`], which may lie on any older state of it.
+    Root { slot: u64, totals: &'a [u8] },
+    /// The leaf or other node with this number.
+    Node { number: u32, base_seq: Seq, operations: &'a [u8] },
+}
+
+impl<'a> Parts<'a> {
+    fn decode(payload: &'a [u8]) -> Option<Self> {
+        let (object, rest) = payload.split_first_chunk()?;
+        let parts = Self { object: u64::from_le_bytes(*object), rest };
+        let mut left = rest;
+        while !left.is_empty() {
+            match Part::take(&mut left)? {
+                Part::Root { totals, .. } => Root::take_totals(totals).map(drop)?,
+                Part::Node { operations, .. } => packed::are_operations(operations).then_some(())?,
+            }
+        }
+        (!rest.is_empty()).then_some(parts)
+    }
+
+    /// The record of one of these parts alone: its kind, and its payload.
+    pub(crate) fn alone(&self, part: &Part<'_>) -> (u8, Vec<u8>) {
+        match *part {
+            Part::Root { slot, totals } => {
+                let mut encoder = PartsEncoder::new(self.object);
+                encoder.root(slot, totals);
+                (CHANGES, encoder.payload.to_vec())
+            }
+            Part::Node { number, base_seq, operations } => {
+                let key = leaf_key(self.object, number);
+                (CHANGE, Draft::delta(CHANGE, Keyspace::NONE, &key, base_seq, operations, 0).parts().concat())
+            }
+        }
+    }
+
+    /// What a fold takes of a part: the kind of delta, and its body.
+    pub(crate) fn body(&self, part: &Part<'a>) -> (u8, Vec<u8>) {
+        match part {
+            Part::Root { totals, .. } => (TOTALS, [&self.object.to_le_bytes()[..], totals].concat()),
+            Part::Node { operations, .. } => (CHANGE, operations.to_vec()),
+        }
+    }
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Part<'a>;
+
+    fn next(&mut self) -> Option<Part<'a>> {
+        Part::take(&mut self.rest)
+    }
+}
+
+impl<'a> Part<'a> {
+    fn take(bytes: &mut &'a [u8]) -> Option<Self> {
+        let code = varint::take(bytes)?;
+        if code == 0 {
+            let (slot, rest) = bytes.split_first_chunk::<SLOT_BYTES>()?;
+            *bytes = rest;
+            return Some(Self::Root { slot: slot_of(slot), totals: take_counted(bytes)? });
+        }
+        let (number, base_seq) = (node_of(code)?, Seq(varint::take(bytes)?));
+        Some(Self::Node { number, base_seq, operations: take_counted(bytes)? })
+    }
+}
+
+/// Takes off the front what is preceded by its length.
+fn take_counted<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(varint::take(bytes)?).ok()?;
+    let (counted, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    Some(counted)
+}
+
+/// Writes the payload of a CHANGES.
+pub(crate) struct PartsEncoder {
+    pub(crate) payload: SmallVec<[u8; PARTS_BYTES_FEW]>,
+}
+
+impl PartsEncoder {
+    /// One for parts of `object`.
+    pub(crate) fn new(object: u64) -> Self {
+        Self { payload: SmallVec::from_slice(&object.to_le_bytes()) }
+    }
+
+    /// Adds the root.
+    pub(crate) fn root(&mut self, slot: u64, totals: &[u8]) {
+        self.payload.push(0);
+        self.payload.extend_from_slice(&slot.to_le_bytes()[..SLOT_BYTES]);
+        self.counted(totals);
+    }
+
+    /// Adds a leaf or another node.
+    pub(crate) fn node(&mut self, number: u32, base_seq: Seq, operations: &[u8]) {
+        self.payload.extend_from_slice(&varint::encode(node_code(number)));
+        self.payload.extend_from_slice(&varint::encode(base_seq.0));
+        self.counted(operations);
+    }
+
+    fn counted(&mut self, bytes: &[u8]) {
+        self.payload.extend_from_slice(&varint::encode(bytes.len() as u64));
+        self.payload.extend_from_slice(bytes);
+    }
+}
+
+/// How a part names a leaf or node: small numbers are short, and 0 is the root.
+pub(crate) fn node_code(number: u32) -> u64 {
+    1 + u64::from(number.rotate_left(1))
+}
+
+/// The number that [`node_code`] stands for.
+pub(crate) fn node_of(code: u64) -> Option<u32> {
+    u32::try_from(code.checked_sub(1)?).ok().map(|code| code.rotate_right(1))
+}
+
+/// A slot as parts and footers have it.
+pub(crate) fn slot_of(bytes: &[u8; SLOT_BYTES]) -> u64 {
+    let mut slot = [0; 8];
+    slot[..SLOT_BYTES].copy_from_slice(bytes);
+    u64::from_le_bytes(slot)
+}
+
+/// Bytes of a slot.
+pub(crate) const SLOT_BYTES: usize = 6;
+/// Of the changes of one short element.
+const PARTS_BYTES_FEW: usize = 128;
+
 /// Takes a payload apart; `None` when it does not fit its kind.
 pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
     let (role, (first, rest)) = (role(kind)?, split_u32(payload)?);
-    if matches!(role, Role::State) {
-        return decode_state(kind & !SHARED, payload);
+    match role {
+        Role::State => return decode_state(kind & !SHARED, payload),
+        Role::Deltas => return Parts::decode(payload).map(Payload::Deltas),
+        Role::Base(_) | Role::Delta(_) | Role::Removal => {}
     }
     let (key, body) = rest.split_at_checked(usize::try_from(first).ok()?)?;
     match role {
@@ -448,10 +627,11 @@ pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
                 Changes::Expiry => body.is_empty() || body.len() == 8,
                 Changes::Bytes => body.len() > 8,
                 Changes::Elements => packed::are_operations(body),
+                Changes::Totals => false,
             };
             fits.then_some(Payload::Delta { key, base_seq: Seq(u64::from_le_bytes(*base_seq)), body })
         }
-        Role::State => None,
+        Role::State | Role::Deltas => None,
     }
 }
 
@@ -473,6 +653,19 @@ pub(crate) fn since(kind: u8, payload: &[u8]) -> Seq {
             Seq(u64::from_le_bytes(*since)).min(base_seq)
         }
         _ => base_seq,
+    }
+}
+
+/// As [`since`], of a record with parts that of each.
+pub(crate) fn each_since(kind: u8, payload: &[u8]) -> SmallVec<[Seq; 4]> {
+    match decode(kind, payload) {
+        Some(Payload::Deltas(parts)) => parts
+            .map(|part| match part {
+                Part::Root { .. } => SINCE_TOTALS,
+                Part::Node { base_seq, .. } => base_seq,
+            })
+            .collect(),
+        _ => smallvec![since(kind, payload)],
     }
 }
 

@@ -33,7 +33,7 @@ use crate::keyspaces::is_leaves;
 use crate::log::checkpoint::Block;
 use crate::log::checkpoint_file;
 use crate::record::{self, CLOCK, MAPPING};
-use crate::sought::{mark, mark_of};
+use crate::sought::{mark, marks_of};
 use crate::time::ClockRecord;
 pub use rebuild::Rebuilt;
 use rebuild::Roots;
@@ -207,7 +207,7 @@ fn newest_checkpoint(vfs: &dyn Vfs, dir: &Path, identity: &Identity) -> Result<A
 
 /// Whether a record of `kind` counts though what lies around it is gone; a changed expiry of another state does not.
 fn may_be_alone(kind: u8) -> bool {
-    record::base(kind).is_some() || record::changes_value(kind)
+    record::base(kind).is_some() || record::changes_value(kind) || kind == record::CHANGES
 }
 
 impl Alive {
@@ -262,7 +262,7 @@ impl Alive {
     /// key at an address that it names was put there by the disk.
     fn keep(&mut self, view: &RecordView<'_>) -> Keep {
         let whose = self.addresses.get(&view.address);
-        let is_named = whose.is_some_and(|whose| *whose == mark_of(view, &self.hasher));
+        let is_named = whose.is_some_and(|whose| marks_of(view, &self.hasher).contains(whose));
         if let Some(seq) = self.seqs.get_mut(&view.address) {
             *seq = view.header.seq;
         }

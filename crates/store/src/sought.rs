@@ -9,10 +9,13 @@
 //! written once: a write that went elsewhere has left nothing there that verifies.
 
 use journal::{Keyspace, LogAddress, Seq};
+use smallvec::{SmallVec, smallvec};
 
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::delta::Delta;
-use crate::record;
+use crate::keyspaces::keys_of;
+use crate::paged::leaf_key;
+use crate::record::{self, Part, Parts, Payload};
 
 /// A record to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +62,26 @@ impl Sought {
         self.delta_seq != Seq::NONE
     }
 
+    /// The part of a record that is this one, of those in `parts`.
+    pub(crate) fn part<'a>(
+        &self,
+        header: &journal::RecordHeader,
+        parts: Parts<'a>,
+        hasher: &KeyHasher,
+    ) -> Option<Part<'a>> {
+        let mut all = parts.filter(|_| header.seq == self.delta_seq);
+        let is_it = |part: &Part<'a>| {
+            part_keyspace(header, part) == self.keyspace
+                && part_hash(header, parts.object, part, hasher).slot() == self.slot
+        };
+        all.find(is_it)
+    }
+
+    /// Its address, and the slot of its key.
+    pub(crate) fn place(&self) -> (LogAddress, u64) {
+        (self.address, self.slot)
+    }
+
     /// Whether the record that was read may be this one.
     pub(crate) fn is(&self, header: &journal::RecordHeader, key: &[u8], hasher: &KeyHasher) -> bool {
         let fits = match self.delta_seq {
@@ -69,16 +92,49 @@ impl Sought {
     }
 }
 
+/// The keyspace of what `part` of a record with this header changes.
+pub(crate) fn part_keyspace(header: &journal::RecordHeader, part: &Part<'_>) -> Keyspace {
+    match part {
+        Part::Root { .. } => keys_of(header.keyspace),
+        Part::Node { .. } => header.keyspace,
+    }
+}
+
+/// The hash, as far as [`KeyHash::slot`] has it, of the key that `part` of a record with this header changes.
+pub(crate) fn part_hash(
+    header: &journal::RecordHeader,
+    object: u64,
+    part: &Part<'_>,
+    hasher: &KeyHasher,
+) -> KeyHash {
+    match *part {
+        Part::Root { slot, .. } => KeyHash::of_slot(slot),
+        Part::Node { number, .. } => hasher.hash_in(header.keyspace, &leaf_key(object, number)),
+    }
+}
+
 /// A few bits of whose record one is, for `check` and salvage, which keep them for many.
 pub(crate) fn mark(keyspace: Keyspace, hash: KeyHash) -> u32 {
     let mixed = (hash.slot() ^ u64::from(keyspace.0) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 32) as u32
 }
 
-/// The mark of a record, 0 of one without a key.
-pub(crate) fn mark_of(view: &journal::RecordView<'_>, hasher: &KeyHasher) -> u32 {
-    let key = record::decode(view.header.kind, view.payload).and_then(|payload| payload.key());
-    key.map_or(0, |key| mark(view.header.keyspace, hasher.hash_in(view.header.keyspace, key)))
+/// The mark of a record, 0 of one without a key; of one with parts that of each.
+pub(crate) fn marks_of(view: &journal::RecordView<'_>, hasher: &KeyHasher) -> SmallVec<[u32; 4]> {
+    match record::decode(view.header.kind, view.payload) {
+        Some(Payload::Deltas(parts)) => {
+            let mark_of = |part: Part<'_>| {
+                let hash = part_hash(&view.header, parts.object, &part, hasher);
+                mark(part_keyspace(&view.header, &part), hash)
+            };
+            parts.map(mark_of).collect()
+        }
+        payload => {
+            let key = payload.and_then(|payload| payload.key());
+            let mark_of = |key| mark(view.header.keyspace, hasher.hash_in(view.header.keyspace, key));
+            smallvec![key.map_or(0, mark_of)]
+        }
+    }
 }
 
 /// What is said of a record that is not the one that was sought.

@@ -130,7 +130,9 @@ impl Store {
     fn free_spaces(&self) -> bool {
         for _ in 0..BUDGET_SPACES {
             let Some(space) = self.index.take_deferred() else { return false };
-            space.each_record(&mut |address, bytes| self.engine.on_dead(address, bytes));
+            space.each_record(&mut |address, bytes| {
+                bytes.into_iter().for_each(|bytes| self.engine.on_dead(address, bytes));
+            });
         }
         true
     }
@@ -212,7 +214,7 @@ impl Store {
                 return keys.is_empty() || removed() > before;
             }
             for sought in unknown {
-                prepared.supply(sought.address, self.engine.read(&sought));
+                prepared.supply(&sought, self.engine.read(&sought));
             }
         }
     }

@@ -23,9 +23,9 @@ use journal::{Keyspace, LogAddress};
 
 use super::Access;
 use super::claim_waits::{ClaimReport, Claims};
-use super::commit::{Old, Plan};
 use super::guards::{Guards, Scope};
 use super::overlay::Staged;
+use super::plan::{Old, Plan};
 use crate::error::Stop;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::ahead::AHEAD_KEYS_MAX;
@@ -380,7 +380,7 @@ impl Access<'_> {
             };
             self.guards = Guards::none();
             let late = late.get_or_insert_default();
-            unknown.iter().for_each(|sought| late.supply(sought.address, self.store.engine.read(sought)));
+            unknown.iter().for_each(|sought| late.supply(sought, self.store.engine.read(sought)));
         }
     }
 }

@@ -11,52 +11,23 @@ use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::delta::Delta;
-use crate::index::stripe::{Current, Seek, Space, Stripe};
-use crate::index::table::Spot;
+use crate::index::stripe::{Seek, Space, Stripe};
 use crate::keyspaces::{PREPARED_KEYSPACE, SWEPT_KEYSPACE, is_leaves, is_own, keys_of, leaves_of};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
-use crate::packed;
 use crate::prepared::{EffectRoom, Obstacle};
 use crate::record::{self, Draft};
 use crate::sought::Sought;
 use crate::staging;
 use crate::time::Deadline;
 
+use super::joined::{Joined, is_totals};
 use super::overlay::{Cause, Change, Small, Staged};
+use super::plan::{Old, Plan, draft};
 use super::{Access, Guards};
 use crate::Store;
 
-/// What a staged change will meet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    /// Another live key has the same bits.
-    pub(super) shared: bool,
-    /// What the key is now.
-    pub(super) old: Option<Old>,
-    /// A removal of what is not there.
-    pub(super) skip: bool,
-    /// It leaves less than there was.
-    pub(super) shrinks: bool,
-    /// How often slots of its table had moved: where the old state lies is known until they move again.
-    pub(super) moves: u64,
-}
-
 /// For each change of a group, which are few.
 type Few<T> = SmallVec<[T; CHANGES_FEW]>;
-
-/// The state that a change replaces.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Old {
-    spot: Spot,
-    pub(super) address: LogAddress,
-    seq: Seq,
-    /// The oldest effect whose value is the same, as far as a change of the expiry replaces one.
-    pub(super) since: Seq,
-    record_bytes: u64,
-    hot_bytes: i64,
-    expiry_ms: u64,
-    removed: bool,
-}
 
 impl Access<'_> {
     /// Appends and applies all staged effects, and ends the access: its keys are free for others. Returns the ticket that
@@ -184,10 +155,11 @@ impl Access<'_> {
             self.guards = Guards::none();
         }
         self.admit(&plans)?;
+        let joined = Joined::of(&self.overlay, &plans, self.store.engine.takes_parts());
         let mapping = self.overlay.mapping().map(|(ids, next)| record::encode_mapping(*next, ids));
         let mut drafts: Few<Draft<'_>> = mapping.iter().map(|payload| Draft::mapping(payload)).collect();
         let pairs = || self.overlay.iter().zip(&plans).filter(|(_, plan)| !plan.skip);
-        drafts.extend(pairs().map(|(staged, plan)| draft(staged, plan)));
+        drafts.extend(joined.drafts(&self.overlay, &plans));
         if drafts.is_empty() {
             return Ok(Seq::NONE);
         }
@@ -225,15 +197,31 @@ impl Access<'_> {
             let mapping = appended.next().expect("the mapping was drafted first");
             self.apply_mapping(mapping.seq);
         }
+        self.apply_all(plans, &joined, appended);
+        Ok(last_seq)
+    }
+
+    /// Applies all changes, whose records were `appended`.
+    fn apply_all(&mut self, plans: Few<Plan>, joined: &Joined, mut appended: impl Iterator<Item = Appended>) {
         let (mut first, rest) = self.overlay.take_all();
         let (mut rest, mut counts) = (rest.into_iter(), Few::<(Keyspace, i64)>::new());
+        // of each record with parts
+        let mut firsts = SmallVec::<[Option<Appended>; 1]>::from_elem(None, joined.len());
         for (at, plan) in plans.into_iter().enumerate() {
             let staged = first.take().or_else(|| rest.next()).expect("one plan for each change");
             self.turn_to_taken(at, &staged, rest.as_slice());
             if plan.skip {
                 continue;
             }
-            let appended = appended.next().expect("one record for each change");
+            let appended = match joined.place(at).and_then(|(place, _)| firsts[place]) {
+                // the first part counts its bytes
+                Some(first) => Appended { bytes: 0, ..first },
+                None => appended.next().expect("one record for each change that is no further part"),
+            };
+            if let Some((place, true)) = joined.place(at) {
+                firsts[place] = Some(appended);
+            }
+            let staged = joined.as_logged(at, staged);
             let plan = self.refresh(&staged, plan);
             let keyspace = staged.keyspace;
             let change = self.apply(staged, &plan, appended);
@@ -244,7 +232,6 @@ impl Access<'_> {
         }
         // at once, so that no count shows half a group
         counts.into_iter().for_each(|(keyspace, change)| self.store.index.count_keys(keyspace, change));
-        Ok(last_seq)
     }
 
     /// Whether others can see what is staged: the record of a prepared branch they cannot.
@@ -326,17 +313,18 @@ impl Access<'_> {
         let moves = stripe.space(staged.keyspace).map_or(0, |space| space.table.moves());
         match stripe.seek(staged.keyspace, staged.hash, key, self.prepared()) {
             Seek::Absent { shared } => {
-                Ok(Plan { shared: shared || beside, old: None, skip: removal, shrinks: removal, moves })
+                let shared = shared || beside;
+                Ok(Plan { shared, old: None, skip: removal, shrinks: removal, is_totals: false, moves })
             }
             Seek::At { spot, word, shared, current, .. } => {
                 let shrinks = self.shrinks(staged, current);
                 let mut old = Old::of(spot, word.address(), current);
                 let space = stripe.space(staged.keyspace).filter(|_| word.marks() & WORD_DELTAS != 0);
                 let deltas = space.map_or(&[][..], |space| space.deltas_of(old.address));
-                let last = deltas.last().filter(|last| last.can_be_superseded());
-                old.since = last.map_or(old.seq, |last| last.since);
-                let skip = removal && old.removed;
-                Ok(Plan { shared: shared || beside, old: Some(old), skip, shrinks, moves })
+                let is_expiry = |last: &&Delta| last.kind == record::EXPIRY && last.can_be_superseded();
+                old.since = deltas.last().filter(is_expiry).map_or(old.seq, |last| last.since);
+                let (skip, is_totals) = (removal && old.removed, is_totals(staged, current, deltas));
+                Ok(Plan { shared: shared || beside, old: Some(old), skip, shrinks, is_totals, moves })
             }
             Seek::Unknown(records) => {
                 let swept = self.swept_unread(staged, stripe, &records);
@@ -346,7 +334,7 @@ impl Access<'_> {
                         self.looks_at_state.set(self.effort.is_bounded());
                         Err(self.miss(records))
                     },
-                    |old| Ok(Plan { shared: beside, old: Some(old), skip: false, shrinks: removal, moves }),
+                    |old| Ok(Plan::unread(beside, Some(old), removal, moves)),
                 )
             }
             Seek::Damaged { own: Some(spot), .. } if !matches!(staged.change, Change::Delta { .. }) => {
@@ -354,7 +342,7 @@ impl Access<'_> {
                     .space(staged.keyspace)
                     .map_or_else(LogAddress::default, |space| space.table.word(spot).address());
                 let old = Some(Old::unreadable(spot, address));
-                Ok(Plan { shared: beside, old, skip: false, shrinks: removal, moves })
+                Ok(Plan::unread(beside, old, removal, moves))
             }
             Seek::Damaged { error, .. } => Err(Stop::Damaged(error)),
         }
@@ -454,17 +442,12 @@ impl Access<'_> {
                 let expiry_ms = object.view().expiry_ms();
                 space.expiry.insert(expiry_ms, staged.hash);
                 store.tender.expect(Deadline::of(expiry_ms), self.now);
-                store.engine.on_live(appended.address, appended.bytes);
-                let delta = Delta {
-                    address: appended.address,
-                    seq: appended.seq,
-                    since: if matches!(delta, Small::Expiry) { old.since } else { old.seq },
-                    kind: delta.kind(),
-                    record_bytes: appended.bytes as u32,
-                    expiry_ms: delta.expiry_ms(expiry_ms),
-                };
+                if appended.bytes > 0 {
+                    store.engine.on_live(appended.address, appended.bytes);
+                }
+                let delta = appended.delta(&delta, &old, expiry_ms);
                 if let Some(dead) = space.deltas.push_on(old.address, old.record_bytes, delta) {
-                    store.engine.on_dead(dead.address, dead.record_bytes.into());
+                    on_dead_delta(&*store.engine, &dead);
                 }
                 let marks = space.table.word(old.spot).marks() | WORD_DELTAS;
                 space.set_word(old.spot, Word::hot(object, marks))
@@ -637,6 +620,24 @@ struct Appended {
     bytes: u64,
 }
 
+impl Appended {
+    /// The delta that this record, or a part of it, is on `old`, of a key that expires at `expiry_ms`.
+    fn delta(&self, small: &Small, old: &Old, expiry_ms: u64) -> Delta {
+        Delta {
+            address: self.address,
+            seq: self.seq,
+            since: match small {
+                Small::Expiry => old.since,
+                Small::Totals => record::SINCE_TOTALS,
+                Small::Part { .. } | Small::Elements { .. } => old.seq,
+            },
+            kind: small.kind(),
+            record_bytes: self.bytes as u32,
+            expiry_ms: small.expiry_ms(expiry_ms),
+        }
+    }
+}
+
 impl Store {
     /// Lets the leaves go that `staged` is a note about, if it is one.
     fn take_note(&self, staged: &Staged) {
@@ -658,36 +659,6 @@ impl Store {
     }
 }
 
-impl Old {
-    pub(super) fn of(spot: Spot, address: LogAddress, current: Current<'_>) -> Self {
-        Self {
-            spot,
-            address,
-            seq: current.seq(),
-            since: current.seq(),
-            record_bytes: current.record_bytes(),
-            hot_bytes: if let Current::Hot(object) = current { object.memory_bytes() as i64 } else { 0 },
-            expiry_ms: current.expiry_ms(),
-            removed: current.is_removed(),
-        }
-    }
-
-    /// A state whose record is damaged. The accounts take an average for its size; the entry of its expiry stays until
-    /// it is due, as those that a restart leaves.
-    pub(super) fn unreadable(spot: Spot, address: LogAddress) -> Self {
-        Self {
-            spot,
-            address,
-            seq: Seq::NONE,
-            since: Seq::NONE,
-            record_bytes: 0,
-            hot_bytes: 0,
-            expiry_ms: 0,
-            removed: false,
-        }
-    }
-}
-
 impl Space {
     /// Takes the old state's expiry, record and deltas out of the accounts.
     fn retire(&mut self, plan: &Plan, hash: &KeyHash, engine: &dyn Engine) {
@@ -697,9 +668,7 @@ impl Space {
             engine.on_dead(old.address, old.record_bytes);
         } else {
             engine.on_dead(old.address, self.base_bytes(&old));
-            for delta in self.deltas.remove(old.address) {
-                engine.on_dead(delta.address, delta.record_bytes.into());
-            }
+            self.deltas.remove(old.address).iter().for_each(|delta| on_dead_delta(engine, delta));
         }
     }
 
@@ -736,26 +705,10 @@ impl Space {
     }
 }
 
-fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
-    let object = staged.object().view();
-    let shared = if plan.shared { record::SHARED } else { 0 };
-    let (key, expiry_ms) = (object.key(), object.expiry_ms());
-    match (&staged.change, plan.old) {
-        (Change::Delta { delta, .. }, Some(old)) => match delta {
-            Small::Expiry => Draft::expiry(shared, staged.keyspace, key, (old.since, old.seq), expiry_ms),
-            Small::Elements { operations, .. } => {
-                // a folder with another record of this kind does not open
-                debug_assert!(packed::are_operations(operations), "a change by no operations");
-                let expiry_ms = delta.expiry_ms(expiry_ms);
-                Draft::delta(record::CHANGE | shared, staged.keyspace, key, old.seq, operations, expiry_ms)
-            }
-            Small::Part { range, .. } => {
-                let part = (range.start as u64, &object.value()[range.clone()]);
-                let expiry_ms = delta.expiry_ms(expiry_ms);
-                Draft::part(shared, staged.keyspace, key, old.seq, part, expiry_ms)
-            }
-        },
-        _ => Draft::whole(object.kind() | shared, staged.keyspace, key, object.value(), expiry_ms),
+/// The record of `delta` is dead, unless another part of it counts.
+fn on_dead_delta(engine: &dyn Engine, delta: &Delta) {
+    if delta.record_bytes > 0 {
+        engine.on_dead(delta.address, delta.record_bytes.into());
     }
 }
 

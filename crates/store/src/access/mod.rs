@@ -31,6 +31,7 @@ mod fields;
 mod gathered;
 mod guards;
 mod here;
+mod joined;
 mod lent;
 mod named;
 mod nodes;
@@ -39,6 +40,7 @@ mod order;
 mod overlay;
 mod paged;
 mod part;
+mod plan;
 mod purged;
 mod read_ahead;
 mod scan;
@@ -154,6 +156,8 @@ pub struct Access<'s> {
 /// With as many deltas a collection that was read from disk is written whole by a change: it soon leaves memory again, each later read is one for each of them, and nobody
 /// need fold it.
 const DELTAS_READ_MAX: usize = 2;
+/// Changes of what a node counts on its base, at most: who finds it cold after a crash reads each of them.
+const COUNTS_MAX: usize = 32;
 /// What a command makes beyond its request without asking.
 const FREE_BYTES: u64 = 64 << 10;
 /// Effects that are more by so much are asked for.
@@ -908,6 +912,15 @@ impl<'s> Access<'s> {
     fn takes_delta(&self, state: &State<'_>) -> bool {
         let deltas_max = || if self.was_read(state) { DELTAS_READ_MAX } else { state.deltas_max() };
         !state.staged && self.store.engine.has_addresses() && state.deltas.len() < deltas_max()
+    }
+
+    /// Whether what a node counts may be changed by a record of `bytes` on top of what lies in the log: it is mostly part of another's.
+    fn takes_count(&self, state: &State<'_>, bytes: u64) -> bool {
+        if !self.store.engine.takes_parts() {
+            return self.takes_change(state, bytes);
+        }
+        let deltas_max = if self.was_read(state) { DELTAS_READ_MAX } else { COUNTS_MAX };
+        !state.staged && state.deltas.len() < deltas_max
     }
 
     /// Whether a collection, leaf or node was read from disk for this command, wherever it is now.

@@ -18,6 +18,7 @@ use crate::keyspaces::is_leaves;
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::DELTA_BYTES_MIN;
+use crate::paged::Root;
 use crate::record;
 
 /// One key's change.
@@ -69,6 +70,8 @@ pub(super) enum Small {
     Part { range: Range<usize>, retimes: bool },
     /// Elements of a collection: the body of the record; and when the first of key and fields ends.
     Elements { operations: Vec<u8>, retimes: bool },
+    /// What a root counts.
+    Totals,
 }
 
 impl Small {
@@ -78,6 +81,7 @@ impl Small {
             Self::Expiry => record::EXPIRY,
             Self::Part { .. } => record::PART,
             Self::Elements { .. } => record::CHANGE,
+            Self::Totals => record::TOTALS,
         }
     }
 
@@ -87,7 +91,7 @@ impl Small {
             Self::Expiry | Self::Part { retimes: true, .. } | Self::Elements { retimes: true, .. } => {
                 expiry_ms
             }
-            Self::Part { .. } | Self::Elements { .. } => 0,
+            Self::Part { .. } | Self::Elements { .. } | Self::Totals => 0,
         }
     }
 }
@@ -144,6 +148,12 @@ impl Staged {
     fn memory_bytes(&self) -> u64 {
         let operations_bytes = self.change.operations().map_or(0, <[u8]>::len);
         self.object().view().own_bytes() + (operations_bytes + size_of::<Self>()) as u64
+    }
+
+    /// The root that it puts at its key.
+    pub(super) fn root(&self) -> Option<Root> {
+        let object = self.object().view();
+        record::root_of(object.kind(), object.value())
     }
 
     pub(super) fn object(&self) -> &Object {

@@ -1195,7 +1195,7 @@ impl Access<'_> {
     /// Forgets the leaves that this access has staged for what it has staged at `place`, and now replaces.
     pub(super) fn forget_leaves(&mut self, place: &KeyPlace<'_>) {
         let staged = self.overlay.find(place.keyspace, place.hash, place.key);
-        let Some(root) = staged.and_then(root_in) else { return };
+        let Some(root) = staged.and_then(Staged::root) else { return };
         let leaves = leaves_of(place.keyspace);
         let is_leaf = |staged: &Staged| {
             staged.keyspace == leaves && object_of(staged.object().view().key()) == Some(root.object)
@@ -1212,7 +1212,8 @@ impl Access<'_> {
         if notes.is_empty() {
             return Ok(());
         }
-        let stay: HashSet<u64> = self.overlay.iter().filter_map(root_in).map(|root| root.object).collect();
+        let stay: HashSet<u64> =
+            self.overlay.iter().filter_map(Staged::root).map(|root| root.object).collect();
         notes.retain(|(_, _, root)| !stay.contains(&root.object));
         for (stripe, leaves, root) in notes {
             let key = note_key(stripe, root.object, leaves);
@@ -1315,12 +1316,6 @@ pub(super) fn paged_of(state: &State<'_>, keyspace: Keyspace) -> Option<Paged> {
 
 fn root_of(current: Current<'_>) -> Option<Root> {
     record::root_of(current.kind(), current.value().slice())
-}
-
-/// The root that a change puts at its key.
-pub(super) fn root_in(staged: &Staged) -> Option<Root> {
-    let object = staged.object().view();
-    record::root_of(object.kind(), object.value())
 }
 
 fn value_in<'a>(packed: Packed<'a>, hash: KeyHash, element: &[u8]) -> Option<&'a [u8]> {

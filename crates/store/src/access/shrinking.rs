@@ -14,9 +14,9 @@ use crate::record;
 use crate::value::ValueKind;
 
 use super::Access;
-use super::commit::{Plan, is_reclaim};
+use super::commit::is_reclaim;
 use super::overlay::{Change, Staged};
-use super::paged::root_in;
+use super::plan::Plan;
 
 impl Access<'_> {
     /// Whether what is staged, which meets what `plans` say, only removes and makes smaller.
@@ -24,7 +24,7 @@ impl Access<'_> {
         let changes = || self.overlay.iter().zip(plans).filter(|(_, plan)| !plan.skip);
         let smaller: HashSet<u64> = changes()
             .filter(|(staged, plan)| plan.shrinks && !is_leaves(staged.keyspace))
-            .filter_map(|(staged, _)| root_in(staged))
+            .filter_map(|(staged, _)| staged.root())
             .map(|root| root.object)
             .collect();
         let belongs = |staged: &Staged| {

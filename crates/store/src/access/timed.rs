@@ -22,7 +22,7 @@ use journal::Keyspace;
 
 use super::nodes::{Paged, damaged};
 use super::overlay::{Cause, Change, Staged};
-use super::paged::{paged_of, root_in};
+use super::paged::paged_of;
 use super::purged::{Purge, TimedKey, next_deadline};
 use super::{Access, State};
 use crate::error::Stop;
@@ -152,7 +152,7 @@ impl Access<'_> {
             return;
         }
         let object = |purge: &Purge| object_of(purge.staged.object().view().key());
-        let roots = self.overlay.iter().enumerate().filter_map(|(at, it)| Some((root_in(it)?.object, at)));
+        let roots = self.overlay.iter().enumerate().filter_map(|(at, it)| Some((it.root()?.object, at)));
         let (roots, mut gone): (BTreeMap<u64, usize>, _) = (roots.collect(), BTreeSet::new());
         purges.sort_by_key(object);
         let mut purges = purges.into_iter().peekable();
@@ -178,7 +178,7 @@ impl Access<'_> {
                 let Staged { db, keyspace, hash, cause, .. } = *self.overlay.get(at);
                 let view = self.overlay.get(at).object().view();
                 let key = TimedKey { db, keyspace, hash, key: view.key().into() };
-                (key, root_in(self.overlay.get(at))?, view.expiry_ms(), cause)
+                (key, self.overlay.get(at).root()?, view.expiry_ms(), cause)
             }
             None => {
                 let key = self.timed.get()?.borrow().get(&object)?.clone();

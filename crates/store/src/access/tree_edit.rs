@@ -494,7 +494,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         let delta = operations
             .filter(|operations| {
                 let bytes = record::change_bytes(key.len(), operations.len());
-                operations.len() < value.len() && self.access.takes_change(&met.state, bytes)
+                operations.len() < value.len() && self.access.takes_count(&met.state, bytes)
             })
             .map(|operations| Small::Elements { operations, retimes: false });
         let KeyPlace { db, keyspace, hash, .. } = self.paged.key_place(&met.place);

@@ -14,8 +14,8 @@ use journal::{Keyspace, LogAddress, Lsn, RecordView, Seq};
 use super::nodes::{Change, Node, Nodes, Record};
 use crate::hash::KeyHasher;
 use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves, is_own, keys_of, leaves_of};
-use crate::paged::split_leaf_key;
-use crate::record::{self, Payload};
+use crate::paged::{leaf_key, split_leaf_key};
+use crate::record::{self, Part, Parts, Payload};
 use crate::sweep::waiting::split_note_key;
 use crate::tree::NODE;
 
@@ -28,15 +28,17 @@ pub(crate) struct Leaves {
     leaves: HashMap<(Keyspace, u64, u32), Newest>,
     notes: HashMap<(Keyspace, u64), Newest>,
     /// Whose the records below `from` are, by `Newest::key`.
-    records: Vec<(Seq, u32)>,
+    records: Vec<(LogAddress, u32)>,
     changes: Vec<Change>,
+    /// The newest totals of each object: they say all.
+    totals: HashMap<(Keyspace, u64), (Seq, LogAddress)>,
     keys: u32,
 }
 
 /// Which keys the checkpoint names.
 pub(crate) struct Named {
     /// Ascending.
-    records: Vec<(Seq, u32)>,
+    records: Vec<(LogAddress, u32)>,
     is_named: Vec<bool>,
 }
 
@@ -95,6 +97,7 @@ impl Leaves {
             notes: HashMap::new(),
             records: Vec::new(),
             changes: Vec::new(),
+            totals: HashMap::new(),
             keys: 0,
         }
     }
@@ -107,6 +110,7 @@ impl Leaves {
         let (key, value) = match payload {
             Some(Payload::Whole { key, value }) => (key, value),
             Some(Payload::Delta { key, .. }) => return self.take_delta((keyspace, key), view, hasher),
+            Some(Payload::Deltas(parts)) => return self.take_parts(parts, view, hasher),
             _ => return,
         };
         let newest = Newest {
@@ -147,11 +151,27 @@ impl Leaves {
         }
     }
 
+    /// Notes changes of leaves, and what their root counts.
+    fn take_parts(&mut self, parts: Parts<'_>, view: &RecordView<'_>, hasher: &KeyHasher) {
+        let leaves = leaves_of(view.header.keyspace);
+        for part in parts {
+            match part {
+                Part::Node { number, .. } => {
+                    self.take_delta((leaves, &leaf_key(parts.object, number)), view, hasher);
+                }
+                Part::Root { .. } => {
+                    let newest = self.totals.entry((leaves, parts.object)).or_default();
+                    *newest = (*newest).max((view.header.seq, view.address));
+                }
+            }
+        }
+    }
+
     /// Notes whose record it is.
     fn note(&mut self, key: u32, record: Newest) {
         self.keys += u32::from(key == self.keys);
         if record.is_there && !record.follows {
-            self.records.push((record.seq, key));
+            self.records.push((record.address, key));
         }
     }
 
@@ -204,6 +224,11 @@ impl Leaves {
             })
             .collect();
         roots.sort_unstable_by_key(|root| (root.leaves, root.of.object, std::cmp::Reverse(root.record.seq)));
+        let mut changes = self.changes;
+        changes.extend(roots.iter().filter_map(|root| {
+            let (seq, address) = *self.totals.get(&(root.leaves, root.of.object))?;
+            (seq > root.record.seq).then_some(Change { key: root.record.key, seq, address })
+        }));
         let (mut nodes, mut loose) = (Vec::new(), Vec::new());
         let leaves =
             self.leaves.iter().filter(|((keyspace, ..), newest)| is_used(*keyspace) && is_there(newest));
@@ -219,7 +244,7 @@ impl Leaves {
                 }
             }
         }
-        Collected { roots, nodes: Nodes::new(nodes, self.changes), loose }
+        Collected { roots, nodes: Nodes::new(nodes, changes), loose }
     }
 }
 
@@ -237,9 +262,9 @@ impl Root {
 }
 
 impl Named {
-    /// The checkpoint names the record with this seq.
-    pub(crate) fn name(&mut self, seq: Seq) {
-        if let Ok(at) = self.records.binary_search_by_key(&seq, |(seq, _)| *seq) {
+    /// The checkpoint names the record at this address.
+    pub(crate) fn name(&mut self, address: LogAddress) {
+        if let Ok(at) = self.records.binary_search_by_key(&address, |(address, _)| *address) {
             self.is_named[self.records[at].1 as usize] = true;
         }
     }

@@ -6,7 +6,8 @@ use journal::{Keyspace, LogAddress, ReadError, RecordHeader, Seq};
 
 use super::leaves::Collected;
 use crate::log::fold::fold;
-use crate::record::{self, Changes, Payload};
+use crate::paged::split_leaf_key;
+use crate::record::{self, Changes, Part, Payload};
 use crate::tree::NODE;
 
 /// The newest base of a key.
@@ -173,7 +174,7 @@ impl<'a> Reader<'a> {
         let mut payload = Vec::new();
         let header = (self.read)(change.address, PAYLOAD_BYTES, &mut payload);
         let header = header.map_err(|error| format!("a change of it cannot be read: {error}"))?;
-        if header.seq != change.seq || record::since(header.kind, &payload) > state.seq {
+        if header.seq != change.seq || state.since(header.kind, &payload) > state.seq {
             return Err("a change of it is of a state that is not there".to_owned());
         }
         let is_expiry = record::changes(header.kind) == Some(Changes::Expiry);
@@ -189,6 +190,20 @@ impl<'a> Reader<'a> {
 }
 
 impl State {
+    /// What the change in a record may lie on, if that is one of this key.
+    fn since(&self, kind: u8, payload: &[u8]) -> Seq {
+        let Some(Payload::Deltas(parts)) = record::decode(kind, payload) else {
+            return record::since(kind, payload);
+        };
+        let wanted = split_leaf_key(self.key()).filter(|_| !record::is_root(self.kind));
+        let (object, mut parts) = (parts.object, parts);
+        let base_seq = parts.find_map(|part| match part {
+            Part::Node { number, base_seq, .. } => (Some((object, number)) == wanted).then_some(base_seq),
+            Part::Root { .. } => wanted.is_none().then_some(record::SINCE_TOTALS),
+        });
+        base_seq.unwrap_or(Seq::MAX)
+    }
+
     /// Lets these changes, oldest first, become part of the value.
     fn fold(&mut self, changes: Vec<(u8, Vec<u8>)>) {
         if changes.is_empty() {

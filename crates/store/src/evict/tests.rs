@@ -245,7 +245,7 @@ impl LogBench {
         let mut prepared = Prepared::default();
         while !self.store.missing(keys, &mut prepared) {
             for sought in prepared.take_wanted() {
-                prepared.supply(sought.address, self.store.engine.read(&sought));
+                prepared.supply(&sought, self.store.engine.read(&sought));
             }
         }
         prepared

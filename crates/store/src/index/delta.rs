@@ -16,7 +16,7 @@ pub(crate) struct Delta {
     pub(crate) since: Seq,
     /// One of [`record::Role::Delta`].
     pub(crate) kind: u8,
-    /// Bytes of the record in its segment.
+    /// Bytes of the record in its segment; 0 where another part of it counts them.
     pub(crate) record_bytes: u32,
     /// The new expiry, for [`record::EXPIRY`]; 0 is none. For others the new one where not 0.
     pub(crate) expiry_ms: u64,
@@ -33,14 +33,14 @@ impl Delta {
         if self.kind == record::EXPIRY || self.expiry_ms != 0 { self.expiry_ms } else { before }
     }
 
-    /// Whether a change of expiry may take the place of this one: both then leave the same value as it is.
+    /// Whether a newer one of this kind may take its place: the newest says all, and leaves the rest of the value as it is.
     pub(crate) fn can_be_superseded(&self) -> bool {
-        self.kind == record::EXPIRY && self.since != Seq::NONE
+        matches!(self.kind, record::EXPIRY | record::TOTALS) && self.since != Seq::NONE
     }
 
-    /// Whether this does so, and lies on whatever `last` lay on.
+    /// Whether this takes the place of `last`, and lies on whatever that lay on.
     pub(crate) fn supersedes(&self, last: &Self) -> bool {
-        self.kind == record::EXPIRY
+        self.kind == last.kind
             && last.can_be_superseded()
             && self.since <= last.since
             && self.since != Seq::NONE
@@ -52,6 +52,15 @@ pub(crate) fn later(deltas: &[Delta], seq: Seq) -> &[Delta] {
     // most values that are looked at have none in them
     let first = deltas.first().map_or(Seq::NONE, |first| first.seq);
     if first > seq { deltas } else { &deltas[deltas.partition_point(|delta| delta.seq <= seq)..] }
+}
+
+/// How many of `deltas` change a value. Totals count twice: a root is short, and read before each of its leaves.
+pub(crate) fn weigh(deltas: &[Delta]) -> usize {
+    let weight = |delta: &Delta| match delta.kind {
+        record::TOTALS => 2,
+        kind => usize::from(record::changes_value(kind)),
+    };
+    deltas.iter().map(weight).sum()
 }
 
 /// The seq of what `deltas` make of the state of effect `seq`; `None` if they do not follow it and each other.

@@ -205,7 +205,7 @@ impl Index {
         let base = space.table.word(spot).address();
         if base != from {
             let delta = space.deltas.find_mut(base, |delta| delta.address == from)?;
-            delta.address = to;
+            (delta.address, delta.record_bytes) = (to, bytes as u32);
             return Some(Vec::new());
         }
         let side_bytes = space.side_bytes();
@@ -428,7 +428,7 @@ impl Space {
         Replay { live: true, dead_base: Some(base), dead_deltas }
     }
 
-    /// A change of the expiry that is not known although a later delta is was superseded. Others are there unless a base has taken
+    /// A change of the expiry, or totals, that are not known although a later delta is were superseded. Others are there unless a base has taken
     /// them in: one that is missing shows when the value is read, and harms no other key.
     fn replay_delta(&mut self, replayed: &Replayed, spot: Spot) -> Result<Replay, StoreError> {
         let base = self.table.word(spot).address();
@@ -443,12 +443,14 @@ impl Space {
             }
         } else {
             let last = self.deltas.of(base).last();
-            let is_expiry = kind & !record::SHARED == record::EXPIRY;
-            let is_superseded = is_expiry && last.is_some_and(|last| last.seq > seq);
+            let kind = kind & !record::SHARED;
+            let is_expiry = kind == record::EXPIRY;
+            let is_superseded =
+                (is_expiry || kind == record::TOTALS) && last.is_some_and(|last| last.seq > seq);
             if replayed.moved || address < base || is_superseded {
                 return Ok(Replay::default());
             }
-            let delta = Delta { address, seq, since, kind: kind & !record::SHARED, record_bytes, expiry_ms };
+            let delta = Delta { address, seq, since, kind, record_bytes, expiry_ms };
             if is_expiry && !last.is_none_or(|last| delta.supersedes(last) || delta.follows(last.seq)) {
                 return Err(broken_chain(address));
             }

@@ -27,7 +27,7 @@ use journal::{Keyspace, LogAddress, Seq};
 use crate::error::StoreError;
 use crate::evict::policy::Tracking;
 use crate::hash::{KeyHash, WordHasher};
-use crate::index::delta::{Delta, broken_chain, chain, later};
+use crate::index::delta::{Delta, broken_chain, chain, later, weigh};
 use crate::index::locks::Locks;
 use crate::index::table::{Spot, Table};
 use crate::index::watches::Watches;
@@ -90,10 +90,9 @@ impl Deltas {
         self.lists.get(&base).map_or(&[], |list| &list.deltas)
     }
 
-    /// Whether at least `count` of those on the base at `base` change its value.
+    /// Whether those on the base at `base` that change its value [weigh](weigh) at least `count`.
     pub(crate) fn has_changes(&self, base: LogAddress, count: usize) -> bool {
-        let changes = self.of(base).iter().filter(|delta| record::changes_value(delta.kind));
-        changes.take(count).count() >= count
+        weigh(self.of(base)) >= count
     }
 
     /// Bytes of the base at `base` in its segment, if it has deltas and they are known.
@@ -429,7 +428,7 @@ impl Space {
                 let mut whole = true;
                 if let Current::Cold { fetched, .. } = current {
                     let changes = || self.changes(word, fetched.seq);
-                    let mut read = changes().filter_map(|delta| prepared.record(delta.address));
+                    let mut read = changes().filter_map(|delta| prepared.change(delta.address, hash));
                     if let Some(Err(error)) = read.find(|read| read.is_err()) {
                         return Seek::Damaged { error: error.clone(), own: Some(spot) };
                     }
@@ -548,20 +547,23 @@ impl Space {
         (next, freed)
     }
 
-    /// Visits address and bytes of every record that a key here consists of; 0 bytes where a cold slot does not know.
-    pub(crate) fn each_record(&self, visit: &mut dyn FnMut(LogAddress, u64)) {
+    /// Visits address and bytes of every record that a key here consists of; 0 bytes where a cold slot does not know, `None` of a record of which
+    /// another part tells.
+    pub(crate) fn each_record(&self, visit: &mut dyn FnMut(LogAddress, Option<u64>)) {
         let mut at = Some(0);
         while let Some(bits) = at {
             at = self.table.visit_page(bits, &mut |_, _, slot| match slot.word.view() {
-                View::Cold(address) => visit(address, 0),
+                View::Cold(address) => visit(address, Some(0)),
                 View::Hot(object) if object.kind() == record::REMOVED => {}
                 View::Hot(object) => {
                     let own = || Current::Hot(object).record_bytes();
-                    visit(object.address(), self.deltas.base_bytes(object.address()).unwrap_or_else(own));
+                    let bytes = self.deltas.base_bytes(object.address()).unwrap_or_else(own);
+                    visit(object.address(), Some(bytes));
                 }
             });
         }
-        self.deltas.iter().for_each(|delta| visit(delta.address, delta.record_bytes.into()));
+        let bytes_of = |delta: &Delta| (delta.record_bytes > 0).then_some(delta.record_bytes.into());
+        self.deltas.iter().for_each(|delta| visit(delta.address, bytes_of(delta)));
     }
 
     /// Bytes of table, hot objects and what hangs beside them.

@@ -24,17 +24,19 @@ use journal::{
     Class, Journal, JournalError, Keyspace, LogAddress, ReadError, RecordView, Records, Scanner, SegmentId,
     Seq,
 };
+use smallvec::SmallVec;
 
 use super::capture::Survivor;
 use super::copies::{Appended, Context, Copies, Image, Progress, SLICE_BYTES};
 use super::{EXPECTED_PAYLOAD_BYTES, fold};
-use crate::hash::KeyHash;
+use crate::hash::{KeyHash, KeyHasher};
 use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::delta::chain;
 use crate::index::recover::Owned;
+use crate::keyspaces::keys_of;
 use crate::memory::Passing;
-use crate::record;
-use crate::sought::{OF_ANOTHER, Sought};
+use crate::record::{self, Part, Parts, Payload};
+use crate::sought::{OF_ANOTHER, Sought, part_hash, part_keyspace};
 
 /// A segment being cleaned.
 #[derive(Debug)]
@@ -55,7 +57,10 @@ enum Rest {
     Nothing,
 }
 
-/// A record that the index points at.
+/// A part, and all of its record.
+type PartOf<'a> = (Parts<'a>, Part<'a>);
+
+/// A record, or a part of one, that the index points at.
 #[derive(Debug)]
 struct Found {
     keyspace: Keyspace,
@@ -204,35 +209,35 @@ impl Cleaning {
 }
 
 impl Found {
-    /// Adds those of `records` that the index points at to `found`; what tells is prefetched for all of them at once.
+    /// Adds those of `records`, and of their parts, that the index points at to `found`; what tells is prefetched for all of them at once.
     fn among(records: Records<'_>, context: Context<'_>, found: &mut Vec<Self>) {
-        let (mut keys, mut count) = ([(Keyspace::NONE, KeyHash(0)); AHEAD_KEYS_MAX], 0);
+        let mut keys = SmallVec::<[(Keyspace, KeyHash); AHEAD_KEYS_MAX]>::new();
         for view in records.iter() {
-            if let Some(key) = key_of(&view) {
-                keys[count] = (view.header.keyspace, context.hasher.hash_in(view.header.keyspace, key));
-                count += 1;
-            }
+            each_key(&view, context.hasher, &mut |keyspace, hash, _| keys.push((keyspace, hash)));
         }
-        context.index.prefetch(&keys[..count]);
-        let with_keys = records.iter().filter(|view| key_of(view).is_some());
-        found.extend(with_keys.zip(keys).filter_map(|(view, (_, hash))| Self::of(&view, hash, context)));
+        keys.chunks(AHEAD_KEYS_MAX).for_each(|keys| context.index.prefetch(keys));
+        for view in records.iter() {
+            each_key(&view, context.hasher, &mut |keyspace, hash, part| {
+                found.extend(Self::of(&view, (keyspace, hash, part), context));
+            });
+        }
     }
 
-    /// The record with key `hash`, if the index points at it.
-    fn of(view: &RecordView<'_>, hash: KeyHash, context: Context<'_>) -> Option<Self> {
-        let header = &view.header;
-        let address = view.address;
-        context.index.owns(header.keyspace, hash, address)?;
-        Some(Self {
-            keyspace: header.keyspace,
-            hash,
-            address,
-            kind: header.kind,
-            seq: header.seq,
-            expiry_ms: header.expiry_ms,
-            payload: view.payload.into(),
-            _counted: context.engine.count_copy(view.payload.len()),
-        })
+    /// What of a record is of the key with this hash, if the index points at it.
+    fn of(
+        view: &RecordView<'_>,
+        (keyspace, hash, part): (Keyspace, KeyHash, Option<PartOf<'_>>),
+        context: Context<'_>,
+    ) -> Option<Self> {
+        let (header, address) = (&view.header, view.address);
+        context.index.owns(keyspace, hash, address)?;
+        let (kind, payload) = match part {
+            Some((parts, part)) => parts.alone(&part),
+            None => (header.kind, view.payload.to_vec()),
+        };
+        let (seq, expiry_ms) = (header.seq, header.expiry_ms);
+        let (counted, payload) = (context.engine.count_copy(payload.len()), payload.into_boxed_slice());
+        Some(Self { keyspace, hash, address, kind, seq, expiry_ms, payload, _counted: counted })
     }
 
     /// The record of `survivor`, if the index still points at it.
@@ -251,11 +256,20 @@ impl Found {
             },
             error => damaged(at, &error.to_string()),
         })?;
-        let key = record::decode(header.kind, &payload).and_then(|payload| payload.key());
-        if key.is_none_or(|key| !sought.is(&header, key, context.hasher)) {
-            return Err(damaged(at, OF_ANOTHER));
-        }
-        let (kind, seq, expiry_ms) = (header.kind, header.seq, header.expiry_ms);
+        let (kind, payload) = match record::decode(header.kind, &payload) {
+            Some(Payload::Deltas(parts)) => {
+                let part = sought.part(&header, parts, context.hasher);
+                parts.alone(&part.ok_or_else(|| damaged(at, OF_ANOTHER))?)
+            }
+            decoded => {
+                let key = decoded.and_then(|payload| payload.key());
+                if key.is_none_or(|key| !sought.is(&header, key, context.hasher)) {
+                    return Err(damaged(at, OF_ANOTHER));
+                }
+                (header.kind, payload)
+            }
+        };
+        let (seq, expiry_ms) = (header.seq, header.expiry_ms);
         let counted = context.engine.count_copy(payload.len());
         let payload = payload.into();
         Ok(Some(Self { keyspace, hash, address, kind, seq, expiry_ms, payload, _counted: counted }))
@@ -281,7 +295,10 @@ impl Found {
         }
         let source = Survivor { keyspace: self.keyspace, hash: self.hash, address: self.address };
         let image = Image { kind: self.kind, payload, seq, expiry_ms };
-        Copies::append((source, self.record_bytes()), owned, (&image, Class::Cleaning), context)
+        // of a part they may be counted by another
+        let delta = owned.deltas.iter().find(|delta| delta.address == self.address);
+        let source_bytes = delta.map_or_else(|| self.record_bytes(), |delta| delta.record_bytes.into());
+        Copies::append((source, source_bytes), owned, (&image, Class::Cleaning), context)
     }
 
     /// A base's payload with what its deltas change; `None` when they change nothing of it.
@@ -290,9 +307,10 @@ impl Found {
         for delta in owned.deltas.iter().filter(|delta| record::changes_value(delta.kind)) {
             let mut bytes = Vec::new();
             let address = delta.address;
-            let read = context.engine.journal.read(address, delta.record_bytes as usize, &mut bytes);
+            let read = context.engine.journal.read(address, EXPECTED_PAYLOAD_BYTES, &mut bytes);
             let header = read.map_err(|error| damaged(address, &error.to_string()))?;
-            if header.seq != delta.seq || header.keyspace != self.keyspace {
+            let is_of_root = header.kind == record::CHANGES && keys_of(header.keyspace) == self.keyspace;
+            if header.seq != delta.seq || (header.keyspace != self.keyspace && !is_of_root) {
                 return Err(damaged(address, OF_ANOTHER));
             }
             deltas.push((header.kind, bytes));
@@ -306,9 +324,24 @@ impl Found {
     }
 }
 
-/// The key of a record, `None` of a mapping.
-fn key_of<'a>(view: &RecordView<'a>) -> Option<&'a [u8]> {
-    record::decode(view.header.kind, view.payload).and_then(|payload| payload.key())
+/// Lets `visit` see the keys that a record changes: keyspace and hash, and of a record with parts which of them it is.
+fn each_key(
+    view: &RecordView<'_>,
+    hasher: &KeyHasher,
+    visit: &mut dyn FnMut(Keyspace, KeyHash, Option<PartOf<'_>>),
+) {
+    let header = &view.header;
+    match record::decode(header.kind, view.payload) {
+        Some(Payload::Deltas(parts)) => parts.for_each(|part| {
+            let hash = part_hash(header, parts.object, &part, hasher);
+            visit(part_keyspace(header, &part), hash, Some((parts, part)));
+        }),
+        payload => {
+            if let Some(key) = payload.and_then(|payload| payload.key()) {
+                visit(header.keyspace, hasher.hash_in(header.keyspace, key), None);
+            }
+        }
+    }
 }
 
 fn damaged(address: LogAddress, what: &str) -> JournalError {

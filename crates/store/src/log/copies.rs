@@ -146,11 +146,11 @@ impl Copies {
             if has_turned {
                 self.turned.insert(segment_of(copy.to));
                 liveness.on_live(segment_of(copy.to), copy.bytes);
-                liveness.on_dead(segment_of(address), copy.source_bytes);
+                if copy.source_bytes > 0 {
+                    liveness.on_dead(segment_of(address), copy.source_bytes);
+                }
             }
-            for delta in turned.into_iter().flatten() {
-                liveness.on_dead(segment_of(delta.address), delta.record_bytes.into());
-            }
+            turned.into_iter().flatten().for_each(|delta| liveness.on_dead_delta(&delta));
             end(copy.source, has_turned);
         }
     }

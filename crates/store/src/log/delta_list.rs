@@ -15,6 +15,7 @@ use journal::{LogAddress, Seq};
 
 use super::checkpoint::{Entry, FormatError};
 use crate::index::delta::Delta;
+use crate::varint;
 
 /// How a block has its deltas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +40,12 @@ pub(crate) fn encode(out: &mut Vec<u8>, entry: &Entry, word: u64) {
         let follows = delta.since == seq && seq != Seq::NONE;
         let flags = if follows { FOLLOWS } else { 0 } | if delta.expiry_ms == 0 { 0 } else { EXPIRES };
         out.extend([delta.kind, flags]);
-        put_varint(out, delta.record_bytes.into());
-        put_varint(out, (packed >> 32).wrapping_sub(segment));
-        put_varint(out, packed & LOW);
-        put_varint(out, delta.seq.0.wrapping_sub(seq.0));
+        varint::put(out, delta.record_bytes.into());
+        varint::put(out, (packed >> 32).wrapping_sub(segment));
+        varint::put(out, packed & LOW);
+        varint::put(out, delta.seq.0.wrapping_sub(seq.0));
         if !follows {
-            put_varint(out, delta.seq.0.wrapping_sub(delta.since.0));
+            varint::put(out, delta.seq.0.wrapping_sub(delta.since.0));
         }
         if delta.expiry_ms != 0 {
             out.extend(delta.expiry_ms.to_le_bytes());
@@ -82,16 +83,16 @@ fn list(count: usize, mut rest: &[u8]) -> Option<(Vec<Delta>, &[u8])> {
     for _ in 0..count {
         let (&[kind, flags], after) = rest.split_first_chunk::<2>()?;
         rest = after;
-        let record_bytes = u32::try_from(take_varint(&mut rest)?).ok()?;
-        segment = segment.wrapping_add(take_varint(&mut rest)?);
-        let place = take_varint(&mut rest)?;
+        let record_bytes = u32::try_from(varint::take(&mut rest)?).ok()?;
+        segment = segment.wrapping_add(varint::take(&mut rest)?);
+        let place = varint::take(&mut rest)?;
         if segment > LOW || place > LOW {
             return None;
         }
         let before = seq;
-        seq = seq.wrapping_add(take_varint(&mut rest)?);
+        seq = seq.wrapping_add(varint::take(&mut rest)?);
         let follows = flags & FOLLOWS != 0;
-        let since = if follows { before } else { seq.wrapping_sub(take_varint(&mut rest)?) };
+        let since = if follows { before } else { seq.wrapping_sub(varint::take(&mut rest)?) };
         let expiry_ms = if flags & EXPIRES == 0 {
             0
         } else {
@@ -120,28 +121,6 @@ fn chained(bytes: &[u8]) -> Delta {
         record_bytes: u64_at(tail, 8) as u32,
         kind: tail[12],
     }
-}
-
-fn put_varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-/// Takes a number off the front; `None` if none is there.
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {

@@ -1,6 +1,7 @@
 //! Folding deltas into their base, on payloads as they lie in the log. How, the base's row of `record::KINDS` says.
 
-use crate::record::{self, Changes, Payload};
+use crate::paged::split_leaf_key;
+use crate::record::{self, Changes, Part, Parts, Payload};
 
 /// What the payload of a record of kind `base` is after the deltas, each with its kind, oldest first; `None` when they do not fit
 /// each other.
@@ -8,19 +9,41 @@ pub(crate) fn fold(payload: &[u8], base: u8, deltas: &[(u8, Vec<u8>)]) -> Option
     let Payload::Whole { key, value } = record::decode(base, payload)? else { return None };
     let row = record::base(base)?;
     let mut bodies = Vec::with_capacity(deltas.len());
+    let mut totals = Vec::new();
     for (kind, delta) in deltas {
-        let Payload::Delta { key: delta_key, body, .. } = record::decode(*kind, delta)? else { return None };
-        if delta_key != key || record::changes(*kind) != Some(row.changes) {
-            return None;
+        match record::decode(*kind, delta)? {
+            Payload::Delta { key: delta_key, body, .. } => {
+                if delta_key != key || record::changes(*kind) != Some(row.changes) {
+                    return None;
+                }
+                bodies.push(body);
+            }
+            Payload::Deltas(parts) if row.changes == Changes::Totals => {
+                let root = parts.clone().find(|part| matches!(part, Part::Root { .. }));
+                // the last one says all
+                totals = parts.body(&root?).1;
+            }
+            Payload::Deltas(parts) => bodies.push(operations_of(parts, key)?),
+            _ => return None,
         }
-        bodies.push(body);
     }
+    bodies.extend((!totals.is_empty()).then_some(&totals[..]));
     let head = &payload[..payload.len() - value.len()];
     if row.changes == Changes::Bytes {
         // it may be long: one copy
         return parts_behind(head, value, &bodies);
     }
     Some([head, &(row.fold)(value, &bodies)?].concat())
+}
+
+/// The operations on the node with this key.
+fn operations_of<'a>(mut parts: Parts<'a>, key: &[u8]) -> Option<&'a [u8]> {
+    let (object, wanted) = split_leaf_key(key)?;
+    let operations = parts.find_map(|part| match part {
+        Part::Node { number, operations, .. } => (number == wanted).then_some(operations),
+        Part::Root { .. } => None,
+    });
+    operations.filter(|_| object == parts.object)
 }
 
 /// The string `value` after the bodies of some PARTs, oldest first.

@@ -5,7 +5,8 @@
 //! segments above the checkpoint.
 //!
 //! `extra` of a delta's entry is how far its `since` lies below its seq; 0: farther than it can say, or not known;
-//! [`IMPOSSIBLE`]: not below. Out of scope: the bytes (`journal::format::footer_chunk`), when (`housekeeping`).
+//! [`IMPOSSIBLE`]: not below. An entry of CHANGES has, in place of hash and expiry, which parts it changes, and in `extra` how many bytes that
+//! takes; 0: more than there is room for, and who needs it reads the record. Out of scope: the bytes (`journal::format::footer_chunk`), when (`housekeeping`).
 
 use journal::{
     FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, FooterWriter, Journal, JournalError, RecordView, Scanner,
@@ -13,7 +14,8 @@ use journal::{
 };
 
 use crate::hash::KeyHasher;
-use crate::record;
+use crate::record::{self, Part, Parts, Payload, SLOT_BYTES, node_code};
+use crate::varint;
 
 /// A segment whose footer is being built.
 #[derive(Debug)]
@@ -70,6 +72,9 @@ impl Footing {
 /// What the footer says of a record.
 pub(crate) fn entry_of(view: &RecordView<'_>, hasher: &KeyHasher) -> FooterEntry {
     let payload = record::decode(view.header.kind, view.payload);
+    if let Some(Payload::Deltas(parts)) = payload {
+        return named_in(view.footer_entry(0), parts);
+    }
     let key = payload.and_then(|payload| payload.key());
     let since = record::since(view.header.kind, view.payload);
     let entry = view.footer_entry(key.map_or(0, |key| hasher.hash_in(view.header.keyspace, key).0));
@@ -91,7 +96,99 @@ pub(crate) fn since(entry: &FooterEntry) -> Seq {
     }
 }
 
+/// A part of a collection that a record changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// The root at the key with this [`crate::hash::KeyHash::slot`].
+    Root(u64),
+    /// The leaf or other node with this number.
+    Node(u32),
+}
+
+/// `entry` of a record with `parts`, as far as it has room for them.
+fn named_in(entry: FooterEntry, parts: Parts<'_>) -> FooterEntry {
+    let mut named = parts.object.to_le_bytes().to_vec();
+    for part in parts {
+        match part {
+            Part::Root { slot, .. } => {
+                named.push(0);
+                named.extend_from_slice(&slot.to_le_bytes()[..SLOT_BYTES]);
+            }
+            Part::Node { number, .. } => varint::put(&mut named, node_code(number)),
+        }
+    }
+    if named.len() > NAMED_BYTES_MAX {
+        return entry;
+    }
+    let extra = named.len() as u16;
+    named.resize(NAMED_BYTES_MAX, 0);
+    let (hash, rest) = named.split_first_chunk().expect("24 bytes");
+    let expiry = rest.try_into().expect("the other eight");
+    FooterEntry { hash: u128::from_le_bytes(*hash), expiry_ms: u64::from_le_bytes(expiry), extra, ..entry }
+}
+
+/// The object of an entry of CHANGES, and the parts that it names; `None` where it has no room for them.
+pub(crate) fn named(entry: &FooterEntry) -> Option<(u64, Vec<Named>)> {
+    let bytes = [&entry.hash.to_le_bytes()[..], &entry.expiry_ms.to_le_bytes()].concat();
+    let (object, mut rest) = bytes.get(..usize::from(entry.extra))?.split_first_chunk()?;
+    let mut parts = Vec::new();
+    while !rest.is_empty() {
+        parts.push(match varint::take(&mut rest)? {
+            0 => {
+                let (slot, behind) = rest.split_first_chunk()?;
+                rest = behind;
+                Named::Root(record::slot_of(slot))
+            }
+            code => Named::Node(record::node_of(code)?),
+        });
+    }
+    Some((u64::from_le_bytes(*object), parts))
+}
+
+/// Bytes of hash and expiry.
+const NAMED_BYTES_MAX: usize = 24;
 /// `extra` of a delta that names no state before it.
 const IMPOSSIBLE: u16 = u16::MAX;
 /// Bytes read in one slice.
 const SLICE_BYTES: u64 = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use journal::{Keyspace, LogAddress, Lsn};
+
+    use super::*;
+    use crate::record::PartsEncoder;
+
+    #[test]
+    fn entry_names_the_parts_that_it_has_room_for() {
+        let entry = FooterEntry {
+            hash: 0,
+            seq: Seq(9),
+            expiry_ms: 0,
+            address: LogAddress::default(),
+            payload_len: 0,
+            keyspace: Keyspace(1),
+            kind: record::CHANGES,
+            flags: 0,
+            extra: 0,
+            lsn: Lsn(1),
+        };
+        for (nodes, has_room) in [
+            (vec![], true),
+            (vec![0, 1 << 31], true),
+            (vec![4_000, 4_000 | 1 << 31, 70 | 1 << 31, 1 << 31], true),
+            (vec![u32::MAX, 1 << 31, 1], true),
+            (vec![u32::MAX, u32::MAX - 1, 1], false),
+        ] {
+            let mut encoder = PartsEncoder::new(77 << 40);
+            nodes.iter().for_each(|number| encoder.node(*number, Seq(5), b"\x01\x02\0\x01\x01fv"));
+            encoder.root(0xabcd_ef01_2345, &[1, 2, 0]);
+            let Some(Payload::Deltas(parts)) = record::decode(record::CHANGES, &encoder.payload) else {
+                panic!("{nodes:?}");
+            };
+            let all = nodes.iter().map(|number| Named::Node(*number));
+            let all = all.chain([Named::Root(0xabcd_ef01_2345)]).collect::<Vec<_>>();
+            assert_eq!(named(&named_in(entry, parts)), has_room.then_some((77 << 40, all)), "{nodes:?}");
+        }
+    }
+}

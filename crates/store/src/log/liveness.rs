@@ -12,6 +12,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use crate::index::delta::Delta;
+
 /// Live records and bytes of each segment.
 #[derive(Debug)]
 pub(crate) struct Liveness {
@@ -56,6 +58,13 @@ impl Liveness {
         counters.records.fetch_sub(1, Ordering::Relaxed);
         counters.bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+    }
+
+    /// The record of `delta` died, unless another part of it counts.
+    pub(crate) fn on_dead_delta(&self, delta: &Delta) {
+        if delta.record_bytes > 0 {
+            self.on_dead(delta.address.segment().0, delta.record_bytes.into());
+        }
     }
 
     /// Replaces what is known of `segment`, after a walk has counted.

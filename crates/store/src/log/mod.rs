@@ -55,8 +55,9 @@ use crate::index::Index;
 use crate::large::{Large, Owned};
 use crate::memory::{Memory, Passing};
 use crate::object::ObjectRef;
+use crate::paged::leaf_key;
 use crate::prepared::{Fetched, Fold, Prepared};
-use crate::record::{self, Draft, Payload};
+use crate::record::{self, Draft, Part, Payload};
 use crate::sought::{OF_ANOTHER, Sought};
 use liveness::Liveness;
 use reader::{Read, Readers, Source};
@@ -327,6 +328,10 @@ impl Engine for LogEngine {
         true
     }
 
+    fn takes_parts(&self) -> bool {
+        true
+    }
+
     fn wish_fold(&self, keyspace: Keyspace, object: ObjectRef<'_>, bytes_max: u64) -> bool {
         self.wishes.add(keyspace, object, bytes_max)
     }
@@ -400,6 +405,10 @@ impl Source for JournalSource {
         match read {
             Ok(header) => match fetched(&header, payload) {
                 Ok(fetched) if sought.is(&header, &fetched.key, &self.hasher) => Read::Record(fetched),
+                Err(payload) if header.kind == record::CHANGES => {
+                    let part = fetched_part((&header, &payload), sought, &self.hasher);
+                    part.map_or_else(|| Read::Elsewhere(damaged(at, OF_ANOTHER)), Read::Record)
+                }
                 Ok(_) => Read::Elsewhere(damaged(at, OF_ANOTHER)),
                 Err(payload) => Read::Elsewhere(damaged(at, &misfit(header.kind, &payload))),
             },
@@ -434,7 +443,7 @@ fn fetched(header: &journal::RecordHeader, mut payload: Vec<u8>) -> Result<Fetch
     let (key, value) = match record::decode(header.kind, &payload) {
         Some(Payload::Whole { key, value }) => (key, value),
         Some(Payload::Delta { key, body, .. }) => (key, body),
-        Some(Payload::Mapping { .. } | Payload::Clock(_)) | None => return Err(payload),
+        Some(Payload::Deltas(_) | Payload::Mapping { .. } | Payload::Clock(_)) | None => return Err(payload),
     };
     let key = key.into();
     let value = if value.len() < Large::BYTES_MIN {
@@ -454,6 +463,23 @@ fn fetched(header: &journal::RecordHeader, mut payload: Vec<u8>) -> Result<Fetch
         left_out_bytes: 0,
         base_bytes: None,
     })
+}
+
+/// The part of a CHANGES that is `sought`, as a record of its own; `None`: there is none.
+fn fetched_part(
+    (header, payload): (&journal::RecordHeader, &[u8]),
+    sought: &Sought,
+    hasher: &KeyHasher,
+) -> Option<Fetched> {
+    let Payload::Deltas(parts) = record::decode(header.kind, payload)? else { return None };
+    let part = sought.part(header, parts, hasher)?;
+    let (kind, value) = parts.body(&part);
+    let key = match part {
+        Part::Node { number, .. } => leaf_key(parts.object, number)[..].into(),
+        Part::Root { .. } => Box::default(),
+    };
+    let value = Owned::Plain(value.into_boxed_slice());
+    Some(Fetched { kind, key, value, seq: header.seq, expiry_ms: 0, left_out_bytes: 0, base_bytes: None })
 }
 
 /// Where the journal puts the addresses of an append.

@@ -279,20 +279,19 @@ impl Shared {
     }
 
     fn supply(&self, prepared: &mut Prepared, sought: &Sought, read: Read) {
-        let address = sought.address;
         match read {
             Read::Record(record) => prepared.supply_sought(sought, Ok(record)),
-            Read::Elsewhere(_) if prepared.note_elsewhere(address) => {
+            Read::Elsewhere(_) if prepared.note_elsewhere(sought) => {
                 self.counters.retries.fetch_add(1, Ordering::Relaxed);
             }
             Read::Elsewhere(error) => {
-                self.source.quarantine(address);
+                self.source.quarantine(sought.address);
                 self.counters.failures.fetch_add(1, Ordering::Relaxed);
-                prepared.supply(address, Err(error));
+                prepared.supply(sought, Err(error));
             }
             Read::Failed(error) => {
                 self.counters.failures.fetch_add(1, Ordering::Relaxed);
-                prepared.supply(address, Err(error));
+                prepared.supply(sought, Err(error));
             }
         }
     }

@@ -28,15 +28,17 @@ use journal::{
 use super::capture::Published;
 use super::checkpoint::{Area, Block, Entry, Expiry, Header};
 use super::checkpoint_file::{self, LoadError};
-use super::footer::{self, entry_of};
+use super::footer::{self, Named, entry_of};
 use super::liveness::{Live, Liveness};
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::Index;
 use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::recover::{LoadedSlot, Replayed};
+use crate::keyspaces::keys_of;
 use crate::options::Options;
-use crate::record::{self, Payload};
+use crate::paged::{Root, leaf_key};
+use crate::record::{self, Part, Payload};
 use crate::sought::OF_ANOTHER;
 
 /// What recovery found beside the index.
@@ -174,7 +176,8 @@ impl<'a> Loader<'a> {
             deltas: &entry.deltas,
         });
         self.index.load_slots(area.keyspace, number, slots);
-        let deltas = entries.iter().flat_map(|entry| &entry.deltas).map(|delta| delta.address);
+        let deltas = entries.iter().flat_map(|entry| &entry.deltas);
+        let deltas = deltas.filter(|delta| delta.record_bytes > 0).map(|delta| delta.address);
         for address in entries.iter().map(|entry| entry.address).chain(deltas) {
             let segment = address.segment().0;
             match self.counted.binary_search_by_key(&segment, |(segment, _)| *segment) {
@@ -232,9 +235,22 @@ fn replay(
 
 /// A record with a key that waits to be replayed.
 struct Item {
+    /// Of a part of a CHANGES: as if it were a record of its own.
     entry: FooterEntry,
     /// Of a delta: [`crate::index::delta::Delta::since`].
     since: Seq,
+    /// Which part of a record it is; `None`: all of it.
+    part: Option<ItemPart>,
+}
+
+/// A part of a CHANGES that waits to be replayed.
+#[derive(Clone, Copy)]
+struct ItemPart {
+    object: u64,
+    /// Of a leaf or other node; `None`: it is the root.
+    number: Option<u32>,
+    /// Another part counts the bytes of the record.
+    is_further: bool,
 }
 
 /// Reads segments in order: replays what concerns no key, and hands out the rest in batches.
@@ -289,12 +305,46 @@ impl Reader<'_> {
         self.error = result.err();
     }
 
+    /// Hands out each part of a CHANGES: as the footer names them, or as the record does.
+    fn hand_out_parts(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
+        let replayer = self.replayer;
+        let named = if payload.is_none() { footer::named(entry) } else { None };
+        let (object, named) = match named {
+            Some((object, named)) => (object, named.into_iter().map(|named| (named, Seq::NONE)).collect()),
+            None => parts_of(entry.kind, &replayer.payload_of(entry, payload)?)
+                .ok_or_else(|| damaged(entry.address, "the payload is none of changes"))?,
+        };
+        let whole = FooterEntry { expiry_ms: 0, extra: 0, ..*entry };
+        for (at, (named, base_seq)) in named.into_iter().enumerate() {
+            let (keyspace, hash, kind, since, number) = match named {
+                Named::Root(slot) => {
+                    let hash = KeyHash::of_slot(slot);
+                    (keys_of(entry.keyspace), hash, record::TOTALS, record::SINCE_TOTALS, None)
+                }
+                Named::Node(number) => {
+                    let hash = replayer.hasher.hash_in(entry.keyspace, &leaf_key(object, number));
+                    (entry.keyspace, hash, record::CHANGE, base_seq, Some(number))
+                }
+            };
+            let part = Some(ItemPart { object, number, is_further: at > 0 });
+            self.push(Item { entry: FooterEntry { keyspace, hash: hash.0, kind, ..whole }, since, part })?;
+        }
+        Ok(())
+    }
+
     fn hand_out(&mut self, entry: FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
+        if entry.kind == record::CHANGES {
+            return self.hand_out_parts(&entry, payload);
+        }
         let since = match payload {
             Some(payload) => record::since(entry.kind, payload),
             None => footer::since(&entry),
         };
-        self.batch.push(Item { entry, since });
+        self.push(Item { entry, since, part: None })
+    }
+
+    fn push(&mut self, item: Item) -> Result<(), StoreError> {
+        self.batch.push(item);
         if self.batch.len() == BATCH_RECORDS { self.send() } else { Ok(()) }
     }
 
@@ -333,7 +383,7 @@ impl Replayer<'_> {
             let mut keys = [(Keyspace::NONE, KeyHash(0)); AHEAD_KEYS_MAX];
             keys.iter_mut().zip(&ahead).for_each(|(key, item)| *key = (item.entry.keyspace, hash(item)));
             self.index.prefetch(&keys[..ahead.len()]);
-            ahead.drain(..).try_for_each(|item| self.replay_keyed(&item.entry, item.since))?;
+            ahead.drain(..).try_for_each(|item| self.replay_keyed(item))?;
         }
     }
 
@@ -356,8 +406,12 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    fn replay_keyed(&self, entry: &FooterEntry, since: Seq) -> Result<(), StoreError> {
-        let record_bytes = record::HEADER_BYTES + u64::from(entry.payload_len).next_multiple_of(8);
+    fn replay_keyed(&self, item: &Item) -> Result<(), StoreError> {
+        let (entry, since) = (&item.entry, item.since);
+        let record_bytes = match item.part {
+            Some(ItemPart { is_further: true, .. }) => 0,
+            _ => record::HEADER_BYTES + u64::from(entry.payload_len).next_multiple_of(8),
+        };
         let replayed = Replayed {
             keyspace: entry.keyspace,
             hash: KeyHash(entry.hash),
@@ -371,22 +425,28 @@ impl Replayer<'_> {
         };
         let mut own_key = None;
         let replay = self.index.replay(&replayed, &mut |address| {
+            if let Some(ItemPart { object, number: None, .. }) = item.part {
+                return Ok(self.read_root(address, entry)?.is_some_and(|root| root.object == object));
+            }
             if own_key.is_none() {
-                own_key = Some(self.read_key(entry.address, entry)?);
+                own_key = Some(match item.part {
+                    Some(ItemPart { object, number: Some(number), .. }) => {
+                        leaf_key(object, number)[..].into()
+                    }
+                    _ => self.read_key(entry.address, entry)?,
+                });
             }
             let other = self.read_key(address, entry)?;
             Ok(own_key.as_deref() == Some(&*other))
         })?;
         let segment = |address: LogAddress| address.segment().0;
-        if replay.live {
+        if replay.live && record_bytes > 0 {
             self.liveness.on_live(segment(replayed.address), record_bytes);
         }
         if let Some(base) = replay.dead_base {
             self.liveness.on_dead(segment(base), 0);
         }
-        for delta in replay.dead_deltas {
-            self.liveness.on_dead(segment(delta.address), delta.record_bytes.into());
-        }
+        replay.dead_deltas.iter().for_each(|delta| self.liveness.on_dead_delta(delta));
         Ok(())
     }
 
@@ -411,22 +471,47 @@ impl Replayer<'_> {
 
     /// The key of the record at `address`, which has the hash bits of `entry`, and is it or one that the index names.
     fn read_key(&self, address: LogAddress, entry: &FooterEntry) -> Result<Box<[u8]>, StoreError> {
+        self.read_record(address, entry).map(|(key, _)| key)
+    }
+
+    /// The root in the record at `address`, as [`Replayer::read_key`].
+    fn read_root(&self, address: LogAddress, entry: &FooterEntry) -> Result<Option<Root>, StoreError> {
+        self.read_record(address, entry).map(|(_, root)| root)
+    }
+
+    fn read_record(
+        &self,
+        address: LogAddress,
+        entry: &FooterEntry,
+    ) -> Result<(Box<[u8]>, Option<Root>), StoreError> {
         let mut payload = Vec::new();
         let header = self
             .recovery
             .read(address, 256, &mut payload)
             .map_err(|error| damaged(address, &error.to_string()))?;
-        let key = key_of(header.kind, &payload).ok_or_else(|| damaged(address, "the record has no key"))?;
-        let same_bits = self.hasher.hash_in(header.keyspace, &key).slot() == KeyHash(entry.hash).slot();
+        let decoded = record::decode(header.kind, &payload);
+        let key = decoded.and_then(|payload| payload.key());
+        let key = key.ok_or_else(|| damaged(address, "the record has no key"))?;
+        let same_bits = self.hasher.hash_in(header.keyspace, key).slot() == KeyHash(entry.hash).slot();
         let is_it = same_bits
             && header.keyspace == entry.keyspace
             && (address != entry.address || header.seq == entry.seq);
-        if is_it { Ok(key) } else { Err(damaged(address, OF_ANOTHER)) }
+        let root = match decoded {
+            Some(Payload::Whole { value, .. }) => record::root_of(header.kind, value),
+            _ => None,
+        };
+        if is_it { Ok((key.into(), root)) } else { Err(damaged(address, OF_ANOTHER)) }
     }
 }
 
-fn key_of(kind: u8, payload: &[u8]) -> Option<Box<[u8]>> {
-    record::decode(kind, payload)?.key().map(Box::from)
+/// The object of a CHANGES, and its parts with what the nodes' operations lie on.
+fn parts_of(kind: u8, payload: &[u8]) -> Option<(u64, Vec<(Named, Seq)>)> {
+    let Payload::Deltas(parts) = record::decode(kind, payload)? else { return None };
+    let named = parts.map(|part| match part {
+        Part::Root { slot, .. } => (Named::Root(slot), Seq::NONE),
+        Part::Node { number, base_seq, .. } => (Named::Node(number), base_seq),
+    });
+    Some((parts.object, named.collect()))
 }
 
 fn no_thread(error: &std::io::Error) -> StoreError {

@@ -5,11 +5,10 @@ use std::sync::{Mutex, MutexGuard};
 
 use journal::{Keyspace, LogAddress};
 
-use crate::index::delta::Delta;
+use crate::index::delta::{Delta, weigh};
 use crate::locks::lock;
 use crate::object::ObjectRef;
 use crate::prepared::{Fetched, Fold};
-use crate::record;
 
 /// Values that are to be folded, on their way from who passes them to housekeeping.
 #[derive(Debug, Default)]
@@ -65,7 +64,7 @@ impl Wishes {
 
     /// Wishes that a value be one record which was read from several, so that the next read of it is one. What leaves memory goes first.
     pub(super) fn add_read(&self, fold: &Fold, folded: &Fetched) {
-        let changes = fold.deltas.iter().filter(|delta| record::changes_value(delta.kind)).count();
+        let changes = weigh(&fold.deltas);
         let (base, bytes) = (fold.base.address, folded.value.len() as u64);
         if changes < FOLD_CHANGES_MIN || folded.left_out_bytes > 0 || folded.value.bytes().large().is_some() {
             return;

@@ -101,7 +101,7 @@ impl Bench {
         let (keys, mut prepared) = ([KeyRef { db: 0, key: name.as_bytes() }], Prepared::default());
         while !self.store.missing(&keys, &mut prepared) {
             for sought in prepared.take_wanted() {
-                prepared.supply(sought.address, self.store.engine.read(&sought));
+                prepared.supply(&sought, self.store.engine.read(&sought));
             }
         }
         let access = self.store.access(Scope::Keys(&keys), &prepared, 0).expect("reads need no room");

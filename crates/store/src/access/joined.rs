@@ -1,0 +1,170 @@
+//! Changes of several parts of one collection as one record: of its leaves and other nodes, and of what its root counts.
+//!
+//! ```text
+//! staged     leaf 7: +1 element      node 3: its child 7 has one more      root: one more
+//! appended   CHANGES { object, leaf 7: operations, node 3: operations, root: totals }
+//! index      each of the three has a delta at the same address
+//! ```
+//!
+//! Who is written whole, such as a leaf that is split or has many deltas already, has a record of its own.
+
+use journal::{Keyspace, Seq};
+use smallvec::{SmallVec, smallvec};
+
+use crate::index::delta::Delta;
+use crate::index::stripe::Current;
+use crate::keyspaces::{is_leaves, is_own, leaves_of};
+use crate::paged::split_leaf_key;
+use crate::record::{self, Draft, PartsEncoder};
+
+use super::overlay::{Cause, Change, Overlay, Small, Staged};
+use super::plan::{Plan, draft};
+
+/// Which of the changes of a group are parts of one record.
+pub(super) struct Joined {
+    records: SmallVec<[Record; 1]>,
+    /// For each change the one of `records` that it is a part of, or [`ALONE`].
+    places: SmallVec<[u32; CHANGES_FEW]>,
+}
+
+/// A record with parts.
+struct Record {
+    collection: (Keyspace, u64),
+    encoder: PartsEncoder,
+    /// Number of the first of its changes, and how many there are.
+    first: usize,
+    parts: usize,
+}
+
+impl Joined {
+    /// Of the changes in `overlay`, which meet `plans`.
+    pub(super) fn of(overlay: &Overlay, plans: &[Plan], takes_parts: bool) -> Self {
+        let mut joined = Self { records: SmallVec::new(), places: smallvec![ALONE; plans.len()] };
+        if !takes_parts || plans.len() > CHANGES_MAX {
+            return joined;
+        }
+        for (at, (staged, plan)) in overlay.iter().zip(plans).enumerate() {
+            if let Some(collection) = collection_of(staged, plan) {
+                joined.places[at] = joined.add(at, collection);
+                joined.encode(at, staged, plan);
+            }
+        }
+        for record in joined.records.iter().filter(|record| record.parts == 1) {
+            // it is shorter as any other
+            joined.places[record.first] = ALONE;
+        }
+        joined
+    }
+
+    /// Which record change number `at`, of this collection, is a part of: one of the last few that has room, or a new one.
+    fn add(&mut self, at: usize, collection: (Keyspace, u64)) -> u32 {
+        let has_room = |record: &Record| {
+            record.collection == collection
+                && record.parts < PARTS_MAX
+                && record.encoder.payload.len() < PARTS_BYTES_MAX
+        };
+        let recent = self.records.len().saturating_sub(RECORDS_OPEN_MAX);
+        let place =
+            self.records[recent..].iter().position(has_room).map_or(self.records.len(), |n| recent + n);
+        if place == self.records.len() {
+            let encoder = PartsEncoder::new(collection.1);
+            self.records.push(Record { collection, encoder, first: at, parts: 0 });
+        }
+        self.records[place].parts += 1;
+        place as u32
+    }
+
+    fn encode(&mut self, at: usize, staged: &Staged, plan: &Plan) {
+        let encoder = &mut self.records[self.places[at] as usize].encoder;
+        match staged.change.operations() {
+            Some(operations) => {
+                let (_, number) = split_leaf_key(staged.object().view().key()).expect("a leaf");
+                encoder.node(number, plan.old.map_or(Seq::NONE, |old| old.seq), operations);
+            }
+            None => encoder.root(staged.hash.slot(), &staged.root().expect("a root").totals()),
+        }
+    }
+
+    /// The records of the changes in `overlay` that have any, in order.
+    pub(super) fn drafts<'a>(
+        &'a self,
+        overlay: &'a Overlay,
+        plans: &[Plan],
+    ) -> impl Iterator<Item = Draft<'a>> {
+        let changes = overlay.iter().zip(plans).enumerate().filter(|(_, (_, plan))| !plan.skip);
+        changes.filter_map(|(at, (staged, plan))| match self.record_of(at) {
+            None => Some(draft(staged, plan)),
+            Some(record) => {
+                let (leaves, _) = record.collection;
+                (record.first == at).then(|| Draft::changes(leaves, &record.encoder.payload))
+            }
+        })
+    }
+
+    /// How many records with parts there are, those of one part included.
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The record with parts that change number `at` is in.
+    fn record_of(&self, at: usize) -> Option<&Record> {
+        self.records.get(self.places[at] as usize)
+    }
+
+    /// Of which record with parts change number `at` is, and whether it is the first one of it.
+    pub(super) fn place(&self, at: usize) -> Option<(usize, bool)> {
+        self.record_of(at).map(|record| (self.places[at] as usize, record.first == at))
+    }
+
+    /// `staged`, change number `at`, as it is logged.
+    pub(super) fn as_logged(&self, at: usize, staged: Staged) -> Staged {
+        match staged.change {
+            Change::Put(object) if self.record_of(at).is_some() => {
+                Staged { change: Change::Delta { object, delta: Small::Totals }, ..staged }
+            }
+            change => Staged { change, ..staged },
+        }
+    }
+}
+
+/// The collection of which a change is a part that may be in one record with others: the keyspace of its leaves, and its object.
+fn collection_of(staged: &Staged, plan: &Plan) -> Option<(Keyspace, u64)> {
+    if plan.skip || plan.shared || plan.old.is_none() {
+        return None;
+    }
+    match &staged.change {
+        Change::Delta { delta: Small::Elements { operations, retimes: false }, object }
+            if is_leaves(staged.keyspace) && operations.len() <= PARTS_BYTES_MAX =>
+        {
+            Some((staged.keyspace, split_leaf_key(object.view().key())?.0))
+        }
+        Change::Put(_) if plan.is_totals => Some((leaves_of(staged.keyspace), staged.root()?.object)),
+        _ => None,
+    }
+}
+
+/// Whether `staged` changes nothing of what is there, on which these deltas lie, but what a root counts.
+pub(super) fn is_totals(staged: &Staged, current: Current<'_>, deltas: &[Delta]) -> bool {
+    let object = staged.object().view();
+    let is_root = record::is_root(object.kind()) && object.kind() == current.kind();
+    let is_usual = is_root && staged.cause == Cause::Command && matches!(staged.change, Change::Put(_));
+    if !is_usual || is_leaves(staged.keyspace) || is_own(staged.keyspace) || deltas.len() >= DELTAS_MAX {
+        return false;
+    }
+    let roots = record::root_of(current.kind(), current.value().slice()).zip(staged.root());
+    object.expiry_ms() == current.expiry_ms() && roots.is_some_and(|(old, new)| old.differs_in_totals(&new))
+}
+
+/// Changes of a group for which nothing is put on the heap.
+const CHANGES_FEW: usize = 6;
+/// In no record with parts.
+const ALONE: u32 = u32::MAX;
+/// Changes of a group that has such records, at most: with the other bounds 16 MiB of parts, beside the changes themselves.
+const CHANGES_MAX: usize = 512;
+/// Parts of one record, at most; bytes of a part, and of parts before another one is added.
+const PARTS_MAX: usize = 8;
+const PARTS_BYTES_MAX: usize = 16 << 10;
+/// Records to which parts are added: in a group of many collections those of one follow each other.
+const RECORDS_OPEN_MAX: usize = 4;
+/// Deltas on a root, at most: totals supersede each other, but for those between which its expiry changes.
+const DELTAS_MAX: usize = 8;

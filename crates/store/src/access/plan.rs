@@ -1,0 +1,103 @@
+//! What staged changes meet, and the records that they have of their own.
+
+use journal::{LogAddress, Seq};
+
+use crate::index::stripe::Current;
+use crate::index::table::Spot;
+use crate::packed;
+use crate::record::{self, Draft};
+
+use super::overlay::{Change, Small, Staged};
+
+/// What a staged change will meet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// Another live key has the same bits.
+    pub(super) shared: bool,
+    /// What the key is now.
+    pub(super) old: Option<Old>,
+    /// A removal of what is not there.
+    pub(super) skip: bool,
+    /// It leaves less than there was.
+    pub(super) shrinks: bool,
+    /// It changes nothing but what a root counts.
+    pub(super) is_totals: bool,
+    /// How often slots of its table had moved: where the old state lies is known until they move again.
+    pub(super) moves: u64,
+}
+
+/// The state that a change replaces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Old {
+    pub(super) spot: Spot,
+    pub(super) address: LogAddress,
+    pub(super) seq: Seq,
+    /// The oldest effect whose value is the same, as far as a change of the expiry replaces one.
+    pub(super) since: Seq,
+    pub(super) record_bytes: u64,
+    pub(super) hot_bytes: i64,
+    pub(super) expiry_ms: u64,
+    pub(super) removed: bool,
+}
+
+impl Plan {
+    /// Of what is there, but was not read.
+    pub(super) fn unread(shared: bool, old: Option<Old>, shrinks: bool, moves: u64) -> Self {
+        Self { shared, old, skip: false, shrinks, is_totals: false, moves }
+    }
+}
+
+impl Old {
+    pub(super) fn of(spot: Spot, address: LogAddress, current: Current<'_>) -> Self {
+        Self {
+            spot,
+            address,
+            seq: current.seq(),
+            since: current.seq(),
+            record_bytes: current.record_bytes(),
+            hot_bytes: if let Current::Hot(object) = current { object.memory_bytes() as i64 } else { 0 },
+            expiry_ms: current.expiry_ms(),
+            removed: current.is_removed(),
+        }
+    }
+
+    /// A state whose record is damaged. The accounts take an average for its size; the entry of its expiry stays until
+    /// it is due, as those that a restart leaves.
+    pub(super) fn unreadable(spot: Spot, address: LogAddress) -> Self {
+        Self {
+            spot,
+            address,
+            seq: Seq::NONE,
+            since: Seq::NONE,
+            record_bytes: 0,
+            hot_bytes: 0,
+            expiry_ms: 0,
+            removed: false,
+        }
+    }
+}
+
+/// The record of a change that has one of its own.
+pub(super) fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
+    let object = staged.object().view();
+    let shared = if plan.shared { record::SHARED } else { 0 };
+    let (key, expiry_ms) = (object.key(), object.expiry_ms());
+    match (&staged.change, plan.old) {
+        (Change::Delta { delta, .. }, Some(old)) => match delta {
+            Small::Expiry => Draft::expiry(shared, staged.keyspace, key, (old.since, old.seq), expiry_ms),
+            Small::Elements { operations, .. } => {
+                // a folder with another record of this kind does not open
+                debug_assert!(packed::are_operations(operations), "a change by no operations");
+                let expiry_ms = delta.expiry_ms(expiry_ms);
+                Draft::delta(record::CHANGE | shared, staged.keyspace, key, old.seq, operations, expiry_ms)
+            }
+            Small::Part { range, .. } => {
+                let part = (range.start as u64, &object.value()[range.clone()]);
+                let expiry_ms = delta.expiry_ms(expiry_ms);
+                Draft::part(shared, staged.keyspace, key, old.seq, part, expiry_ms)
+            }
+            Small::Totals => unreachable!("totals are part of another record"),
+        },
+        _ => Draft::whole(object.kind() | shared, staged.keyspace, key, object.value(), expiry_ms),
+    }
+}

@@ -1,0 +1,72 @@
+//! What one command on hot data writes into the log: bounds that nobody is to exceed unnoticed. What it allocates is in `counts`.
+
+mod commands;
+
+use std::sync::Arc;
+
+use clock::{SimClock, UnixMs};
+use store::{EngineKind, Options, Store};
+use vfs::SimDisk;
+
+use commands::{hdel, hset, hset_small, lpush, mixed, remove_at, sadd, set, xadd, zadd, zadd_any};
+
+const ELEMENTS: u64 = 10_000;
+const COMMANDS: u64 = 1_000;
+
+/// One command, with its number.
+type Run<'r> = &'r dyn Fn(u64);
+
+/// Records and bytes that were written.
+fn written(store: &Store) -> (u64, u64) {
+    while store.drive() {}
+    let counters = store.journal_counters().expect("it has a log");
+    (counters.records, counters.bytes_written)
+}
+
+#[test]
+fn command_on_one_element_writes_few_records() {
+    let options = Options {
+        engine: EngineKind::Log,
+        background: false,
+        readers: 0,
+        vfs: Arc::new(SimDisk::new(1)),
+        dir: "/data".into(),
+        clock: Arc::new(SimClock::new(UnixMs(1_795_000_000_000))),
+        ..Options::default()
+    };
+    let store = Store::open(options).expect("a fresh folder opens");
+    for n in 0..ELEMENTS {
+        set(&store, n);
+        hset(&store, n);
+        sadd(&store, n);
+        lpush(&store, n);
+        zadd_any(&store, n);
+        xadd(&store, n);
+        while n % 100 == 0 && store.drive() {}
+    }
+    // Records, bytes of key, element and value, and bytes beyond those; headers of batches included.
+    let each: [(&str, f64, u64, f64, Run<'_>); 11] = [
+        ("SET", 1.0, 76, 60.0, &|n| set(&store, n)),
+        ("HSET of a small hash", 1.0, 92, 80.0, &|n| hset_small(&store, n)),
+        ("HSET of a field that is there", 1.0, 74, 90.0, &|n| hset(&store, n)),
+        // with splits
+        ("HSET of a new field", 1.15, 74, 240.0, &|n| hset(&store, ELEMENTS + n)),
+        ("HDEL", 1.1, 14, 95.0, &|n| hdel(&store, n)),
+        ("SADD of a new member", 1.1, 14, 200.0, &|n| sadd(&store, ELEMENTS + n)),
+        ("LPUSH", 1.15, 60, 400.0, &|n| lpush(&store, n)),
+        ("RPOP", 1.25, 0, 380.0, &|n| remove_at(&store, ELEMENTS + COMMANDS - 1 - n)),
+        ("ZADD of a new member", 1.15, 22, 390.0, &|n| zadd_any(&store, ELEMENTS + n)),
+        ("ZADD of a new score", 1.1, 22, 370.0, &|n| zadd(&store, n, mixed(n + 7))),
+        ("XADD", 1.2, 80, 460.0, &|n| xadd(&store, ELEMENTS + n)),
+    ];
+    for (name, records_max, own_bytes, bytes_max, run) in each {
+        let before = written(&store);
+        (0..COMMANDS).for_each(run);
+        let after = written(&store);
+        let [records, bytes] = [after.0 - before.0, after.1 - before.1].map(|n| n as f64 / COMMANDS as f64);
+        let bytes = bytes - own_bytes as f64;
+        println!("{name}: {records} records, {bytes:.0} B beyond what it stores");
+        assert!(records <= records_max, "{name}: {records} records, {records_max} at most");
+        assert!(bytes <= bytes_max, "{name}: {bytes} B beyond what it stores, {bytes_max} at most");
+    }
+}
