@@ -9,8 +9,8 @@
 use std::collections::BTreeSet;
 
 use store::{
-    Access, Deadline, Edit, KeyedChange, ListChange, ListEdit, Moment, OrderedEdit, Packed, Stop, Value,
-    ValueKind,
+    Access, Deadline, Edit, EngineKind, KeyedChange, ListChange, ListEdit, Moment, OrderedEdit, Packed, Stop,
+    Value, ValueKind,
 };
 use vfs::sim::Rng;
 
@@ -394,6 +394,36 @@ impl World {
         self.commit(&effects)
     }
 
+    /// Changes of few elements of one large collection, one after the other: what most commands do.
+    pub fn busy_step(&mut self) -> Outcome<()> {
+        let (db, key) = (0, key_name(BUSY_FROM + self.rng.below(BUSY_KEYS)));
+        let kind = kind_of(&key);
+        for at in 0..BUSY {
+            // what changes nothing meets no lock
+            if self.model.current().holder(db, &key).is_some() {
+                return Ok(());
+            }
+            let elements = match self.model.current().0[0].get(&key).map(|entry| entry.value.clone()) {
+                Some(Content::Collection(of, elements)) if of == kind => elements,
+                Some(_) => return Ok(()),
+                None => Elements::new(),
+            };
+            let operations = match at {
+                0 if elements.len() < GROWN => (0..2 * GROWN).map(|_| self.random_addition(kind)).collect(),
+                _ if elements.len() > 4 * GROWN => fewer(kind, &elements),
+                _ => vec![self.random_operation(kind)],
+            };
+            self.commit(&[Effect::Change { db, key: key.clone(), kind, operations }])?;
+            if self.rng.chance(1, 4) {
+                self.drive()?;
+            }
+            if self.plan.engine == EngineKind::Log && self.rng.chance(1, 12) {
+                self.housekeep()?;
+            }
+        }
+        Ok(())
+    }
+
     fn random_collection(&mut self) -> (u16, Vec<u8>) {
         some_collection(&mut self.rng)
     }
@@ -426,7 +456,7 @@ impl World {
     /// Some operations on a collection whose type follows from its key: few, or so many that it grows, or is emptied.
     pub(crate) fn random_collection_change(&mut self) -> Effect {
         let (db, key) = self.random_collection();
-        let kind = KINDS[usize::from(*key.last().unwrap()) % KINDS.len()];
+        let kind = kind_of(&key);
         let current = self.model.current().0[usize::from(db)].get(&key);
         let elements = match current.map(|entry| entry.value.clone()) {
             Some(Content::Collection(of, elements)) if of == kind => elements,
@@ -436,7 +466,7 @@ impl World {
             0 if kind == ValueKind::List => vec![Operation::Remove(0, usize::MAX / 2)],
             0 => elements.into_iter().map(|(key, _)| Operation::Delete(key)).collect(),
             1..5 if elements.len() < GROWN => (0..GROWN).map(|_| self.random_addition(kind)).collect(),
-            _ if elements.len() > 2 * GROWN => vec![Operation::Remove(GROWN / 2, GROWN)],
+            _ if elements.len() > 2 * GROWN => fewer(kind, &elements),
             // fields that are there end, soon or late
             5..9 if kind == ValueKind::Hash && !elements.is_empty() => {
                 let count = 1 + self.rng.index(6);
@@ -484,12 +514,30 @@ impl World {
     }
 
     fn random_element(&mut self) -> Vec<u8> {
-        let number = self.rng.below(ELEMENTS);
+        let number = self.rng.below(if self.plan.is_busy { 2 * ELEMENTS } else { ELEMENTS });
         let padding = if number.is_multiple_of(16) { 70 } else { 8 };
         format!("{number:02}{}", "-".repeat(padding)).into_bytes()
     }
 }
 
+/// Removes some of these elements.
+fn fewer(kind: ValueKind, elements: &Elements) -> Vec<Operation> {
+    match kind {
+        ValueKind::List => vec![Operation::Remove(GROWN / 2, GROWN)],
+        _ => elements.iter().step_by(2).map(|(key, _)| Operation::Delete(key.clone())).collect(),
+    }
+}
+
+/// The type of what this key is mostly.
+fn kind_of(key: &[u8]) -> ValueKind {
+    KINDS[usize::from(*key.last().unwrap()) % KINDS.len()]
+}
+
+/// Changes of one collection in a busy step.
+const BUSY: usize = 8;
+/// Keys of busy steps, by number: many, so that what they are is cleaned, and met by a start, before it changes again.
+const BUSY_FROM: u64 = 30;
+const BUSY_KEYS: u64 = 20;
 /// Fields end after fewer milliseconds than this power of two: as the clock advances.
 const FIELD_MS_BITS: u64 = 14;
 /// Keys that are made collections, by number; the type follows from the last digit.
@@ -501,6 +549,6 @@ const KINDS: [ValueKind; 5] =
 const NAMED_MAX: usize = 8;
 /// Smaller collections are logged whole.
 const LARGE_BYTES: u64 = 600;
-/// How many different elements there are, and with how many a collection is large enough that its changes are logged by themselves.
+/// How many different elements there are, twice as many in busy lives, and with how many a collection is large enough that its changes are logged by themselves.
 const ELEMENTS: u64 = 80;
 const GROWN: usize = 50;

@@ -64,6 +64,17 @@ fn random_lives_lose_nothing_and_invent_nothing() {
     assert!(count < 100 || met.is_everything(), "faults that never strike show nothing: {met:?}");
 }
 
+/// Most records have parts of a large collection; here nothing is evicted, which would write roots and leaves whole.
+#[test]
+fn busy_lives_lose_nothing_and_invent_nothing() {
+    let (first, count) = (number("EVENKEEL_SIM_SEED", 0), number("EVENKEEL_SIM_SEEDS", 150));
+    println!("seeds {first}..{}", first + count);
+    for seed in first..first + count {
+        let plan = Plan { is_busy: true, evicts: false, value_bytes_max: 3_000, ..Plan::of(seed) };
+        run(plan).unwrap_or_else(|what| panic!("{what}"));
+    }
+}
+
 #[test]
 fn engine_memory_agrees_with_the_model() {
     let mut met = Met::default();

@@ -39,6 +39,8 @@ pub struct Plan {
     pub seed: u64,
     /// With engine `memory` nothing dies, and the same steps check the commands alone.
     pub engine: EngineKind,
+    /// Much of what is done are changes of few elements of collections with large leaves.
+    pub is_busy: bool,
     /// 8 makes every key collide.
     pub hash_bits: u32,
     pub durability: Durability,
@@ -66,6 +68,7 @@ impl Plan {
             keeps_spares: rng.chance(1, 2),
             evicts: rng.chance(1, 2),
             field_delay_ms: 0,
+            is_busy: false,
         }
     }
 }
@@ -194,9 +197,9 @@ impl World {
         self.met.branches_found_by_starts += found.1.len() as u64;
         self.model.recover(&found, now).map_err(Trouble::Violation)?;
         if self.has_rebooted {
-            // once its record is durable this start of the machine is known
+            // once its record is durable this start of the machine is known; on a full disk there is none
             self.drive()?;
-            self.has_rebooted = false;
+            self.has_rebooted = self.is_limited;
         }
         Ok(())
     }
@@ -229,7 +232,7 @@ impl World {
             dir: self.dir.clone(),
             vfs: Arc::new(self.disk.clone()),
             journal,
-            leaf_bytes: LEAF_BYTES,
+            leaf_bytes: LEAF_BYTES[usize::from(self.plan.is_busy)],
             // half of all runs: keys of transactions are claimed, not locked together
             claims_from: if self.plan.seed.is_multiple_of(2) { 1 } else { 1_024 },
             hooks: Hooks { on_failure, ..Hooks::default() },
@@ -341,6 +344,9 @@ impl World {
             if self.rng.chance(1, 8) {
                 return self.eviction_step();
             }
+        }
+        if self.plan.is_busy && self.rng.chance(1, 3) {
+            return self.busy_step();
         }
         if self.rng.chance(1, 5) {
             return self.transaction_step();
@@ -898,8 +904,8 @@ const LONG_BYTES: u64 = 4_500;
 /// Turns in which the leaves of what is gone go, unless there is no room.
 const SWEEPS_MAX: usize = 100;
 const EXPIRED_MAX: usize = 100;
-/// Small, so that collections get some leaves and lose them.
-const LEAF_BYTES: u64 = 256;
+/// Small, so that collections get some leaves and lose them; and so large that changes of leaves are logged by themselves.
+const LEAF_BYTES: [u64; 2] = [256, 768];
 const LONG_KEYS: u64 = 3;
 
 pub(crate) fn entry(access: &Access<'_>, db: u16, key: &[u8]) -> Result<Option<Entry>, Stop> {
