@@ -51,13 +51,13 @@ fn command_on_one_element_writes_few_records() {
         ("HSET of a field that is there", 1.0, 74, 90.0, &|n| hset(&store, n)),
         // with splits
         ("HSET of a new field", 1.15, 74, 240.0, &|n| hset(&store, ELEMENTS + n)),
-        ("HDEL", 1.1, 14, 95.0, &|n| hdel(&store, n)),
+        ("HDEL", 1.1, 14, 110.0, &|n| hdel(&store, n)),
         ("SADD of a new member", 1.1, 14, 200.0, &|n| sadd(&store, ELEMENTS + n)),
-        ("LPUSH", 1.15, 60, 400.0, &|n| lpush(&store, n)),
-        ("RPOP", 1.25, 0, 380.0, &|n| remove_at(&store, ELEMENTS + COMMANDS - 1 - n)),
+        ("LPUSH", 1.2, 60, 400.0, &|n| lpush(&store, n)),
+        ("RPOP", 1.3, 0, 380.0, &|n| remove_at(&store, ELEMENTS + COMMANDS - 1 - n)),
         ("ZADD of a new member", 1.15, 22, 390.0, &|n| zadd_any(&store, ELEMENTS + n)),
         ("ZADD of a new score", 1.1, 22, 370.0, &|n| zadd(&store, n, mixed(n + 7))),
-        ("XADD", 1.2, 80, 460.0, &|n| xadd(&store, ELEMENTS + n)),
+        ("XADD", 1.25, 80, 460.0, &|n| xadd(&store, ELEMENTS + n)),
     ];
     for (name, records_max, own_bytes, bytes_max, run) in each {
         let before = written(&store);

@@ -148,7 +148,13 @@ pub(super) fn is_totals(staged: &Staged, current: Current<'_>, deltas: &[Delta])
     let object = staged.object().view();
     let is_root = record::is_root(object.kind()) && object.kind() == current.kind();
     let is_usual = is_root && staged.cause == Cause::Command && matches!(staged.change, Change::Put(_));
-    if !is_usual || is_leaves(staged.keyspace) || is_own(staged.keyspace) || deltas.len() >= DELTAS_MAX {
+    let is_due = current.seq().0.is_multiple_of(WHOLE_EVERY);
+    if !is_usual
+        || is_due
+        || is_leaves(staged.keyspace)
+        || is_own(staged.keyspace)
+        || deltas.len() >= DELTAS_MAX
+    {
         return false;
     }
     let roots = record::root_of(current.kind(), current.value().slice()).zip(staged.root());
@@ -166,5 +172,7 @@ const PARTS_MAX: usize = 8;
 const PARTS_BYTES_MAX: usize = 16 << 10;
 /// Records to which parts are added: in a group of many collections those of one follow each other.
 const RECORDS_OPEN_MAX: usize = 4;
+/// One in so many changes writes the root whole: where the newest is damaged, an older one says at which key the collection is.
+const WHOLE_EVERY: u64 = 64;
 /// Deltas on a root, at most: totals supersede each other, but for those between which its expiry changes.
 const DELTAS_MAX: usize = 8;
