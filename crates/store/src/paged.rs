@@ -109,8 +109,10 @@ impl Root {
     }
 
     /// Whether `other` is the same root but for what it counts.
-    pub(crate) fn differs_in_totals(&self, other: &Self) -> bool {
-        self.with_totals(&other.totals()).as_ref() == Some(other)
+    pub(crate) fn is_same_but_for_totals(&self, other: &Self) -> bool {
+        let tree =
+            self.tree.map(|tree| Tree { bytes: other.tree.map_or(tree.bytes, |other| other.bytes), ..tree });
+        Self { count: other.count, bytes: other.bytes, tree, ..*self } == *other
     }
 
     /// Whether all of it is in one leaf, of each structure that it has.

@@ -55,7 +55,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::log::fold;
 use crate::packed::{self, Packed, Shape};
-use crate::paged::{Root, leaf_key};
+use crate::paged::{Root, leaf_key, split_leaf_key};
 use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
 use crate::value::ValueKind;
 use crate::varint;
@@ -503,6 +503,15 @@ impl<'a> Parts<'a> {
         (!rest.is_empty()).then_some(parts)
     }
 
+    /// The part of the root if `is_root`, and of the node with this key if not.
+    pub(crate) fn of(mut self, key: &[u8], is_root: bool) -> Option<Part<'a>> {
+        let object = self.object;
+        self.find(|part| match *part {
+            Part::Root { .. } => is_root,
+            Part::Node { number, .. } => !is_root && split_leaf_key(key) == Some((object, number)),
+        })
+    }
+
     /// The record of one of these parts alone: its kind, and its payload.
     pub(crate) fn alone(&self, part: &Part<'_>) -> (u8, Vec<u8>) {
         match *part {
@@ -535,7 +544,32 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
+/// Which part of a collection a record changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// The root at the key with this [`crate::hash::KeyHash::slot`].
+    Root(u64),
+    /// The leaf or other node with this number.
+    Node(u32),
+}
+
 impl<'a> Part<'a> {
+    /// Which one it is.
+    pub(crate) fn named(&self) -> Named {
+        match *self {
+            Self::Root { slot, .. } => Named::Root(slot),
+            Self::Node { number, .. } => Named::Node(number),
+        }
+    }
+
+    /// As [`since`].
+    pub(crate) fn since(&self) -> Seq {
+        match *self {
+            Self::Root { .. } => SINCE_TOTALS,
+            Self::Node { base_seq, .. } => base_seq,
+        }
+    }
+
     fn take(bytes: &mut &'a [u8]) -> Option<Self> {
         let code = varint::take(bytes)?;
         if code == 0 {
@@ -659,12 +693,7 @@ pub(crate) fn since(kind: u8, payload: &[u8]) -> Seq {
 /// As [`since`], of a record with parts that of each.
 pub(crate) fn each_since(kind: u8, payload: &[u8]) -> SmallVec<[Seq; 4]> {
     match decode(kind, payload) {
-        Some(Payload::Deltas(parts)) => parts
-            .map(|part| match part {
-                Part::Root { .. } => SINCE_TOTALS,
-                Part::Node { base_seq, .. } => base_seq,
-            })
-            .collect(),
+        Some(Payload::Deltas(parts)) => parts.map(|part| part.since()).collect(),
         _ => smallvec![since(kind, payload)],
     }
 }

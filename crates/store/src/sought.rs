@@ -15,7 +15,7 @@ use crate::hash::{KeyHash, KeyHasher};
 use crate::index::delta::Delta;
 use crate::keyspaces::keys_of;
 use crate::paged::leaf_key;
-use crate::record::{self, Part, Parts, Payload};
+use crate::record::{self, Named, Part, Parts, Payload};
 
 /// A record to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,8 +71,8 @@ impl Sought {
     ) -> Option<Part<'a>> {
         let mut all = parts.filter(|_| header.seq == self.delta_seq);
         let is_it = |part: &Part<'a>| {
-            part_keyspace(header, part) == self.keyspace
-                && part_hash(header, parts.object, part, hasher).slot() == self.slot
+            let (keyspace, hash) = place_of(header.keyspace, parts.object, part.named(), hasher);
+            (keyspace, hash.slot()) == (self.keyspace, self.slot)
         };
         all.find(is_it)
     }
@@ -92,24 +92,16 @@ impl Sought {
     }
 }
 
-/// The keyspace of what `part` of a record with this header changes.
-pub(crate) fn part_keyspace(header: &journal::RecordHeader, part: &Part<'_>) -> Keyspace {
-    match part {
-        Part::Root { .. } => keys_of(header.keyspace),
-        Part::Node { .. } => header.keyspace,
-    }
-}
-
-/// The hash, as far as [`KeyHash::slot`] has it, of the key that `part` of a record with this header changes.
-pub(crate) fn part_hash(
-    header: &journal::RecordHeader,
+/// Keyspace and hash of the key of what a record of `keyspace` changes of `object`; of a root's hash what [`KeyHash::slot`] has.
+pub(crate) fn place_of(
+    keyspace: Keyspace,
     object: u64,
-    part: &Part<'_>,
+    named: Named,
     hasher: &KeyHasher,
-) -> KeyHash {
-    match *part {
-        Part::Root { slot, .. } => KeyHash::of_slot(slot),
-        Part::Node { number, .. } => hasher.hash_in(header.keyspace, &leaf_key(object, number)),
+) -> (Keyspace, KeyHash) {
+    match named {
+        Named::Root(slot) => (keys_of(keyspace), KeyHash::of_slot(slot)),
+        Named::Node(number) => (keyspace, hasher.hash_in(keyspace, &leaf_key(object, number))),
     }
 }
 
@@ -124,8 +116,8 @@ pub(crate) fn marks_of(view: &journal::RecordView<'_>, hasher: &KeyHasher) -> Sm
     match record::decode(view.header.kind, view.payload) {
         Some(Payload::Deltas(parts)) => {
             let mark_of = |part: Part<'_>| {
-                let hash = part_hash(&view.header, parts.object, &part, hasher);
-                mark(part_keyspace(&view.header, &part), hash)
+                let (keyspace, hash) = place_of(view.header.keyspace, parts.object, part.named(), hasher);
+                mark(keyspace, hash)
             };
             parts.map(mark_of).collect()
         }

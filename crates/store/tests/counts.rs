@@ -11,7 +11,7 @@ use std::cell::Cell;
 
 use store::{EngineKind, Options, Store};
 
-use commands::{get, hdel, hset, hset_small, lpush, mixed, remove_at, sadd, set, xadd, zadd, zadd_any};
+use commands::{fill, get, hdel, hset, hset_small, lpush, mixed, remove_at, sadd, set, xadd, zadd, zadd_any};
 
 struct Counting;
 
@@ -47,14 +47,7 @@ type Run<'r> = &'r dyn Fn(u64);
 fn command_on_one_element_takes_few_allocations() {
     let store = Store::open(Options { engine: EngineKind::Memory, background: false, ..Options::default() });
     let store = store.expect("memory always opens");
-    (0..ELEMENTS).for_each(|n| {
-        set(&store, n);
-        hset(&store, n);
-        sadd(&store, n);
-        lpush(&store, n);
-        zadd_any(&store, n);
-        xadd(&store, n);
-    });
+    (0..ELEMENTS).for_each(|n| fill(&store, n));
     (0..COMMANDS).for_each(|n| hset_small(&store, n));
     let each: [(&str, f64, Run<'_>); 12] = [
         ("SET", 1.0, &|n| set(&store, n)),

@@ -8,7 +8,7 @@ use clock::{SimClock, UnixMs};
 use store::{EngineKind, Options, Store};
 use vfs::SimDisk;
 
-use commands::{hdel, hset, hset_small, lpush, mixed, remove_at, sadd, set, xadd, zadd, zadd_any};
+use commands::{fill, hdel, hset, hset_small, lpush, mixed, remove_at, sadd, set, xadd, zadd, zadd_any};
 
 const ELEMENTS: u64 = 10_000;
 const COMMANDS: u64 = 1_000;
@@ -36,12 +36,7 @@ fn command_on_one_element_writes_few_records() {
     };
     let store = Store::open(options).expect("a fresh folder opens");
     for n in 0..ELEMENTS {
-        set(&store, n);
-        hset(&store, n);
-        sadd(&store, n);
-        lpush(&store, n);
-        zadd_any(&store, n);
-        xadd(&store, n);
+        fill(&store, n);
         while n % 100 == 0 && store.drive() {}
     }
     // Records, bytes of key, element and value, and bytes beyond those; headers of batches included.

@@ -213,14 +213,13 @@ impl Access<'_> {
             if plan.skip {
                 continue;
             }
-            let appended = match joined.place(at).and_then(|(place, _)| firsts[place]) {
+            let mut next = || appended.next().expect("one record for each change that is no further part");
+            let appended = match joined.place(at) {
+                None => next(),
+                Some((place, true)) => *firsts[place].insert(next()),
                 // the first part counts its bytes
-                Some(first) => Appended { bytes: 0, ..first },
-                None => appended.next().expect("one record for each change that is no further part"),
+                Some((place, false)) => Appended { bytes: 0, ..firsts[place].expect("it comes first") },
             };
-            if let Some((place, true)) = joined.place(at) {
-                firsts[place] = Some(appended);
-            }
             let staged = joined.as_logged(at, staged);
             let plan = self.refresh(&staged, plan);
             let keyspace = staged.keyspace;
@@ -323,7 +322,8 @@ impl Access<'_> {
                 let deltas = space.map_or(&[][..], |space| space.deltas_of(old.address));
                 let is_expiry = |last: &&Delta| last.kind == record::EXPIRY && last.can_be_superseded();
                 old.since = deltas.last().filter(is_expiry).map_or(old.seq, |last| last.since);
-                let (skip, is_totals) = (removal && old.removed, is_totals(staged, current, deltas));
+                let skip = removal && old.removed;
+                let is_totals = self.store.engine.takes_parts() && is_totals(staged, current, deltas);
                 Ok(Plan { shared: shared || beside, old: Some(old), skip, shrinks, is_totals, moves })
             }
             Seek::Unknown(records) => {
@@ -707,8 +707,8 @@ impl Space {
 
 /// The record of `delta` is dead, unless another part of it counts.
 fn on_dead_delta(engine: &dyn Engine, delta: &Delta) {
-    if delta.record_bytes > 0 {
-        engine.on_dead(delta.address, delta.record_bytes.into());
+    if let Some(bytes) = delta.counted_bytes() {
+        engine.on_dead(delta.address, bytes);
     }
 }
 

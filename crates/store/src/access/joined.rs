@@ -50,7 +50,7 @@ impl Joined {
             }
         }
         for record in joined.records.iter().filter(|record| record.parts == 1) {
-            // it is shorter as any other
+            // it is shorter as a record of its own
             joined.places[record.first] = ALONE;
         }
         joined
@@ -158,7 +158,8 @@ pub(super) fn is_totals(staged: &Staged, current: Current<'_>, deltas: &[Delta])
         return false;
     }
     let roots = record::root_of(current.kind(), current.value().slice()).zip(staged.root());
-    object.expiry_ms() == current.expiry_ms() && roots.is_some_and(|(old, new)| old.differs_in_totals(&new))
+    object.expiry_ms() == current.expiry_ms()
+        && roots.is_some_and(|(old, new)| old.is_same_but_for_totals(&new))
 }
 
 /// Changes of a group for which nothing is put on the heap.

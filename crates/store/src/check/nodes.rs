@@ -6,8 +6,7 @@ use journal::{Keyspace, LogAddress, ReadError, RecordHeader, Seq};
 
 use super::leaves::Collected;
 use crate::log::fold::fold;
-use crate::paged::split_leaf_key;
-use crate::record::{self, Changes, Part, Payload};
+use crate::record::{self, Changes, Payload};
 use crate::tree::NODE;
 
 /// The newest base of a key.
@@ -195,13 +194,8 @@ impl State {
         let Some(Payload::Deltas(parts)) = record::decode(kind, payload) else {
             return record::since(kind, payload);
         };
-        let wanted = split_leaf_key(self.key()).filter(|_| !record::is_root(self.kind));
-        let (object, mut parts) = (parts.object, parts);
-        let base_seq = parts.find_map(|part| match part {
-            Part::Node { number, base_seq, .. } => (Some((object, number)) == wanted).then_some(base_seq),
-            Part::Root { .. } => wanted.is_none().then_some(record::SINCE_TOTALS),
-        });
-        base_seq.unwrap_or(Seq::MAX)
+        let part = parts.of(self.key(), record::is_root(self.kind));
+        part.map_or(Seq::MAX, |part| part.since())
     }
 
     /// Lets these changes, oldest first, become part of the value.

@@ -23,6 +23,11 @@ pub(crate) struct Delta {
 }
 
 impl Delta {
+    /// Bytes of its record that count for it; `None`: another part counts them.
+    pub(crate) fn counted_bytes(&self) -> Option<u64> {
+        Some(self.record_bytes.into()).filter(|bytes| *bytes > 0)
+    }
+
     /// Whether it may lie on the state of effect `seq`.
     pub(crate) fn follows(&self, seq: Seq) -> bool {
         self.since <= seq && seq < self.seq

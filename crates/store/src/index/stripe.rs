@@ -562,8 +562,7 @@ impl Space {
                 }
             });
         }
-        let bytes_of = |delta: &Delta| (delta.record_bytes > 0).then_some(delta.record_bytes.into());
-        self.deltas.iter().for_each(|delta| visit(delta.address, bytes_of(delta)));
+        self.deltas.iter().for_each(|delta| visit(delta.address, delta.counted_bytes()));
     }
 
     /// Bytes of table, hot objects and what hangs beside them.

@@ -36,7 +36,7 @@ use crate::index::recover::Owned;
 use crate::keyspaces::keys_of;
 use crate::memory::Passing;
 use crate::record::{self, Part, Parts, Payload};
-use crate::sought::{OF_ANOTHER, Sought, part_hash, part_keyspace};
+use crate::sought::{OF_ANOTHER, Sought, place_of};
 
 /// A segment being cleaned.
 #[derive(Debug)]
@@ -333,8 +333,8 @@ fn each_key(
     let header = &view.header;
     match record::decode(header.kind, view.payload) {
         Some(Payload::Deltas(parts)) => parts.for_each(|part| {
-            let hash = part_hash(header, parts.object, &part, hasher);
-            visit(part_keyspace(header, &part), hash, Some((parts, part)));
+            let (keyspace, hash) = place_of(header.keyspace, parts.object, part.named(), hasher);
+            visit(keyspace, hash, Some((parts, part)));
         }),
         payload => {
             if let Some(key) = payload.and_then(|payload| payload.key()) {

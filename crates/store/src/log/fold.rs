@@ -1,7 +1,6 @@
 //! Folding deltas into their base, on payloads as they lie in the log. How, the base's row of `record::KINDS` says.
 
-use crate::paged::split_leaf_key;
-use crate::record::{self, Changes, Part, Parts, Payload};
+use crate::record::{self, Changes, Part, Payload};
 
 /// What the payload of a record of kind `base` is after the deltas, each with its kind, oldest first; `None` when they do not fit
 /// each other.
@@ -19,11 +18,13 @@ pub(crate) fn fold(payload: &[u8], base: u8, deltas: &[(u8, Vec<u8>)]) -> Option
                 bodies.push(body);
             }
             Payload::Deltas(parts) if row.changes == Changes::Totals => {
-                let root = parts.clone().find(|part| matches!(part, Part::Root { .. }));
                 // the last one says all
-                totals = parts.body(&root?).1;
+                totals = parts.body(&parts.of(key, true)?).1;
             }
-            Payload::Deltas(parts) => bodies.push(operations_of(parts, key)?),
+            Payload::Deltas(parts) => match parts.of(key, false)? {
+                Part::Node { operations, .. } => bodies.push(operations),
+                Part::Root { .. } => return None,
+            },
             _ => return None,
         }
     }
@@ -34,16 +35,6 @@ pub(crate) fn fold(payload: &[u8], base: u8, deltas: &[(u8, Vec<u8>)]) -> Option
         return parts_behind(head, value, &bodies);
     }
     Some([head, &(row.fold)(value, &bodies)?].concat())
-}
-
-/// The operations on the node with this key.
-fn operations_of<'a>(mut parts: Parts<'a>, key: &[u8]) -> Option<&'a [u8]> {
-    let (object, wanted) = split_leaf_key(key)?;
-    let operations = parts.find_map(|part| match part {
-        Part::Node { number, operations, .. } => (number == wanted).then_some(operations),
-        Part::Root { .. } => None,
-    });
-    operations.filter(|_| object == parts.object)
 }
 
 /// The string `value` after the bodies of some PARTs, oldest first.

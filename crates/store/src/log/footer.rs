@@ -14,7 +14,7 @@ use journal::{
 };
 
 use crate::hash::KeyHasher;
-use crate::record::{self, Part, Parts, Payload, SLOT_BYTES, node_code};
+use crate::record::{self, Named, Parts, Payload, SLOT_BYTES, node_code};
 use crate::varint;
 
 /// A segment whose footer is being built.
@@ -96,25 +96,16 @@ pub(crate) fn since(entry: &FooterEntry) -> Seq {
     }
 }
 
-/// A part of a collection that a record changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
-    /// The root at the key with this [`crate::hash::KeyHash::slot`].
-    Root(u64),
-    /// The leaf or other node with this number.
-    Node(u32),
-}
-
 /// `entry` of a record with `parts`, as far as it has room for them.
 fn named_in(entry: FooterEntry, parts: Parts<'_>) -> FooterEntry {
     let mut named = parts.object.to_le_bytes().to_vec();
     for part in parts {
-        match part {
-            Part::Root { slot, .. } => {
+        match part.named() {
+            Named::Root(slot) => {
                 named.push(0);
                 named.extend_from_slice(&slot.to_le_bytes()[..SLOT_BYTES]);
             }
-            Part::Node { number, .. } => varint::put(&mut named, node_code(number)),
+            Named::Node(number) => varint::put(&mut named, node_code(number)),
         }
     }
     if named.len() > NAMED_BYTES_MAX {

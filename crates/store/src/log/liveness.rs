@@ -62,8 +62,8 @@ impl Liveness {
 
     /// The record of `delta` died, unless another part of it counts.
     pub(crate) fn on_dead_delta(&self, delta: &Delta) {
-        if delta.record_bytes > 0 {
-            self.on_dead(delta.address.segment().0, delta.record_bytes.into());
+        if let Some(bytes) = delta.counted_bytes() {
+            self.on_dead(delta.address.segment().0, bytes);
         }
     }
 

@@ -28,18 +28,17 @@ use journal::{
 use super::capture::Published;
 use super::checkpoint::{Area, Block, Entry, Expiry, Header};
 use super::checkpoint_file::{self, LoadError};
-use super::footer::{self, Named, entry_of};
+use super::footer::{self, entry_of};
 use super::liveness::{Live, Liveness};
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::Index;
 use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::recover::{LoadedSlot, Replayed};
-use crate::keyspaces::keys_of;
 use crate::options::Options;
 use crate::paged::{Root, leaf_key};
-use crate::record::{self, Part, Payload};
-use crate::sought::OF_ANOTHER;
+use crate::record::{self, Named, Payload};
+use crate::sought::{OF_ANOTHER, place_of};
 
 /// What recovery found beside the index.
 #[derive(Debug, Default)]
@@ -177,7 +176,7 @@ impl<'a> Loader<'a> {
         });
         self.index.load_slots(area.keyspace, number, slots);
         let deltas = entries.iter().flat_map(|entry| &entry.deltas);
-        let deltas = deltas.filter(|delta| delta.record_bytes > 0).map(|delta| delta.address);
+        let deltas = deltas.filter(|delta| delta.counted_bytes().is_some()).map(|delta| delta.address);
         for address in entries.iter().map(|entry| entry.address).chain(deltas) {
             let segment = address.segment().0;
             match self.counted.binary_search_by_key(&segment, |(segment, _)| *segment) {
@@ -247,8 +246,7 @@ struct Item {
 #[derive(Clone, Copy)]
 struct ItemPart {
     object: u64,
-    /// Of a leaf or other node; `None`: it is the root.
-    number: Option<u32>,
+    named: Named,
     /// Another part counts the bytes of the record.
     is_further: bool,
 }
@@ -316,17 +314,12 @@ impl Reader<'_> {
         };
         let whole = FooterEntry { expiry_ms: 0, extra: 0, ..*entry };
         for (at, (named, base_seq)) in named.into_iter().enumerate() {
-            let (keyspace, hash, kind, since, number) = match named {
-                Named::Root(slot) => {
-                    let hash = KeyHash::of_slot(slot);
-                    (keys_of(entry.keyspace), hash, record::TOTALS, record::SINCE_TOTALS, None)
-                }
-                Named::Node(number) => {
-                    let hash = replayer.hasher.hash_in(entry.keyspace, &leaf_key(object, number));
-                    (entry.keyspace, hash, record::CHANGE, base_seq, Some(number))
-                }
+            let (keyspace, hash) = place_of(entry.keyspace, object, named, replayer.hasher);
+            let (kind, since) = match named {
+                Named::Root(_) => (record::TOTALS, record::SINCE_TOTALS),
+                Named::Node(_) => (record::CHANGE, base_seq),
             };
-            let part = Some(ItemPart { object, number, is_further: at > 0 });
+            let part = Some(ItemPart { object, named, is_further: at > 0 });
             self.push(Item { entry: FooterEntry { keyspace, hash: hash.0, kind, ..whole }, since, part })?;
         }
         Ok(())
@@ -425,12 +418,12 @@ impl Replayer<'_> {
         };
         let mut own_key = None;
         let replay = self.index.replay(&replayed, &mut |address| {
-            if let Some(ItemPart { object, number: None, .. }) = item.part {
+            if let Some(ItemPart { object, named: Named::Root(_), .. }) = item.part {
                 return Ok(self.read_root(address, entry)?.is_some_and(|root| root.object == object));
             }
             if own_key.is_none() {
                 own_key = Some(match item.part {
-                    Some(ItemPart { object, number: Some(number), .. }) => {
+                    Some(ItemPart { object, named: Named::Node(number), .. }) => {
                         leaf_key(object, number)[..].into()
                     }
                     _ => self.read_key(entry.address, entry)?,
@@ -507,10 +500,7 @@ impl Replayer<'_> {
 /// The object of a CHANGES, and its parts with what the nodes' operations lie on.
 fn parts_of(kind: u8, payload: &[u8]) -> Option<(u64, Vec<(Named, Seq)>)> {
     let Payload::Deltas(parts) = record::decode(kind, payload)? else { return None };
-    let named = parts.map(|part| match part {
-        Part::Root { slot, .. } => (Named::Root(slot), Seq::NONE),
-        Part::Node { number, base_seq, .. } => (Named::Node(number), base_seq),
-    });
+    let named = parts.map(|part| (part.named(), part.since()));
     Some((parts.object, named.collect()))
 }
 

@@ -1,9 +1,19 @@
-//! Commands of one element on hot data in engine `memory`, numbered, so that what each costs can be counted: keys of 16 bytes, elements of 14, values of 60.
+//! Commands of one element on hot data, numbered, so that what each costs can be counted: keys of 16 bytes, elements of 14, values of 60.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part of this")]
 
 use store::{Access, KeyRef, ListChange, Prepared, Scope, Store, Value, ValueKind};
 
 pub const VALUE: [u8; 60] = [b'v'; 60];
+
+/// Element number `n` of the collection of each type, and a key.
+pub fn fill(store: &Store, n: u64) {
+    set(store, n);
+    hset(store, n);
+    sadd(store, n);
+    lpush(store, n);
+    zadd_any(store, n);
+    xadd(store, n);
+}
 
 pub fn set(store: &Store, n: u64) {
     let key = key_of(n);
