@@ -52,6 +52,21 @@ fn owner(pid: i32) -> Option<(u32, u32)> {
     std::fs::metadata(format!("/proc/{pid}")).ok().map(|it| (it.uid(), it.gid()))
 }
 
+/// What the system says of a process behind its name.
+fn state(pid: i32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    text.rsplit(')').next().unwrap_or_default().to_owned()
+}
+
+/// The worker of `server` among the processes of its topology. The order of their numbers says nothing: these begin again at the lowest that is free.
+fn worker_of(server: &Server, data: &Path) -> i32 {
+    let parent = server.child.id().to_string();
+    let is_child = |pid: &i32| state(*pid).split_whitespace().nth(1) == Some(&parent);
+    let children: Vec<i32> = processes(data).into_iter().filter(is_child).collect();
+    let [worker] = children[..] else { panic!("{children:?}") };
+    worker
+}
+
 #[test]
 fn worker_and_its_programs_run_as_another_user_reach_the_server_and_leave_nothing() {
     let (data, place) = folders();
@@ -66,12 +81,10 @@ fn worker_and_its_programs_run_as_another_user_reach_the_server_and_leave_nothin
         assert_eq!(owner(pid), Some((65_123, 65_124)), "{pid}");
         let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
         assert!(text.lines().any(|line| line.trim_end() == "Groups:"), "groups of the server: {text}");
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-        let after_name = text.rsplit(')').next().expect("a name");
-        assert_eq!(after_name.split_whitespace().nth(16), Some("7"), "nice: {text}");
+        let state = state(pid);
+        assert_eq!(state.split_whitespace().nth(16), Some("7"), "nice: {state}");
     }
-    let worker = former.iter().copied().min().expect("there are three");
-    kill(worker.into());
+    kill(worker_of(&server, data.path()).into());
     eventually("others run", || {
         let now = processes(data.path());
         now.len() == 3 && former.iter().all(|pid| !now.contains(pid))
@@ -79,7 +92,7 @@ fn worker_and_its_programs_run_as_another_user_reach_the_server_and_leave_nothin
 
     let former = processes(data.path());
     server.signal(libc::SIGSTOP);
-    kill(former.iter().copied().min().expect("there are three").into());
+    kill(worker_of(&server, data.path()).into());
     server.child.kill().expect("it runs");
     server.child.wait().expect("it ends");
     let server = start(data.path(), place.path(), &[]);

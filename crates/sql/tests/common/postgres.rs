@@ -89,10 +89,13 @@ impl Postgres {
         format!("postgres://{USER}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Kills the server as hard as can be; its backends end when they notice.
+    /// Kills the server and its backends as hard as can be: a backend that is left to itself may answer one statement more.
     pub(crate) fn kill(&mut self) {
         let mut server = self.server.take().unwrap();
-        server.kill().unwrap();
+        let pid = server.id();
+        // It starts no backend while they are looked for.
+        signal("-STOP", &[pid]);
+        signal("-KILL", &[children_of(pid), vec![pid]].concat());
         server.wait().unwrap();
     }
 
@@ -138,6 +141,24 @@ impl Drop for Postgres {
         let _ = Command::new("kill").args(["-INT", &server.id().to_string()]).status();
         let _ = server.wait();
     }
+}
+
+/// Sends `signal` to those of the processes that are still there.
+fn signal(signal: &str, pids: &[u32]) {
+    let pids = pids.iter().map(u32::to_string);
+    Command::new("kill").arg(signal).args(pids).stderr(Stdio::null()).status().unwrap();
+}
+
+/// The children of process `parent`.
+fn children_of(parent: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_child = |pid: &u32| {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let behind_name = state.rsplit(')').next().unwrap_or_default();
+        behind_name.split_whitespace().nth(1) == Some(&parent.to_string())
+    };
+    pids.filter(is_child).collect()
 }
 
 fn run(command: &mut Command) -> String {
