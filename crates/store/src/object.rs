@@ -435,6 +435,23 @@ impl Word {
         object.stamp(address, seq);
     }
 
+    /// Lets `write` overwrite bytes of the value of a hot word, as effect `seq` does.
+    ///
+    /// # Panics
+    /// If the word is cold, or its value is large: others may hold that.
+    pub(crate) fn overwrite(&mut self, seq: Seq, write: impl FnOnce(&mut [u8])) {
+        let object = self.object().expect("cold words have nothing to overwrite");
+        assert_eq!(object.flags() & FLAG_LARGE, 0, "a large value is not the word's alone");
+        let ((key_len, value_len), address) = (object.lengths(), object.address());
+        let at = header_len(object.flags()) + key_len;
+        // SAFETY: these are the initialised bytes of the value (`bytes`), in an allocation that the word owns (invariant 1); `&mut self` excludes
+        // readers for as long as the slice lives.
+        write(unsafe { std::slice::from_raw_parts_mut(object.base.as_ptr().add(at), value_len) });
+        // SAFETY: as in `swing`.
+        let mut object = ManuallyDrop::new(unsafe { Object::from_raw(self.0.get() & POINTER_MASK) });
+        object.stamp(address, seq);
+    }
+
     /// Moves the object of a hot word to `place`; returns the place that it leaves. Level and marks stay.
     ///
     /// # Panics

@@ -76,12 +76,19 @@ impl Root {
 
     /// Its bytes.
     pub(crate) fn encode(&self) -> RootBytes {
-        let mut out = RootBytes::new();
+        let mut out = [0; ROOT_BYTES_MAX];
+        let (hashed, tree) = out.split_at_mut(HASHED_BYTES);
         let flags = if self.is_timed { TIMED << 32 } else { 0 };
         let numbers = [self.object, self.count, self.bytes, u64::from(self.leaves) | flags];
-        numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
-        self.tree.iter().for_each(|tree| out.extend_from_slice(&tree.encode()));
-        out
+        for (to, number) in hashed.chunks_exact_mut(8).zip(numbers) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        let mut len = HASHED_BYTES;
+        if let Some(of_tree) = &self.tree {
+            tree.copy_from_slice(&of_tree.encode());
+            len += TREE_BYTES;
+        }
+        RootBytes::from_buf_and_len(out, len)
     }
 
     /// What it counts: `count | bytes | bytes of the tree`, each a varint; the last is 0 where there is no tree.

@@ -204,7 +204,7 @@ pub(crate) const CHILDREN_MIN: usize = 2;
 /// Of a tree with two children a node.
 pub(crate) const DEPTH_MAX: u32 = 32;
 /// Of a child with a bound that is a score or a short key.
-const CHILD_BYTES_FEW: usize = 48;
+pub(crate) const CHILD_BYTES_FEW: usize = 48;
 /// Bytes of a [`Tree`].
 pub(crate) const TREE_BYTES: usize = 24;
 

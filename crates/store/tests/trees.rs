@@ -8,10 +8,17 @@ use store::{
     Access, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Sequence, Stop, Store, ValueKind,
     score_of,
 };
+use vfs::SimDisk;
 use vfs::sim::Rng;
+
+/// An element.
+type Owned = (Vec<u8>, Vec<u8>);
 
 struct World {
     store: Arc<Store>,
+    /// What the store was made with; a log is on this disk.
+    options: Options,
+    disk: SimDisk,
     /// Of the collection: it is renamed.
     key: Vec<u8>,
     rng: Rng,
@@ -19,15 +26,31 @@ struct World {
 
 impl World {
     fn new(seed: u64, leaf_bytes: u64) -> Self {
+        Self::with_engine(EngineKind::Memory, seed, leaf_bytes)
+    }
+
+    fn with_engine(engine: EngineKind, seed: u64, leaf_bytes: u64) -> Self {
+        let disk = SimDisk::new(seed);
         let options = Options {
-            engine: EngineKind::Memory,
+            engine,
+            vfs: Arc::new(disk.clone()),
+            dir: "/data".into(),
+            readers: 0,
             background: false,
             leaf_bytes,
             clock: Arc::new(SimClock::new(UnixMs(1_000_000))),
             ..Options::default()
         };
-        let store = Store::open(options).expect("memory always opens");
-        Self { store, key: b"key".to_vec(), rng: Rng::new(seed) }
+        let store = Store::open(options.clone()).expect("it opens");
+        Self { store, options, disk, key: b"key".to_vec(), rng: Rng::new(seed) }
+    }
+
+    /// Lets the process die, and starts again with what it wrote.
+    fn restart(&mut self) {
+        while self.store.drive() {}
+        self.disk = self.disk.process_death();
+        self.options.vfs = Arc::new(self.disk.clone());
+        self.store = Store::open(self.options.clone()).expect("it opens");
     }
 
     fn run<R>(&self, work: impl FnOnce(&mut Access<'_>) -> Result<R, Stop>) -> R {
@@ -36,6 +59,28 @@ impl World {
         let done = work(&mut access).expect("all is hot");
         access.commit().expect("memory has room");
         done
+    }
+
+    /// As [`World::run`], of work that may be done several times, with what it misses read for it.
+    fn run_cold<R>(&self, work: impl Fn(&mut Access<'_>) -> Result<R, Stop>) -> R {
+        let (keys, mut prepared) = ([KeyRef { db: 0, key: &self.key }], Prepared::default());
+        loop {
+            while !self.store.missing(&keys, &mut prepared) {
+                let (sender, receiver) = std::sync::mpsc::channel();
+                self.store
+                    .fetch(prepared, Box::new(move |fetched| sender.send(fetched).expect("it is awaited")));
+                prepared = receiver.recv().expect("what is fetched comes back");
+            }
+            let mut access = self.store.access(Scope::Keys(&keys), &prepared, 1).expect("there is room");
+            match work(&mut access).and_then(|done| access.commit().map(|_| done)) {
+                Ok(done) => return done,
+                Err(Stop::Cold) => {
+                    let wanted = access.into_wanted();
+                    prepared.want(wanted);
+                }
+                Err(stop) => panic!("{stop:?}"),
+            }
+        }
     }
 
     fn read<R>(&self, kind: ValueKind, work: impl FnOnce(&Sequence<'_, '_>) -> Result<R, Stop>) -> R {
@@ -347,6 +392,202 @@ fn stream_is_as_its_model_after_any_changes() {
         }
         world.end();
     });
+}
+
+/// Single elements change, several times in an access: what nodes and roots count then is seen at once, and gone if the access is not committed.
+#[test]
+fn change_of_one_element_is_seen_at_once_and_happens_at_the_commit() {
+    for kind in [ValueKind::List, ValueKind::SortedSet, ValueKind::Stream, ValueKind::Hash] {
+        seeds(&format!("{kind:?}"), |world| {
+            let mut model: Vec<Owned> = Vec::new();
+            for step in 0..STEPS * 3 {
+                let mut after = model.clone();
+                let ones: Vec<One> = (0..1 + world.below(3)).map(|_| one(world, kind, &mut after)).collect();
+                let (ends, looks) = (world.below(8), [world.below(8), world.below(1_000)]);
+                let watch = world.store.watch(0, &world.key);
+                let (keys, prepared) = ([KeyRef { db: 0, key: &world.key }], Prepared::default());
+                let mut access = world.store.access(Scope::Keys(&keys), &prepared, 1).expect("there is room");
+                let mut so_far = model.clone();
+                for change in &ones {
+                    if looks[0] == 7 {
+                        // what is taken back was never there
+                        access.save();
+                        change.make(&mut access, &world.key, kind);
+                        access.undo();
+                    }
+                    change.make(&mut access, &world.key, kind);
+                    change.note(kind, &mut so_far);
+                    if looks[0] > 2 && !so_far.is_empty() {
+                        look(&access, &world.key, (kind, &so_far), looks[1] % so_far.len());
+                    }
+                }
+                if looks[0] == 6 && !so_far.is_empty() {
+                    assert!(access.set_expiry(0, &world.key, None).expect("all is hot"));
+                }
+                if ends > 0 {
+                    access.commit().expect("there is room");
+                    model = after;
+                }
+                drop(access);
+                let is_changed = world.run(|access| access.changed(&watch));
+                assert!(!is_changed || ends > 0, "step {step}");
+                assert!(is_changed || ends == 0 || ones.iter().all(One::may_do_nothing), "step {step}");
+                if step % 25 == 0 && kind != ValueKind::Hash {
+                    world.check(kind, &model);
+                }
+            }
+            world.end();
+        });
+    }
+}
+
+/// As above with a log, in a life with kills: what a group wrote of several changes says all of them.
+#[test]
+fn changes_of_single_elements_are_there_after_a_kill() {
+    for kind in [ValueKind::List, ValueKind::SortedSet, ValueKind::Stream, ValueKind::Hash] {
+        for (seed, leaf_bytes) in (0..SEEDS).flat_map(|seed| [(seed, 400), (seed, 1_500)]) {
+            println!("{kind:?}: seed {seed}, leaves of {leaf_bytes} B");
+            let world = &mut World::with_engine(EngineKind::Log, seed, leaf_bytes);
+            let mut model: Vec<Owned> = Vec::new();
+            for step in 0..STEPS {
+                let ones: Vec<One> = (0..1 + world.below(3)).map(|_| one(world, kind, &mut model)).collect();
+                world.run_cold(|access| ones.iter().try_for_each(|one| one.try_make(access, b"key", kind)));
+                while world.store.drive() {}
+                if world.below(20) == 0 {
+                    world.restart();
+                }
+                if step % 40 == 39 {
+                    world.restart();
+                    let found = world.run_cold(|access| {
+                        let all = access.collection(0, b"key", kind)?.expect("of this type");
+                        let owned = |(name, value): store::Element<'_>| (name.to_vec(), value.to_vec());
+                        let mut found: Vec<Owned> = all.iter().map(owned).collect();
+                        if kind == ValueKind::Hash {
+                            found.sort();
+                        }
+                        Ok(found)
+                    });
+                    assert!(
+                        found == model,
+                        "step {step}: {} elements, {} of the model",
+                        found.len(),
+                        model.len()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// A change of one element.
+enum One {
+    /// At its place, which is this number in a list.
+    Put(usize, Vec<u8>, Vec<u8>),
+    Remove(usize, Vec<u8>),
+}
+
+/// One that can be made of a collection of type `kind` that has the elements in `model`, where it is made.
+fn one(world: &mut World, kind: ValueKind, model: &mut Vec<Owned>) -> One {
+    let at = [0, model.len(), world.below(model.len() + 1)][world.below(3)];
+    let gone = model.get(at).filter(|_| world.rng.below(if model.len() > 400 { 2 } else { 4 }) == 0);
+    let one = match (gone, kind) {
+        (Some((name, _)), _) => One::Remove(at, name.clone()),
+        (None, ValueKind::List) => One::Put(at, world.value(), Vec::new()),
+        (None, ValueKind::SortedSet) => One::Put(0, member(world), score(world).to_le_bytes().to_vec()),
+        (None, _) => One::Put(0, format!("name{}", world.below(1_500)).into_bytes(), world.value()),
+    };
+    one.note(kind, model);
+    one
+}
+
+impl One {
+    fn make(&self, access: &mut Access<'_>, key: &[u8], kind: ValueKind) {
+        self.try_make(access, key, kind).expect("all is hot");
+    }
+
+    fn try_make(&self, access: &mut Access<'_>, key: &[u8], kind: ValueKind) -> Result<(), Stop> {
+        let changed = match (self, kind) {
+            (Self::Put(at, value, _), ValueKind::List) => {
+                access.change_list(0, key, &[ListChange::Insert(*at, value)]).map(|it| it.map(drop))
+            }
+            (Self::Remove(at, _), ValueKind::List) => {
+                access.change_list(0, key, &[ListChange::Remove(*at, 1)]).map(|it| it.map(drop))
+            }
+            (Self::Put(_, name, value), ValueKind::Stream) => {
+                access.change_stream(0, key, &[(name, Some(value))]).map(|it| it.map(drop))
+            }
+            (Self::Remove(_, name), ValueKind::Stream) => {
+                access.change_stream(0, key, &[(name, None)]).map(|it| it.map(drop))
+            }
+            (Self::Put(_, name, _) | Self::Remove(_, name), _) => {
+                let tag = access.tag(name);
+                access.edit_elements(0, key, kind, [&name[..]].into_iter(), |edit| match (self, kind) {
+                    (Self::Put(_, name, value), ValueKind::SortedSet) => {
+                        _ = edit.put_score(tag, name, score_of(value));
+                    }
+                    (Self::Put(_, name, value), _) => _ = edit.put(tag, name, value),
+                    (Self::Remove(..), _) => _ = edit.delete(tag, name),
+                })
+            }
+        };
+        changed?.expect("of this type");
+        Ok(())
+    }
+
+    fn note(&self, kind: ValueKind, model: &mut Vec<Owned>) {
+        match self {
+            Self::Remove(at, _) => drop(model.remove(*at)),
+            Self::Put(at, value, _) if kind == ValueKind::List => {
+                model.insert(*at, (value.clone(), Vec::new()));
+            }
+            Self::Put(_, name, value) => {
+                model.retain(|(other, _)| other != name);
+                let is_before = |other: &Owned| match kind {
+                    ValueKind::SortedSet => {
+                        let by_score = score_of(&other.1).total_cmp(&score_of(value));
+                        by_score.then_with(|| other.0.cmp(name)).is_lt()
+                    }
+                    _ => other.0 < *name,
+                };
+                let at = model.partition_point(is_before);
+                model.insert(at, (name.clone(), value.clone()));
+            }
+        }
+    }
+
+    /// Whether it may leave all as it was.
+    fn may_do_nothing(&self) -> bool {
+        matches!(self, Self::Put(..))
+    }
+}
+
+/// Compares what the access sees with `model`: how many there are, and element number `at`.
+fn look(access: &Access<'_>, key: &[u8], (kind, model): (ValueKind, &[Owned]), at: usize) {
+    let (name, value) = &model[at];
+    let hot = "all is hot";
+    assert_eq!(access.count(0, key, kind).expect(hot).expect("of this type"), model.len() as u64);
+    match kind {
+        ValueKind::Hash => {
+            let found = access.values(0, key, kind, [&name[..]].into_iter()).expect(hot).expect("a hash");
+            assert_eq!(found.expect("it is there")[..], [Some(&value[..])]);
+        }
+        _ => {
+            let sequence = access.sequence(0, key, kind).expect(hot).expect("of this type");
+            assert_eq!(sequence.len(), model.len());
+            assert_eq!(sequence.element(at).expect(hot), Some((&name[..], &value[..])));
+        }
+    }
+    match kind {
+        ValueKind::SortedSet => {
+            let set = access.sequence(0, key, kind).expect(hot).expect("of this type");
+            assert_eq!(set.rank(name, value).expect(hot), at);
+        }
+        ValueKind::Stream => {
+            let stream = access.sequence(0, key, kind).expect(hot).expect("of this type");
+            assert_eq!(stream.partition_point(|(other, _)| other < &name[..]).expect(hot), at);
+        }
+        _ => {}
+    }
 }
 
 const SEEDS: u64 = 3;

@@ -347,6 +347,8 @@ impl Access<'_> {
         if self.refuses_size(key, value.len()) {
             return Ok(());
         }
+        // its operations are on top of those
+        self.stage_counted();
         // what takes the place of a node as a whole need not know it
         let is_blind = operations.is_none() && is_leaves(keyspace);
         // what it has become is kept: not what it was

@@ -27,7 +27,7 @@ use super::{Access, Guards};
 use crate::Store;
 
 /// For each change of a group, which are few.
-type Few<T> = SmallVec<[T; CHANGES_FEW]>;
+pub(super) type Few<T> = SmallVec<[T; CHANGES_FEW]>;
 
 impl Access<'_> {
     /// Appends and applies all staged effects, and ends the access: its keys are free for others. Returns the ticket that
@@ -57,6 +57,10 @@ impl Access<'_> {
             self.overlay.iter().all(|staged| staged.cause != Cause::Resumed),
             "what was resumed is kept, or dropped"
         );
+        if !self.purged.is_empty() {
+            // what has ended changes the root, too
+            self.stage_counted();
+        }
         self.charge(0)?;
         self.check_mapping_locks()?;
         self.adopt_expired();
@@ -67,8 +71,10 @@ impl Access<'_> {
             return Ok(self.ticket());
         }
         self.record_clock_if_due()?;
-        let last_seq = match (self.overlay.len(), self.overlay.mapping()) {
-            (1, None) if self.claim.is_none() => self.commit_one()?,
+        let counted = if self.counted.is_some() { self.commit_counted()? } else { None };
+        let last_seq = match (counted, self.overlay.len(), self.overlay.mapping()) {
+            (Some(seq), ..) => seq,
+            (None, 1, None) if self.claim.is_none() && self.counted.is_none() => self.commit_one()?,
             _ => self.commit_many()?,
         };
         self.tell_touched(last_seq);
@@ -127,7 +133,7 @@ impl Access<'_> {
     }
 
     /// What each change meets; all that is cold is missed together.
-    fn plans(&mut self, attempts: u32) -> Result<Few<Plan>, Stop> {
+    pub(super) fn plans(&mut self, attempts: u32) -> Result<Few<Plan>, Stop> {
         let (mut plans, mut is_cold) = (Few::with_capacity(self.overlay.len()), false);
         for at in 0..self.overlay.len() {
             self.turn_to_change(at);
@@ -149,6 +155,10 @@ impl Access<'_> {
     }
 
     fn commit_many(&mut self) -> Result<Seq, Stop> {
+        self.stage_counted();
+        if let Some(stop) = self.stopped.take() {
+            return Err(stop);
+        }
         let plans = self.plans(0)?;
         // The append of many records takes long enough for others to mind.
         if self.claim.is_some() {
@@ -362,7 +372,7 @@ impl Access<'_> {
     }
 
     /// The same plan after earlier changes of the group may have moved slots.
-    fn refresh(&mut self, staged: &Staged, mut plan: Plan) -> Plan {
+    pub(super) fn refresh(&mut self, staged: &Staged, mut plan: Plan) -> Plan {
         if self.claim.is_some() {
             return self.planned_anew(staged, plan);
         }
@@ -386,7 +396,7 @@ impl Access<'_> {
     }
 
     /// Refuses what memory has no room for. What was prepared was admitted then, and is counted since.
-    fn admit(&self, plans: &[Plan]) -> Result<(), Stop> {
+    pub(super) fn admit(&self, plans: &[Plan]) -> Result<(), Stop> {
         if self.settles.is_some() {
             return Ok(());
         }
@@ -408,7 +418,7 @@ impl Access<'_> {
     }
 
     /// Returns by how much the number of keys changed.
-    fn apply(&mut self, staged: Staged, plan: &Plan, appended: Appended) -> i64 {
+    pub(super) fn apply(&mut self, staged: Staged, plan: &Plan, appended: Appended) -> i64 {
         let store = self.store;
         let released = store.engine.released();
         let expired = matches!(staged.cause, Cause::Expired | Cause::Purged(_));
@@ -614,15 +624,15 @@ impl Access<'_> {
 
 /// Where a change's record went.
 #[derive(Clone, Copy, Debug)]
-struct Appended {
-    address: LogAddress,
-    seq: Seq,
-    bytes: u64,
+pub(super) struct Appended {
+    pub(super) address: LogAddress,
+    pub(super) seq: Seq,
+    pub(super) bytes: u64,
 }
 
 impl Appended {
     /// The delta that this record, or a part of it, is on `old`, of a key that expires at `expiry_ms`.
-    fn delta(&self, small: &Small, old: &Old, expiry_ms: u64) -> Delta {
+    pub(super) fn delta(&self, small: &Small, old: &Old, expiry_ms: u64) -> Delta {
         Delta {
             address: self.address,
             seq: self.seq,
@@ -706,7 +716,7 @@ impl Space {
 }
 
 /// The record of `delta` is dead, unless another part of it counts.
-fn on_dead_delta(engine: &dyn Engine, delta: &Delta) {
+pub(super) fn on_dead_delta(engine: &dyn Engine, delta: &Delta) {
     if let Some(bytes) = delta.counted_bytes() {
         engine.on_dead(delta.address, bytes);
     }
@@ -735,7 +745,7 @@ pub(super) fn is_reclaim(staged: &Staged) -> bool {
 }
 
 /// What was reserved before the locks, or (asked without waiting) enough for what it turned out to be, in its place.
-fn secure(
+pub(super) fn secure(
     had: Option<Credits>,
     engine: &dyn Engine,
     (bytes, records): (u64, u64),
@@ -751,7 +761,7 @@ fn is_disk_full(stop: &Stop) -> bool {
     matches!(stop, Stop::Refused(StoreError::DiskFull(_)))
 }
 
-fn class_of(reclaim: bool) -> Class {
+pub(super) fn class_of(reclaim: bool) -> Class {
     if reclaim { Class::Reclaim } else { Class::Write }
 }
 

@@ -61,7 +61,7 @@ impl Joined {
         let has_room = |record: &Record| {
             record.collection == collection
                 && record.parts < PARTS_MAX
-                && record.encoder.payload.len() < PARTS_BYTES_MAX
+                && record.encoder.payload.len() < PART_BYTES_MAX
         };
         let recent = self.records.len().saturating_sub(RECORDS_OPEN_MAX);
         let place =
@@ -134,7 +134,7 @@ fn collection_of(staged: &Staged, plan: &Plan) -> Option<(Keyspace, u64)> {
     }
     match &staged.change {
         Change::Delta { delta: Small::Elements { operations, retimes: false }, object }
-            if is_leaves(staged.keyspace) && operations.len() <= PARTS_BYTES_MAX =>
+            if is_leaves(staged.keyspace) && operations.len() <= PART_BYTES_MAX =>
         {
             Some((staged.keyspace, split_leaf_key(object.view().key())?.0))
         }
@@ -148,18 +148,18 @@ pub(super) fn is_totals(staged: &Staged, current: Current<'_>, deltas: &[Delta])
     let object = staged.object().view();
     let is_root = record::is_root(object.kind()) && object.kind() == current.kind();
     let is_usual = is_root && staged.cause == Cause::Command && matches!(staged.change, Change::Put(_));
-    let is_due = current.seq().0.is_multiple_of(WHOLE_EVERY);
-    if !is_usual
-        || is_due
-        || is_leaves(staged.keyspace)
-        || is_own(staged.keyspace)
-        || deltas.len() >= DELTAS_MAX
-    {
+    let takes = takes_totals(current, deltas.len());
+    if !is_usual || !takes || is_leaves(staged.keyspace) || is_own(staged.keyspace) {
         return false;
     }
     let roots = record::root_of(current.kind(), current.value().slice()).zip(staged.root());
     object.expiry_ms() == current.expiry_ms()
         && roots.is_some_and(|(old, new)| old.is_same_but_for_totals(&new))
+}
+
+/// Whether a root with so many deltas may have its totals changed without being written whole.
+pub(super) fn takes_totals(current: Current<'_>, deltas: usize) -> bool {
+    !current.seq().0.is_multiple_of(WHOLE_EVERY) && deltas < DELTAS_MAX
 }
 
 /// Changes of a group for which nothing is put on the heap.
@@ -169,8 +169,8 @@ const ALONE: u32 = u32::MAX;
 /// Changes of a group that has such records, at most: with the other bounds 16 MiB of parts, beside the changes themselves.
 const CHANGES_MAX: usize = 512;
 /// Parts of one record, at most; bytes of a part, and of parts before another one is added.
-const PARTS_MAX: usize = 8;
-const PARTS_BYTES_MAX: usize = 16 << 10;
+pub(super) const PARTS_MAX: usize = 8;
+pub(super) const PART_BYTES_MAX: usize = 16 << 10;
 /// Records to which parts are added: in a group of many collections those of one follow each other.
 const RECORDS_OPEN_MAX: usize = 4;
 /// One in so many changes writes the root whole: where the newest is damaged, an older one says at which key the collection is.

@@ -23,6 +23,8 @@ mod claim_waits;
 mod collection;
 mod commit;
 mod copied;
+mod counted;
+mod counts;
 mod databases;
 mod drawn;
 mod editing;
@@ -82,12 +84,13 @@ pub use claim_waits::ClaimReport;
 pub(crate) use claim_waits::Claims;
 pub use collection::{KeyedChange, ListChanged, WrongType};
 use copied::Copied;
+use counts::Counted;
 pub use drawn::Drawn;
 use effort::Effort;
 use gathered::Gathered;
 use guards::Guards;
 pub use guards::Scope;
-use overlay::{Cause, Change, Overlay, Small, Staged};
+use overlay::{Cause, Change, KeyPlace, Overlay, Small, Staged};
 use purged::{Purged, TimedKeys};
 pub use sequence::Sequence;
 pub use snapshot::{Part, Snapshot, Whole};
@@ -108,6 +111,8 @@ pub struct Access<'s> {
     /// The key of a scope of one, or whose turn it is, and its hash.
     only: Option<(&'s [u8], KeyHash)>,
     overlay: Overlay,
+    /// What nodes and a root count when the leaves in the overlay have changed.
+    counted: Option<Box<Counted<'s>>>,
     /// Removals of expired keys that lookups met.
     expired: RefCell<Vec<Staged>>,
     /// Hashes without fields whose time has come, as lookups met them.
@@ -163,15 +168,6 @@ const FREE_BYTES: u64 = 64 << 10;
 /// Effects that are more by so much are asked for.
 const EFFECTS_STEP_BYTES: u64 = 256 << 10;
 
-/// Where a value belongs.
-#[derive(Clone, Copy)]
-struct KeyPlace<'a> {
-    db: u16,
-    keyspace: Keyspace,
-    hash: KeyHash,
-    key: &'a [u8],
-}
-
 impl std::fmt::Debug for Access<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Access").field("looked", &self.looked).field("now", &self.now).finish_non_exhaustive()
@@ -219,6 +215,7 @@ impl<'s> Access<'s> {
             keys: scope.keys(),
             only,
             overlay: Overlay::default(),
+            counted: None,
             expired: RefCell::default(),
             purged: Purged::default(),
             timed: OnceCell::new(),
@@ -384,6 +381,9 @@ impl<'s> Access<'s> {
 
     /// Adds an effect; what was put together may be another now.
     fn stage(&mut self, staged: Staged) {
+        if self.counted.is_some() {
+            self.stage_counted();
+        }
         self.effort.note(1);
         self.gathered = Gathered::default();
         self.overlay.stage(staged);
@@ -479,6 +479,7 @@ impl<'s> Access<'s> {
     pub fn set_expiry(&mut self, db: u16, key: &[u8], expiry: Option<Deadline>) -> Result<bool, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
         let hash = self.hash(key);
+        self.stage_counted();
         let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
         self.check_value(&state)?;
         if state.is_timed() || self.purged.find(keyspace, hash, key).is_some() {
@@ -715,6 +716,7 @@ impl<'s> Access<'s> {
 
     /// What is staged from now on can be taken back by [`Access::undo`], up to here.
     pub fn save(&mut self) {
+        self.stage_counted();
         self.overlay.save();
         self.drawn_before = self.drawn.get();
         self.made_before = (self.made_bytes.get(), self.effects_bytes);
@@ -737,6 +739,7 @@ impl<'s> Access<'s> {
 
     /// Counts the bytes of effects from now on.
     pub fn count_effects(&mut self) {
+        self.stage_counted();
         self.overlay.count();
     }
 
@@ -804,6 +807,11 @@ impl<'s> Access<'s> {
                 Change::Put(object) | Change::Delta { object, .. } => Some(State::staged(object)),
                 Change::Remove(_) => None,
             });
+        }
+        if self.counted.is_some()
+            && let Some(staged) = self.find_counted((keyspace, hash), key)?
+        {
+            return Ok(Some(State::staged(staged.object())));
         }
         self.lookup_there(copied, (keyspace, hash), key, db)
     }

@@ -11,8 +11,7 @@ use crate::time::Deadline;
 use crate::tree::Tree;
 use crate::value::ValueKind;
 
-use super::KeyPlace;
-use super::overlay::Staged;
+use super::overlay::{KeyPlace, Staged};
 
 /// Key and hash of a leaf or other node.
 pub(super) type NodePlace = ([u8; LEAF_KEY_BYTES], KeyHash);

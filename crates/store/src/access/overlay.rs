@@ -21,6 +21,15 @@ use crate::packed::DELTA_BYTES_MIN;
 use crate::paged::Root;
 use crate::record;
 
+/// Where a value belongs.
+#[derive(Clone, Copy)]
+pub(super) struct KeyPlace<'a> {
+    pub(super) db: u16,
+    pub(super) keyspace: Keyspace,
+    pub(super) hash: KeyHash,
+    pub(super) key: &'a [u8],
+}
+
 /// One key's change.
 #[derive(Debug)]
 pub(super) struct Staged {
@@ -304,6 +313,13 @@ impl Overlay {
         if let Some(counted) = self.more.as_mut().and_then(|more| more.counted_bytes.as_mut()) {
             *counted = counted.saturating_sub(staged.held_bytes());
         }
+    }
+
+    /// Whether all changes are of leaves and other nodes, and nobody saves or counts them.
+    pub(super) fn is_plain(&self) -> bool {
+        let is_plain =
+            |more: &More| more.done.is_none() && more.counted_bytes.is_none() && more.mapping.is_none();
+        self.more.as_deref().is_none_or(is_plain) && self.iter().all(|staged| is_leaves(staged.keyspace))
     }
 
     /// Counts the bytes of changes from now on.

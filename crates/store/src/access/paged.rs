@@ -39,6 +39,7 @@ use crate::value::ValueKind;
 use super::collection::Tried;
 use super::commit::PLANS_MAX;
 use super::copied::Copied;
+use super::counts::Counts;
 use super::here::{Slice, slices};
 use super::named::Named;
 use super::nodes::{Leaf, NodePlace, Paged, damaged};
@@ -66,6 +67,8 @@ type Scores<'a> = SmallVec<[(u16, Element<'a>); 1]>;
 pub(super) struct Changed {
     root: Root,
     leaves: BTreeMap<u32, Leaf>,
+    /// What nodes count that are not among these.
+    counts: Counts,
 }
 
 impl Access<'_> {
@@ -519,7 +522,7 @@ impl Access<'_> {
     ) -> Result<(R, u64), Stop> {
         let mut tree = TreeEdit::new(self, paged);
         let (done, small) = (change(&mut tree)?, tree.small_list()?);
-        let (tree, leaves, count) = tree.end();
+        let (tree, leaves, count, counts) = tree.end();
         if let Some(value) = small
             && let Some(place) = self.place(db, key)
         {
@@ -530,7 +533,7 @@ impl Access<'_> {
         }
         if !leaves.is_empty() {
             let root = Root { count, tree: Some(tree), ..paged.root };
-            self.stage_leaves((db, key), paged, Changed { root, leaves })?;
+            self.stage_leaves((db, key), paged, Changed { root, leaves, counts })?;
         }
         Ok((done, count))
     }
@@ -724,7 +727,7 @@ impl Access<'_> {
         let staged =
             self.small_change::<Edit<'static>>(leaf_place, kind, (edit, bytes), (Some(&state), None));
         self.stage(staged);
-        self.stage_changed_root(place, paged, &root)?;
+        self.stage_counts(place, paged, &root, Counts::new())?;
         Ok(done)
     }
 
@@ -787,7 +790,8 @@ impl Access<'_> {
         self.ask(bytes as u64)?;
         let place = paged.key_place(&place);
         let staged = self.small_change::<Edit<'static>>(place, kind, (edit, bytes), (Some(&state), None));
-        Ok(Changed { root, leaves: BTreeMap::from([(number, Leaf::Staged(Box::new(staged)))]) })
+        let leaves = BTreeMap::from([(number, Leaf::Staged(Box::new(staged)))]);
+        Ok(Changed { root, leaves, counts: Counts::new() })
     }
 
     /// What operations make of the leaves that they are given by, with as many leaves as fit what is in them then.
@@ -796,7 +800,7 @@ impl Access<'_> {
         paged: &Paged,
         by_leaf: BTreeMap<u32, Vec<u8>>,
     ) -> Result<Changed, Stop> {
-        let mut changed = Changed { root: paged.root, leaves: BTreeMap::new() };
+        let mut changed = Changed { root: paged.root, leaves: BTreeMap::new(), counts: Counts::new() };
         if !self.reads_here() {
             // all that are cold are missed together
             self.leaves(paged, by_leaf.keys().copied())?;
@@ -934,7 +938,7 @@ impl Access<'_> {
         paged: &Paged,
         changed: Changed,
     ) -> Result<(), Stop> {
-        let Changed { mut root, leaves } = changed;
+        let Changed { mut root, leaves, counts } = changed;
         // from now on they are counted as effects
         self.give_back(leaves.values().map(Leaf::bytes).sum());
         if root.count == self.purged.fields_of(root.object) {
@@ -975,11 +979,16 @@ impl Access<'_> {
                 }
             }
         }
-        self.stage_changed_root(place, paged, &root)
+        self.stage_counts(place, paged, &root, counts)
     }
 
     /// Stages what has become of a root, of which leaves have changed.
-    fn stage_changed_root(&mut self, place: KeyPlace<'_>, paged: &Paged, root: &Root) -> Result<(), Stop> {
+    pub(super) fn stage_changed_root(
+        &mut self,
+        place: KeyPlace<'_>,
+        paged: &Paged,
+        root: &Root,
+    ) -> Result<(), Stop> {
         if *root == paged.root {
             return self.stage_touch(place);
         }
@@ -988,7 +997,7 @@ impl Access<'_> {
     }
 
     /// Stages that a collection has changed whose root has not: who watches its key is told, and nothing is logged of it.
-    fn stage_touch(&mut self, place: KeyPlace<'_>) -> Result<(), Stop> {
+    pub(super) fn stage_touch(&mut self, place: KeyPlace<'_>) -> Result<(), Stop> {
         let KeyPlace { db, keyspace, hash, key } = place;
         let stripe = self.at_stripe(hash.stripe())?;
         // where the stripe stays locked nobody begins to watch before the commit
@@ -1046,7 +1055,7 @@ impl Access<'_> {
         }
         if packed.is_ordered() {
             // a new tree reads nothing: only memory can stop it
-            let (tree, nodes, _) = match TreeEdit::of(self, &paged, packed).map(TreeEdit::end) {
+            let (tree, nodes, ..) = match TreeEdit::of(self, &paged, packed).map(TreeEdit::end) {
                 Ok(made) => made,
                 Err(stop) => {
                     self.stopped.get_or_insert(stop);
@@ -1186,14 +1195,27 @@ impl Access<'_> {
 
     fn stage_root(&mut self, place: KeyPlace<'_>, kind: ValueKind, root: &Root, expiry_ms: u64) {
         self.store.has_roots.store(true, Ordering::Relaxed);
+        let staged = self.root_change(place, kind, root, expiry_ms);
+        self.stage(staged);
+    }
+
+    /// The change that puts `root` at `place`.
+    pub(super) fn root_change(
+        &self,
+        place: KeyPlace<'_>,
+        kind: ValueKind,
+        root: &Root,
+        expiry_ms: u64,
+    ) -> Staged {
         let kind = record::paged_kind_of(kind).expect("only such types are paged");
         let object = Object::new(kind, place.key, Bytes::Plain(&root.encode()), expiry_ms);
         let KeyPlace { db, keyspace, hash, .. } = place;
-        self.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
+        Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command }
     }
 
     /// Forgets the leaves that this access has staged for what it has staged at `place`, and now replaces.
     pub(super) fn forget_leaves(&mut self, place: &KeyPlace<'_>) {
+        self.stage_counted();
         let staged = self.overlay.find(place.keyspace, place.hash, place.key);
         let Some(root) = staged.and_then(Staged::root) else { return };
         let leaves = leaves_of(place.keyspace);
@@ -1266,12 +1288,13 @@ impl Access<'_> {
 impl Changed {
     /// Adds what has become of the tree.
     fn with_tree(&mut self, paged: &Paged, tree: TreeEdit<'_, '_>) -> Result<(), Stop> {
-        let (tree, nodes, count) = tree.end();
+        let (tree, nodes, count, counts) = tree.end();
         if count != self.root.count {
             return Err(damaged(paged, "its leaves and its nodes have other members"));
         }
         self.root.tree = Some(tree);
         self.leaves.extend(nodes);
+        self.counts = counts;
         Ok(())
     }
 

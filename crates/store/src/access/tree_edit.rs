@@ -7,26 +7,26 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Stop, StoreError};
 use crate::large::LARGE_BYTES;
-use crate::object::Object;
 use crate::packed::{self, Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, by_score};
-use crate::record;
+use crate::paged::split_leaf_key;
 use crate::tree::{
     CHILDREN_MIN, Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut_inner, cut_leaf, element_at,
     free_node, inner_node, next_free, part,
 };
 use crate::value::ValueKind;
 
+use super::Access;
+use super::counts::{self, Count, Counts};
 use super::editing::Editing;
 use super::here::Slice;
 use super::nodes::{Leaf, NodePlace, Paged, damaged};
-use super::overlay::{Cause, Change, Small, Staged};
+use super::overlay::Staged;
 use super::sequence::{Nodes, Path, Step, child_at, children, leaves_in, places_in};
 use super::state::State;
-use super::{Access, KeyPlace};
 
 /// A tree that is being changed.
 pub(super) struct TreeEdit<'e, 's> {
@@ -35,7 +35,11 @@ pub(super) struct TreeEdit<'e, 's> {
     tree: Tree,
     /// Elements.
     count: u64,
+    /// Nodes that have changed, by the numbers of their keys.
     nodes: BTreeMap<u32, Leaf>,
+    /// What nodes above the leaves that have changed will count, while that is all that becomes of any node: then none of them is among `nodes`, and
+    /// each is looked up as it was.
+    counts: Counts,
     /// The first nodes that were looked up, as they were: the way to a leaf is gone down, and up again.
     met: RefCell<SmallVec<[Met<'e>; MET_MAX]>>,
 }
@@ -74,7 +78,7 @@ struct Changed {
 
 impl Nodes for TreeEdit<'_, '_> {
     fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
-        match self.nodes.get(&number) {
+        match self.nodes.get(&(number | NODE)) {
             Some(node) => Ok(node.value().expect("nodes become free ones")),
             None => self.met(paged, number, is_leaf).map(|met| met.state.value.slice()),
         }
@@ -95,7 +99,7 @@ impl<'l, 'e, 's> LookedAt<'l, 'e, 's> {
 
 impl Nodes for LookedAt<'_, '_, '_> {
     fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
-        if self.edit.nodes.contains_key(&number) {
+        if self.edit.nodes.contains_key(&(number | NODE)) {
             self.edit.value(paged, number, is_leaf)
         } else {
             self.slice.value(paged, number, is_leaf)
@@ -106,28 +110,40 @@ impl Nodes for LookedAt<'_, '_, '_> {
 impl<'e, 's> TreeEdit<'e, 's> {
     /// Begins with the tree of `paged`.
     pub(super) fn new(access: &'e Access<'s>, paged: &'e Paged) -> Self {
-        let (nodes, met) = (BTreeMap::new(), RefCell::default());
-        Self { access, paged, tree: paged.tree(), count: paged.root.count, nodes, met }
+        let (nodes, counts, met) = (BTreeMap::new(), Counts::new(), RefCell::default());
+        Self { access, paged, tree: paged.tree(), count: paged.root.count, nodes, counts, met }
     }
 
     /// The tree of all elements of `packed`, for `paged`, which has none yet.
     pub(super) fn of(access: &'e Access<'s>, paged: &'e Paged, packed: Packed<'_>) -> Result<Self, Stop> {
         let tree = Tree { bytes: 0, nodes: 0, top: 0, free: NO_NODE, depth: 0 };
-        let (nodes, met) = (BTreeMap::new(), RefCell::default());
-        let mut edit = Self { access, paged, tree, count: packed.len() as u64, nodes, met };
+        let (nodes, counts, met) = (BTreeMap::new(), Counts::new(), RefCell::default());
+        let mut edit = Self { access, paged, tree, count: packed.len() as u64, nodes, counts, met };
         let leaves = edit.put_runs(None, packed, true, Vec::new())?;
         edit.set_top(leaves)?;
         Ok(edit)
     }
 
-    /// The tree as it is now, the nodes that have changed by the numbers of their keys, and how many elements there are.
-    pub(super) fn end(self) -> (Tree, BTreeMap<u32, Leaf>, u64) {
-        let nodes = self.nodes.into_iter().map(|(number, node)| (number | NODE, node)).collect();
-        (self.tree, nodes, self.count)
+    /// The tree as it is now, the nodes that have changed by the numbers of their keys, how many elements there are, and what nodes count that have not
+    /// changed but for that.
+    pub(super) fn end(self) -> (Tree, BTreeMap<u32, Leaf>, u64, Counts) {
+        (self.tree, self.nodes, self.count, self.counts)
+    }
+
+    /// Lets nodes count what they will: something else is to change.
+    fn settle(&mut self) -> Result<(), Stop> {
+        for count in std::mem::take(&mut self.counts) {
+            let (_, number) = split_leaf_key(&count.place.0).expect("a node");
+            let number = number & !NODE;
+            let staged = self.recounted(number, &count)?;
+            self.nodes.insert(number | NODE, Leaf::Staged(Box::new(staged)));
+        }
+        Ok(())
     }
 
     /// Lets `change` change the leaf with element number `index`, or the last one.
     fn change_at(&mut self, index: u64, change: impl FnOnce(&mut ListEdit<'_>)) -> Result<(), Stop> {
+        self.settle()?;
         let path = Path::to(self, self.paged, (&self.tree, self.count), index)?;
         self.change_leaf::<ListEdit<'static>, ()>(path, |leaf| change(leaf))
     }
@@ -138,6 +154,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         if self.paged.kind != ValueKind::List || self.nodes.is_empty() || self.tree.bytes > 2 * bytes_max {
             return Ok(None);
         }
+        self.settle()?;
         let leaves = leaves_in(self, self.paged, (&self.tree, self.count), 0..u64::MAX)?;
         let parts: Vec<Packed<'_>> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
         let bytes: u64 = parts.iter().map(Packed::listpack_bytes).sum();
@@ -152,6 +169,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     /// Makes changes of a list: one, or several pushes at one end; returns how many elements [`ListChange::RemoveEqual`] removed.
     pub(super) fn change_list(&mut self, changes: &[ListChange<'_>]) -> Result<usize, Stop> {
         self.access.charge(changes.len())?;
+        self.settle()?;
         match changes[0] {
             ListChange::PushFront(_) => {
                 self.change_at(0, |leaf| changes.iter().for_each(|change| _ = leaf.apply(change)))?;
@@ -254,7 +272,14 @@ impl<'e, 's> TreeEdit<'e, 's> {
         }
         while let Some(first) = changes.first() {
             let wanted = element(first);
-            let path = Path::down(self, self.paged, &self.tree, |other| !is_behind(other, wanted))?;
+            let down =
+                |edit: &Self| Path::down(edit, edit.paged, &edit.tree, |other| !is_behind(other, wanted));
+            let mut path = down(self)?;
+            if self.nodes.contains_key(&(path.leaf | NODE)) {
+                // its parent is to say how many elements it has by now
+                self.settle()?;
+                path = down(self)?;
+            }
             // one alone is of this leaf, and needs not ask where the next begins
             let until = if changes.len() > 1 { self.until(&path)? } else { None };
             let until = until.as_deref().and_then(|bound| element_at(shape, bound));
@@ -287,12 +312,14 @@ impl<'e, 's> TreeEdit<'e, 's> {
     /// Removes `count` elements from number `from` on: of leaves that go as a whole nothing is read.
     pub(super) fn remove(&mut self, from: u64, count: u64) -> Result<(), Stop> {
         self.access.charge(count as usize)?;
+        self.settle()?;
         // one alone is in one leaf
         if count > 1 && places_in(self, self.paged, &self.tree, from..from.saturating_add(count))?.1 {
             return Err(Stop::Cold);
         }
         let mut left = count;
         while left > 0 {
+            self.settle()?;
             let mut path = Path::to(self, self.paged, (&self.tree, self.count), from)?;
             let whole = match path.steps.last() {
                 Some(step) if path.before == from => self.whole_leaves(*step, left)?,
@@ -384,7 +411,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         path: Path,
         change: impl for<'l> FnOnce(&mut E::Of<'l>) -> R,
     ) -> Result<R, Stop> {
-        if self.access.reads_here() || self.nodes.contains_key(&path.leaf) {
+        if self.access.reads_here() || self.nodes.contains_key(&(path.leaf | NODE)) {
             // what is copied for this leaf is forgotten with it
             let looked_at = LookedAt::of(self);
             let before = path.leaf(&looked_at, self.paged)?;
@@ -427,7 +454,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             return Ok(None);
         };
         for step in &path.steps {
-            let is_as_it_was = match self.nodes.get(&step.node) {
+            let is_as_it_was = match self.nodes.get(&(step.node | NODE)) {
                 None | Some(Leaf::Staged(_)) => is_plain(&self.met(self.paged, step.node, false)?.state),
                 // perhaps it was not there before
                 Some(_) => false,
@@ -454,9 +481,13 @@ impl<'e, 's> TreeEdit<'e, 's> {
     ) -> Result<(), Stop> {
         let more = E::len(&edit) as i64 - before_len as i64;
         let mut kept = SmallVec::<[(u32, Staged); MET_MAX]>::new();
-        if more != 0 {
-            for step in &path.steps {
-                kept.push((step.node, self.recounted(*step, more)?));
+        for step in path.steps.iter().filter(|_| more != 0) {
+            let place = self.met(self.paged, step.node, false)?.place;
+            let is_unsettled = self.nodes.is_empty() || !self.counts.is_empty();
+            if !is_unsettled || !counts::add(&mut self.counts, place, (step.at, more)) {
+                self.settle()?;
+                let count = Count { place, children: smallvec![(step.at, more)] };
+                kept.push((step.node, self.recounted(step.node, &count)?));
             }
         }
         self.access.ask(bytes as u64)?;
@@ -470,35 +501,16 @@ impl<'e, 's> TreeEdit<'e, 's> {
         kept.push((leaf.number, staged));
         self.tree.bytes = (self.tree.bytes + bytes as u64).saturating_sub(before_bytes as u64);
         self.count = self.count.saturating_add_signed(more);
-        self.nodes.extend(kept.into_iter().map(|(number, staged)| (number, Leaf::Staged(Box::new(staged)))));
+        self.nodes
+            .extend(kept.into_iter().map(|(number, staged)| (number | NODE, Leaf::Staged(Box::new(staged)))));
         Ok(())
     }
 
-    /// The node of `step`, below whose child there are so many elements `more`.
-    fn recounted(&self, step: Step, more: i64) -> Result<Staged, Stop> {
-        let (met, before) = (self.met(self.paged, step.node, false)?, self.nodes.get(&step.node));
-        let value = self.node(step.node, false)?;
-        let inner = Packed::new(Shape::List, value);
-        let child = child_at(self.paged, inner, step.at)?;
-        let child = Child::recounted(inner.element(step.at).0, child.count.saturating_add_signed(more));
-        self.access.ask(value.len() as u64)?;
-        let mut operations = Vec::new();
-        let key = met.place.0;
-        let object = Object::changed(record::LIST, &key, (value, 0), |out| {
-            operations = packed::overwrite(&inner, out, step.at, &child);
-        });
-        let operations = match before {
-            None => Some(operations),
-            Some(before) => before.operations().map(|before| [before, &operations].concat()),
-        };
-        let delta = operations
-            .filter(|operations| {
-                let bytes = record::change_bytes(key.len(), operations.len());
-                operations.len() < value.len() && self.access.takes_count(&met.state, bytes)
-            })
-            .map(|operations| Small::Elements { operations, retimes: false });
-        let KeyPlace { db, keyspace, hash, .. } = self.paged.key_place(&met.place);
-        Ok(Staged { db, keyspace, hash, change: Change::of(object, delta), cause: Cause::Command })
+    /// Node `number` with another count.
+    fn recounted(&self, number: u32, count: &Count) -> Result<Staged, Stop> {
+        let (met, before) = (self.met(self.paged, number, false)?, self.nodes.get(&(number | NODE)));
+        let value = self.node(number, false)?;
+        self.access.recounted(self.paged, (&met.state, value), count, before)
     }
 
     /// Keeps what a leaf has `ended` as, which had so many bytes and elements before.
@@ -509,6 +521,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         ended: Option<(Option<Vec<u8>>, Vec<u8>)>,
     ) -> Result<(), Stop> {
         let Some((value, operations)) = ended else { return Ok(()) };
+        self.settle()?;
         let value = value.unwrap_or_else(|| part(Packed::empty(self.paged.shape()), 0..0));
         let more = Packed::new(self.paged.shape(), &value).len() as i64 - before_len as i64;
         self.tree.bytes = self.tree.bytes.saturating_sub(before_bytes as u64);
@@ -733,7 +746,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         operations: Option<Vec<u8>>,
         is_leaf: bool,
     ) -> Result<(), Stop> {
-        let replaced = self.nodes.get(&number);
+        let replaced = self.nodes.get(&(number | NODE));
         let operations = match (replaced, operations) {
             (Some(replaced), operations) => {
                 replaced.operations().zip(operations).and_then(|(before, operations)| {
@@ -751,7 +764,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         let replaced_bytes = replaced.map_or(0, Leaf::bytes);
         let node = Leaf::Is { kind, value, operations };
         self.access.ask(node.bytes().saturating_sub(replaced_bytes))?;
-        self.nodes.insert(number, node);
+        self.nodes.insert(number | NODE, node);
         Ok(())
     }
 
@@ -787,7 +800,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     /// Lets a node be free.
     fn free(&mut self, number: u32) {
         let value = free_node(self.tree.free);
-        self.nodes.insert(number, Leaf::Is { kind: ValueKind::List, value, operations: None });
+        self.nodes.insert(number | NODE, Leaf::Is { kind: ValueKind::List, value, operations: None });
         self.tree.free = number;
     }
 

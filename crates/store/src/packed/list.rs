@@ -373,16 +373,40 @@ fn adapted(form: Form, entries_bytes: usize, count: usize) -> Form {
 /// # Panics
 /// If there is no such element, or it has another length.
 pub(crate) fn overwrite(list: &Packed<'_>, value: &mut [u8], at: usize, element: &[u8]) -> Vec<u8> {
-    let end = list.encoded_len() - list.entries.len() + list.end(at + 1);
     assert_eq!(list.element(at).0.len(), element.len(), "what follows it stays where it is");
-    value[end - element.len()..end].copy_from_slice(element);
-    value[FORM_AT] = adapted(list.form, list.entries.len(), list.count) as u8;
+    Overwritten::at(list, at).write(value, element);
+    set_operation(at, element)
+}
+
+/// The operation that [`ListEdit::set`] is.
+pub(crate) fn set_operation(at: usize, element: &[u8]) -> Vec<u8> {
     let mut operation = Vec::with_capacity(1 + 2 * VARINT_BYTES_MAX + element.len());
     operation.push(SET);
     put_varint(&mut operation, at as u32);
     put_varint(&mut operation, element.len() as u32);
     operation.extend_from_slice(element);
     operation
+}
+
+/// Where an element of a list is in its value, to be overwritten by one of the same length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overwritten {
+    end: usize,
+    form: Form,
+}
+
+impl Overwritten {
+    /// Element number `at` of `list`.
+    pub(crate) fn at(list: &Packed<'_>, at: usize) -> Self {
+        let end = list.encoded_len() - list.entries.len() + list.end(at + 1);
+        Self { end, form: adapted(list.form, list.entries.len(), list.count) }
+    }
+
+    /// Writes `element` there, in the value that the list was read from.
+    pub(crate) fn write(self, value: &mut [u8], element: &[u8]) {
+        value[self.end - element.len()..self.end].copy_from_slice(element);
+        value[FORM_AT] = self.form as u8;
+    }
 }
 
 /// What a list becomes by some bodies of CHANGE, oldest first; `None` when one does not fit.

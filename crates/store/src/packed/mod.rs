@@ -62,8 +62,8 @@ pub(crate) use edit::note_map;
 pub use entries::{Element, Form, Packed, Shape, score_of};
 pub(crate) use entries::{by_score, elements_bytes, times_of, with_own};
 pub(crate) use filling::{concat, range, select};
-pub(crate) use list::overwrite;
 pub use list::{ListChange, ListEdit};
+pub(crate) use list::{Overwritten, overwrite, set_operation};
 pub use ordered::OrderedEdit;
 pub(crate) use times::Times;
 

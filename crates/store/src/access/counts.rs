@@ -1,0 +1,91 @@
+//! What the nodes above leaves that change, and the root, will count (`counted`).
+
+use std::cell::OnceCell;
+
+use journal::Keyspace;
+use smallvec::{SmallVec, smallvec};
+
+use crate::hash::KeyHash;
+use crate::paged::Root;
+
+use super::joined::PARTS_MAX;
+use super::nodes::{NodePlace, Paged};
+use super::overlay::{KeyPlace, Staged};
+
+/// A node, and the children below which there are more elements, or fewer: the number of each, and how many.
+pub(super) struct Count {
+    pub(super) place: NodePlace,
+    pub(super) children: SmallVec<[(usize, i64); CHILDREN_FEW]>,
+}
+
+/// What nodes above changed leaves will count.
+pub(super) type Counts = SmallVec<[Count; NODES_MAX]>;
+
+/// What the nodes above changed leaves, and the root, will count.
+pub(super) struct Counted<'s> {
+    pub(super) db: u16,
+    pub(super) keyspace: Keyspace,
+    pub(super) hash: KeyHash,
+    pub(super) key: &'s [u8],
+    pub(super) paged: Paged,
+    pub(super) root: Root,
+    pub(super) nodes: Counts,
+    /// Each node, and behind them the root, as a change of its own, for who looks it up.
+    pub(super) whole: [OnceCell<Box<Staged>>; WHOLE_MAX],
+}
+
+impl<'s> Counted<'s> {
+    /// Where the root is.
+    pub(super) fn place(&self) -> KeyPlace<'s> {
+        let Self { db, keyspace, hash, key, .. } = *self;
+        KeyPlace { db, keyspace, hash, key }
+    }
+
+    /// How many nodes, and roots, are overwritten.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len() + usize::from(self.root != self.paged.root)
+    }
+
+    /// The number of a node with this key, or behind them that of the root.
+    pub(super) fn number_of(&self, (keyspace, hash): (Keyspace, KeyHash), key: &[u8]) -> Option<usize> {
+        if keyspace == self.keyspace {
+            let is_root = self.len() > self.nodes.len() && hash == self.hash && key == self.key;
+            return is_root.then_some(self.nodes.len());
+        }
+        let is_it = |count: &Count| count.place.1 == hash && count.place.0[..] == *key;
+        self.nodes.iter().position(is_it).filter(|_| keyspace == self.paged.leaves)
+    }
+}
+
+/// Adds to `counts` that below child number `at` of the node at `place` there are so many elements `more`; returns whether there was room for that.
+pub(super) fn add(counts: &mut Counts, place: NodePlace, (at, more): (usize, i64)) -> bool {
+    let Some(number) = counts.iter().position(|count| count.place == place) else {
+        if counts.len() == NODES_MAX {
+            return false;
+        }
+        counts.push(Count { place, children: smallvec![(at, more)] });
+        return true;
+    };
+    let children = &mut counts[number].children;
+    match children.iter().position(|child| child.0 == at) {
+        Some(child) => children[child].1 += more,
+        None if children.len() == CHILDREN_MAX => return false,
+        None => children.push((at, more)),
+    }
+    children.retain(|child| child.1 != 0);
+    if children.is_empty() {
+        counts.remove(number);
+    }
+    true
+}
+
+/// Nodes that are overwritten for one change, at most: those above two leaves of a tree of two levels, or above one of four.
+pub(super) const NODES_MAX: usize = 4;
+/// Nodes, and the root.
+const WHOLE_MAX: usize = NODES_MAX + 1;
+/// Leaves that change with them, at most.
+pub(super) const LEAVES_MAX: usize = 3;
+const _: () = assert!(WHOLE_MAX + LEAVES_MAX <= PARTS_MAX, "one record has them all");
+/// Children of a node for which nothing is put on the heap, and that are overwritten at most.
+pub(super) const CHILDREN_FEW: usize = 2;
+const CHILDREN_MAX: usize = 8;
