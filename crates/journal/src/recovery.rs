@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//!   1. Nothing is written before everything was read and found good.
+//!   1. Nothing is written before everything was read and found good, and the manifest that was read is durable.
 //!   2. Nothing that was found is appended to: the tail's valid part goes to a fresh file, byte for byte at the same
 //!      offsets and under the same segment number, so every address stays true.
 //!   3. One rename (the manifest's) switches from the old state to the new one; a crash before or after it starts again.

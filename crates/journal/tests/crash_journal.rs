@@ -187,6 +187,26 @@ fn crash_at_the_nth_change_keeps_what_was_synced_under_an_interval() {
     crash_at_every(stride() * 2, &Options { sync: SyncMode::Never, ..options(BackendKind::Buffered) });
 }
 
+/// A start took for durable what a killed process had written to the manifest and not synced: it copied the tail into a file that the manifest on the disk still
+/// named as a segment. When the power went then, no later start got past the header of that file.
+#[test]
+fn start_makes_durable_what_it_read_before_it_overwrites_anything() {
+    let options = options(BackendKind::Buffered);
+    let disk = SimDisk::new(1);
+    life(&disk, &options, &mut Log::default(), 1, "the life before").unwrap();
+    for disk in [disk.fork(), disk.process_death()] {
+        disk.record_trace();
+        drop(open(&disk, &options).unwrap());
+        let trace = disk.trace();
+        let first = |kind: Kinds, path: &str| {
+            trace.iter().position(|it| it.kind == kind && it.path.ends_with(path)).expect("it is done")
+        };
+        let written = first(Kinds::WRITE, ".seg");
+        assert!(first(Kinds::SYNC, "/MANIFEST") < written, "{trace:?}");
+        assert!(first(Kinds::SYNC_DIR, "/data") < written, "{trace:?}");
+    }
+}
+
 #[test]
 fn error_at_the_nth_operation_stops_the_journal_and_loses_nothing_durable() {
     let options = options(BackendKind::Buffered);

@@ -15,7 +15,7 @@ use crate::format::batch::{BATCH_STAMP, BatchHeader};
 use crate::format::manifest_entry::Sealed;
 use crate::format::segment_header::Identity;
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt};
-use crate::manifest::{Facts, MANIFEST_SIZE_BYTES, Manifest, Prepared, State};
+use crate::manifest::{Facts, MANIFEST_NAME, MANIFEST_SIZE_BYTES, Manifest, Prepared, State};
 use crate::options::Options;
 use crate::segment::{Filler, ReadyFile, create, open_reading, prepare_error, read_full, write_full};
 use crate::types::{FileId, Lsn, SegmentId};
@@ -51,7 +51,10 @@ pub(crate) fn settle(
     let is_short = settler.is_short()?;
     let is_new = found.is_none();
     let (mut state, tail) = match found {
-        Some(found) => (found.state, found.tail),
+        Some(found) => {
+            settler.make_durable()?;
+            (found.state, found.tail)
+        }
         None => {
             settler.refuse_full()?;
             (State::new(settler.new_identity()?), None)
@@ -109,6 +112,14 @@ impl Settler<'_> {
         }
         let (dir, available_bytes) = (self.dir.display().to_string(), space.available_bytes);
         Err(JournalError::Full { dir, needed_bytes, available_bytes })
+    }
+
+    /// Makes the manifest durable that was read, and its name: of a process that was killed they may be in the page cache alone, and files are
+    /// overwritten from here on that no other manifest says are free.
+    fn make_durable(&self) -> Result<(), JournalError> {
+        let file = open_reading(self.vfs, self.dir, MANIFEST_NAME)?;
+        let synced = file.sync_data().and_then(|()| self.vfs.sync_dir(self.dir));
+        synced.map_err(|error| JournalError::failed(format!("syncing {MANIFEST_NAME}"), error))
     }
 
     /// Whether the disk has no room for another file.

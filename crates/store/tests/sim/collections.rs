@@ -505,6 +505,9 @@ impl World {
     fn random_addition(&mut self, kind: ValueKind) -> Operation {
         let element = self.random_element();
         let value = match kind {
+            ValueKind::Hash | ValueKind::Stream if self.plan.is_busy && self.rng.chance(1, 100) => {
+                b"v".repeat(LONG[self.rng.clone().index(LONG.len())])
+            }
             ValueKind::Hash | ValueKind::Stream => b"v".repeat(self.rng.index(20)),
             // some are equal
             ValueKind::SortedSet => (self.rng.below(9) as f64 / 2.0 - 2.0).to_le_bytes().to_vec(),
@@ -515,7 +518,13 @@ impl World {
 
     fn random_element(&mut self) -> Vec<u8> {
         let number = self.rng.below(if self.plan.is_busy { 2 * ELEMENTS } else { ELEMENTS });
-        let padding = if number.is_multiple_of(16) { 70 } else { 8 };
+        let padding = match number {
+            // so that a delete names it, too
+            7 if self.plan.is_busy => LONG[0],
+            23 if self.plan.is_busy => LONG[1],
+            _ if number.is_multiple_of(16) => 70,
+            _ => 8,
+        };
         format!("{number:02}{}", "-".repeat(padding)).into_bytes()
     }
 }
@@ -547,6 +556,8 @@ const KINDS: [ValueKind; 5] =
     [ValueKind::Hash, ValueKind::Set, ValueKind::List, ValueKind::SortedSet, ValueKind::Stream];
 /// So many elements are named where they are changed; of more the collection is changed as a whole.
 const NAMED_MAX: usize = 8;
+/// Bytes of a few elements of busy lives: some have a leaf of their own.
+const LONG: [usize; 3] = [300, 1_000, 3_000];
 /// Smaller collections are logged whole.
 const LARGE_BYTES: u64 = 600;
 /// How many different elements there are, twice as many in busy lives, and with how many a collection is large enough that its changes are logged by themselves.
