@@ -311,12 +311,18 @@ fn failures_of_a_bolt_are_shown_at_the_edge_on_which_the_tuples_came() {
         _ => None,
     };
     let count = |edge: &Value, name: &str| number(field(edge, name));
-    eventually("some have failed", || edge().is_some_and(|edge| count(&edge, "failed") > 10));
-    let edge = edge().expect("it was there");
+    // of the first few tuples most may have failed
+    let mut seen = None;
+    eventually("some have failed, and more were acked", || {
+        seen =
+            edge().filter(|edge| count(edge, "failed") > 10 && count(edge, "acked") > count(edge, "failed"));
+        seen.is_some()
+    });
+    let edge = seen.expect("it was there");
     let names = ["from", "stream", "to"].map(|name| field(&edge, name));
     assert_eq!(names, [bulk("source"), bulk("default"), bulk("sink")]);
     let [executed, acked, failed] = ["executed", "acked", "failed"].map(|name| count(&edge, name));
-    assert!(acked > failed && acked + failed <= executed, "{edge:?}");
+    assert!(acked + failed <= executed, "{edge:?}");
     assert!(count(&edge, "transferred") >= executed && count(&edge, "process_us") > 0, "{edge:?}");
     let url = format!("redis://127.0.0.1:{}", server.port);
     let mut command = evenkeel();
