@@ -92,11 +92,12 @@ impl<'a> Child<'a> {
         [&self.node.to_le_bytes()[..], &self.count.to_le_bytes(), self.bound].concat()
     }
 
-    /// The bytes of a child, with another count.
-    pub(crate) fn recounted(bytes: &[u8], count: u64) -> SmallVec<[u8; CHILD_BYTES_FEW]> {
+    /// The bytes of a child below which there are so many elements `more`; `None` if these are none.
+    pub(crate) fn recounted(bytes: &[u8], more: i64) -> Option<SmallVec<[u8; CHILD_BYTES_FEW]>> {
+        let count = Child::decode(bytes)?.count.saturating_add_signed(more);
         let mut bytes = SmallVec::from_slice(bytes);
         bytes[size_of::<u32>()..][..size_of::<u64>()].copy_from_slice(&count.to_le_bytes());
-        bytes
+        Some(bytes)
     }
 }
 

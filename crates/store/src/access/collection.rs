@@ -348,7 +348,7 @@ impl Access<'_> {
             return Ok(());
         }
         // its operations are on top of those
-        self.stage_counted();
+        self.settle_counts();
         // what takes the place of a node as a whole need not know it
         let is_blind = operations.is_none() && is_leaves(keyspace);
         // what it has become is kept: not what it was

@@ -27,7 +27,7 @@ use super::{Access, Guards};
 use crate::Store;
 
 /// For each change of a group, which are few.
-pub(super) type Few<T> = SmallVec<[T; CHANGES_FEW]>;
+type Few<T> = SmallVec<[T; CHANGES_FEW]>;
 
 impl Access<'_> {
     /// Appends and applies all staged effects, and ends the access: its keys are free for others. Returns the ticket that
@@ -59,7 +59,7 @@ impl Access<'_> {
         );
         if !self.purged.is_empty() {
             // what has ended changes the root, too
-            self.stage_counted();
+            self.settle_counts();
         }
         self.charge(0)?;
         self.check_mapping_locks()?;
@@ -155,7 +155,7 @@ impl Access<'_> {
     }
 
     fn commit_many(&mut self) -> Result<Seq, Stop> {
-        self.stage_counted();
+        self.settle_counts();
         if let Some(stop) = self.stopped.take() {
             return Err(stop);
         }
@@ -456,9 +456,7 @@ impl Access<'_> {
                     store.engine.on_live(appended.address, appended.bytes);
                 }
                 let delta = appended.delta(&delta, &old, expiry_ms);
-                if let Some(dead) = space.deltas.push_on(old.address, old.record_bytes, delta) {
-                    on_dead_delta(&*store.engine, &dead);
-                }
+                space.push_delta(&old, delta, &*store.engine);
                 let marks = space.table.word(old.spot).marks() | WORD_DELTAS;
                 space.set_word(old.spot, Word::hot(object, marks))
             }
@@ -682,6 +680,13 @@ impl Space {
         }
     }
 
+    /// Adds `delta` on the record of `old`; what it supersedes is dead.
+    pub(super) fn push_delta(&mut self, old: &Old, delta: Delta, engine: &dyn Engine) {
+        if let Some(dead) = self.deltas.push_on(old.address, old.record_bytes, delta) {
+            on_dead_delta(engine, &dead);
+        }
+    }
+
     /// Bytes of the base record of `old` in its segment.
     fn base_bytes(&self, old: &Old) -> u64 {
         self.deltas.base_bytes(old.address).unwrap_or(old.record_bytes)
@@ -716,7 +721,7 @@ impl Space {
 }
 
 /// The record of `delta` is dead, unless another part of it counts.
-pub(super) fn on_dead_delta(engine: &dyn Engine, delta: &Delta) {
+fn on_dead_delta(engine: &dyn Engine, delta: &Delta) {
     if let Some(bytes) = delta.counted_bytes() {
         engine.on_dead(delta.address, bytes);
     }

@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //!   1. Until the commit nodes and root are as they were. Who looks one up in this access finds it as it will be.
-//!   2. Nothing is staged beside the leaves that came with it: what is staged after that first [stages](Access::stage_counted) nodes and root as changes
+//!   2. Nothing is staged beside the leaves that came with it: what is staged after that first [stages](Access::settle_counts) nodes and root as changes
 //!      of their own, and so does a commit that finds anything not as usual.
 
 use journal::{Keyspace, LogAddress, Seq};
@@ -30,7 +30,7 @@ use crate::policy;
 use crate::record::{self, Draft, PartsEncoder};
 use crate::tree::{CHILD_BYTES_FEW, Child};
 
-use super::commit::{Appended, class_of, on_dead_delta, secure};
+use super::commit::{Appended, class_of, secure};
 use super::counts::{CHILDREN_FEW, Count, Counted, Counts, LEAVES_MAX, NODES_MAX};
 use super::joined::{PART_BYTES_MAX, takes_totals};
 use super::nodes::{Leaf, Paged, damaged};
@@ -69,7 +69,7 @@ impl<'s> Access<'s> {
         counts: Counts,
     ) -> Result<(), Stop> {
         if (*root != paged.root || !counts.is_empty())
-            && let Some(key) = self.may_overwrite(&place, paged, root, &counts)
+            && let Some(key) = self.may_overwrite(&place, paged, root)
         {
             let (KeyPlace { db, keyspace, hash, .. }, root) = (place, *root);
             let (paged, whole) = (*paged, Default::default());
@@ -85,13 +85,7 @@ impl<'s> Access<'s> {
     }
 
     /// The key at `place` if what is there may be overwritten at the commit, as far as is known before.
-    fn may_overwrite(
-        &self,
-        place: &KeyPlace<'_>,
-        paged: &Paged,
-        root: &Root,
-        counts: &Counts,
-    ) -> Option<&'s [u8]> {
+    fn may_overwrite(&self, place: &KeyPlace<'_>, paged: &Paged, root: &Root) -> Option<&'s [u8]> {
         let engine = &self.store.engine;
         let is_plain = self.counted.is_none()
             && self.overlay.len() <= LEAVES_MAX
@@ -107,7 +101,6 @@ impl<'s> Access<'s> {
         let is_usual = paged.expiry.is_none()
             && !paged.root.is_timed
             && !is_own(place.keyspace)
-            && counts.len() <= NODES_MAX
             && paged.root.is_same_but_for_totals(root);
         self.only.map(|(key, _)| key).filter(|key| is_plain && is_usual && *key == place.key)
     }
@@ -131,7 +124,7 @@ impl<'s> Access<'s> {
 
     /// Stages nodes and root as changes of their own.
     #[cold]
-    pub(super) fn stage_counted(&mut self) {
+    pub(super) fn settle_counts(&mut self) {
         let Some(mut counted) = self.counted.take() else { return };
         if counted.root == counted.paged.root {
             let touched = self.stage_touch(counted.place());
@@ -181,7 +174,7 @@ impl<'s> Access<'s> {
         let list = Packed::new(Shape::List, value);
         let mut children = SmallVec::<[_; CHILDREN_FEW]>::new();
         for (at, more) in &count.children {
-            let child = recounted(list.element(*at).0, *more);
+            let child = Child::recounted(list.element(*at).0, *more);
             children.push((
                 *at,
                 child.ok_or_else(|| damaged(paged, "an inner node has other bytes than children"))?,
@@ -261,7 +254,7 @@ impl<'s> Access<'s> {
             let (old, object) = self.hot(stripe, (paged.leaves, *hash), key, takes)?;
             let list = Packed::new(Shape::List, object.value());
             let counted = children.iter().map(|(at, more)| {
-                let child = recounted(list.element(*at).0, *more)?;
+                let child = Child::recounted(list.element(*at).0, *more)?;
                 Some(FoundChild { at: *at, place: Overwritten::at(&list, *at), child })
             });
             nodes.push(FoundNode { old, children: counted.collect::<Option<_>>()? });
@@ -389,16 +382,8 @@ impl Space {
         word.set_level(policy::rewritten(word.level()));
         if let Some(delta) = delta {
             word.set_mark(WORD_DELTAS);
-            if let Some(dead) = self.deltas.push_on(old.address, old.record_bytes, delta) {
-                on_dead_delta(engine, &dead);
-            }
+            self.push_delta(old, delta, engine);
         }
         self.side_bytes() - side_bytes
     }
-}
-
-/// The child in these bytes with so many elements `more`; `None` if they are none.
-fn recounted(child: &[u8], more: i64) -> Option<SmallVec<[u8; CHILD_BYTES_FEW]>> {
-    let count = Child::decode(child)?.count;
-    Some(Child::recounted(child, count.saturating_add_signed(more)))
 }

@@ -382,7 +382,7 @@ impl<'s> Access<'s> {
     /// Adds an effect; what was put together may be another now.
     fn stage(&mut self, staged: Staged) {
         if self.counted.is_some() {
-            self.stage_counted();
+            self.settle_counts();
         }
         self.effort.note(1);
         self.gathered = Gathered::default();
@@ -479,7 +479,7 @@ impl<'s> Access<'s> {
     pub fn set_expiry(&mut self, db: u16, key: &[u8], expiry: Option<Deadline>) -> Result<bool, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
         let hash = self.hash(key);
-        self.stage_counted();
+        self.settle_counts();
         let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
         self.check_value(&state)?;
         if state.is_timed() || self.purged.find(keyspace, hash, key).is_some() {
@@ -716,7 +716,7 @@ impl<'s> Access<'s> {
 
     /// What is staged from now on can be taken back by [`Access::undo`], up to here.
     pub fn save(&mut self) {
-        self.stage_counted();
+        self.settle_counts();
         self.overlay.save();
         self.drawn_before = self.drawn.get();
         self.made_before = (self.made_bytes.get(), self.effects_bytes);
@@ -739,7 +739,7 @@ impl<'s> Access<'s> {
 
     /// Counts the bytes of effects from now on.
     pub fn count_effects(&mut self) {
-        self.stage_counted();
+        self.settle_counts();
         self.overlay.count();
     }
 

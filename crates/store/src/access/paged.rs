@@ -1215,7 +1215,7 @@ impl Access<'_> {
 
     /// Forgets the leaves that this access has staged for what it has staged at `place`, and now replaces.
     pub(super) fn forget_leaves(&mut self, place: &KeyPlace<'_>) {
-        self.stage_counted();
+        self.settle_counts();
         let staged = self.overlay.find(place.keyspace, place.hash, place.key);
         let Some(root) = staged.and_then(Staged::root) else { return };
         let leaves = leaves_of(place.keyspace);
