@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::certificates::{Ca, client_config};
-use common::node::{A, Node, all_came, join, send_on, settings};
+use common::node::{A, Node, all_came, join, send_on, send_while_cut, settings};
 use common::proxy::Proxy;
 use common::{PATIENCE, eventually, numbered, send_patiently};
 use rustls::crypto::ring::default_provider;
@@ -78,29 +78,10 @@ fn read_all(mut stream: impl Read) -> Vec<u8> {
 
 #[test]
 fn nodes_with_the_same_secret_keep_order_over_connections_that_are_cut() {
-    const COUNT: u64 = 20_000;
     let (one, two) = (node(1, &right()), node(2, &right()));
     let proxy = Proxy::in_pieces(&two.address, 3_001);
     join(&one, &two, Some(&proxy.address()));
-    std::thread::scope(|scope| {
-        let (sender, back) = (one.sender(2), two.sender(1));
-        scope.spawn(move || send_on(&sender, 3, COUNT, 300));
-        scope.spawn(move || send_on(&back, 2, COUNT, 100));
-        scope.spawn(|| {
-            let mut at = proxy.forwarded_bytes();
-            for _ in 0..20 {
-                eventually("more is under way", || {
-                    two.collector.count() == 3 * COUNT as usize || proxy.forwarded_bytes() >= at + 300_000
-                });
-                proxy.cut();
-                at = proxy.forwarded_bytes();
-            }
-        });
-    });
-    all_came(&two, 3, COUNT);
-    all_came(&one, 2, COUNT);
-    let status = one.transport.status(NodeId(2)).unwrap();
-    assert!(status.connections > 5 && status.lost_messages == 0, "{status:?}");
+    send_while_cut(&one, &two, &proxy, 20);
     assert_eq!(two.transport.security().proved, two.transport.status(NodeId(1)).unwrap().connections);
 }
 

@@ -1,12 +1,15 @@
 //! Nodes of any transport, which keep what comes.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clock::SystemClock;
 use transport::tcp::Tcp;
 use transport::{Channel, Incarnation, LinkState, NodeId, Receive, Security, Sender, Settings, Transport};
 
+use super::proxy::Proxy;
 use super::{Collector, eventually, number_of, numbered, send_patiently};
 
 pub const A: Channel = Channel::reliable(0);
@@ -80,6 +83,11 @@ impl<T: Transport> Node<T> {
         self.transport.status(NodeId(peer)).is_some_and(|status| status.state == LinkState::Up)
     }
 
+    /// How often the first node was connected to the second.
+    fn connections(&self) -> u64 {
+        self.transport.status(NodeId(2)).unwrap().connections
+    }
+
     pub fn sender(&self, peer: u64) -> Sender {
         self.transport.sender(NodeId(peer)).unwrap()
     }
@@ -114,15 +122,50 @@ pub fn two_of<K: Kind>(kind: &K, settings: &Settings) -> (Node<K::Transport>, No
 
 /// Sends `count` messages on each of `channels`, from a thread for each.
 pub fn send_on(sender: &Sender, channels: u16, count: u64, size_bytes: usize) {
+    send_from(sender, channels, 0..count, size_bytes);
+}
+
+fn send_from(sender: &Sender, channels: u16, numbers: Range<u64>, size_bytes: usize) {
     std::thread::scope(|scope| {
         for channel in 0..channels {
+            let numbers = numbers.clone();
             scope.spawn(move || {
-                for number in 0..count {
+                for number in numbers {
                     send_patiently(sender, Channel::reliable(channel), &numbered(number, size_bytes));
                 }
             });
         }
     });
+}
+
+/// Sends both ways until `proxy` has cut their connection `cuts` times, each time while messages were on their way. All must have come, once
+/// and in order.
+pub fn send_while_cut<T: Transport>(one: &Node<T>, two: &Node<T>, proxy: &Proxy, cuts: u64) {
+    const ROUND: u64 = 1_000;
+    let is_over = AtomicBool::new(false);
+    let send_rounds = |sender: &Sender, channels, size_bytes| {
+        let mut sent = 0;
+        while !is_over.load(Ordering::SeqCst) {
+            send_from(sender, channels, sent..sent + ROUND, size_bytes);
+            sent += ROUND;
+        }
+        sent
+    };
+    let (there, back) = std::thread::scope(|scope| {
+        let there = scope.spawn(|| send_rounds(&one.sender(2), 3, 300));
+        let back = scope.spawn(|| send_rounds(&two.sender(1), 2, 100));
+        for _ in 0..cuts {
+            let (before, connections) = (proxy.forwarded_bytes(), one.connections());
+            eventually("more is under way", || proxy.forwarded_bytes() >= before + 300_000);
+            proxy.cut();
+            eventually("they are connected again", || one.connections() > connections);
+        }
+        is_over.store(true, Ordering::SeqCst);
+        (there.join().unwrap(), back.join().unwrap())
+    });
+    all_came(two, 3, there);
+    all_came(one, 2, back);
+    assert_eq!(one.transport.status(NodeId(2)).unwrap().lost_messages, 0);
 }
 
 pub fn all_came<T: Transport>(node: &Node<T>, channels: u16, count: u64) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use transport::{BindError, Channel, Event, NodeId, SendError, Settings, Transport};
 
-use super::node::{A, Kind, Node, all_came, join, pair, send_on, settings, two_of};
+use super::node::{A, Kind, Node, all_came, join, pair, send_on, send_while_cut, settings, two_of};
 use super::proxy::Proxy;
 use super::{PATIENCE, eventually, number_of, numbered, send_patiently};
 
@@ -175,30 +175,10 @@ pub fn misuse_is_refused_with_the_reason<K: Kind>(kind: &K) {
 }
 
 pub fn connections_that_are_cut_under_load_lose_and_double_nothing(kind: &impl Kind) {
-    const COUNT: u64 = 30_000;
     let (one, two) = two_of(kind, &settings());
     let proxy = Proxy::start(&two.address);
     join(&one, &two, Some(&proxy.address()));
-    std::thread::scope(|scope| {
-        let (sender, back) = (one.sender(2), two.sender(1));
-        scope.spawn(move || send_on(&sender, 3, COUNT, 300));
-        scope.spawn(move || send_on(&back, 2, COUNT, 100));
-        scope.spawn(|| {
-            let mut at = proxy.forwarded_bytes();
-            for _ in 0..20 {
-                eventually("more is under way", || {
-                    let all = two.collector.count() == 3 * COUNT as usize;
-                    all || proxy.forwarded_bytes() >= at + 300_000
-                });
-                proxy.cut();
-                at = proxy.forwarded_bytes();
-            }
-        });
-    });
-    all_came(&two, 3, COUNT);
-    all_came(&one, 2, COUNT);
-    let status = one.transport.status(NodeId(2)).unwrap();
-    assert!(status.connections > 2 && status.lost_messages == 0, "{status:?}");
+    send_while_cut(&one, &two, &proxy, 20);
 }
 
 pub fn peer_that_falls_silent_is_noticed_and_met_again(kind: &impl Kind) {
