@@ -110,6 +110,8 @@ const BUGS: &[Bug] = &[
           from: "            _ => None,\n        });\n        let own", to: "            (Some(_), Some(_)) if PLANTED => Some(operations),\n            _ => None,\n        });\n        let own" },
     Bug { name: "no note when a paged collection is replaced", test: LIVES, file: "store/src/access/paged.rs",
           from: "roots.extend(root?.map(|root| (hash.stripe(), leaves_of(keyspace), root)))", to: "roots.extend(root?.filter(|_| !PLANTED).map(|root| (hash.stripe(), leaves_of(keyspace), root)))" },
+    Bug { name: "no note when one change replaces a paged collection", test: LIVES, file: "store/src/access/commit.rs",
+          from: "Ok(if plan.replaces_root { None }", to: "Ok(if plan.replaces_root && !PLANTED { None }" },
     Bug { name: "split of a leaf moves nothing", test: LIVES, file: "store/src/access/paged.rs",
           from: "(0..packed.len()).partition(goes);", to: "(0..packed.len()).partition(|at| goes(at) && !PLANTED);" },
     Bug { name: "elements of leaves not counted", test: LIVES, file: "store/src/access/paged.rs",

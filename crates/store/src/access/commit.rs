@@ -57,6 +57,31 @@ impl Access<'_> {
             self.overlay.iter().all(|staged| staged.cause != Cause::Resumed),
             "what was resumed is kept, or dropped"
         );
+        let last_seq = match self.plan_alone()? {
+            Some(plan) => self.commit_one(&plan)?,
+            None => self.commit_group()?,
+        };
+        self.look(last_seq);
+        Ok(self.ticket())
+    }
+
+    /// What the only change meets, where it is all that is to be written: a command changes one value, which has no deadline and is no root of a
+    /// collection in leaves.
+    fn plan_alone(&mut self) -> Result<Option<Plan>, Stop> {
+        let is_alone = self.counted.is_none()
+            && self.claim.is_none()
+            && self.purged.is_empty()
+            && self.expired.get_mut().is_empty();
+        if !is_alone || !self.overlay.only().is_some_and(is_plain) {
+            return Ok(None);
+        }
+        self.charge(0)?;
+        let plan = self.resolve(0)?;
+        Ok(if plan.replaces_root { None } else { Some(plan) })
+    }
+
+    /// Commits all that is staged, and what follows from it.
+    fn commit_group(&mut self) -> Result<Seq, Stop> {
         if !self.purged.is_empty() {
             // what has ended changes the root, too
             self.settle_counts();
@@ -68,18 +93,20 @@ impl Access<'_> {
         self.stage_notes()?;
         self.make_room_for_expired();
         if self.overlay.len() == 0 && self.overlay.mapping().is_none() {
-            return Ok(self.ticket());
+            return Ok(Seq::NONE);
         }
         self.record_clock_if_due()?;
         let counted = if self.counted.is_some() { self.commit_counted()? } else { None };
         let last_seq = match (counted, self.overlay.len(), self.overlay.mapping()) {
             (Some(seq), ..) => seq,
-            (None, 1, None) if self.claim.is_none() && self.counted.is_none() => self.commit_one()?,
+            (None, 1, None) if self.claim.is_none() && self.counted.is_none() => {
+                let plan = self.resolve(0)?;
+                self.commit_one(&plan)?
+            }
             _ => self.commit_many()?,
         };
         self.tell_touched(last_seq);
-        self.look(last_seq);
-        Ok(self.ticket())
+        Ok(last_seq)
     }
 
     /// Tells who watches keys whose collections have changed in their leaves alone.
@@ -111,23 +138,21 @@ impl Access<'_> {
     }
 
     /// The hot path: one key, nothing on the heap but the object.
-    fn commit_one(&mut self) -> Result<Seq, Stop> {
-        let plan = self.resolve(0)?;
+    fn commit_one(&mut self, plan: &Plan) -> Result<Seq, Stop> {
         if plan.skip {
             return Ok(Seq::NONE);
         }
-        self.admit(std::slice::from_ref(&plan))?;
+        self.admit(std::slice::from_ref(plan))?;
         let staged = self.overlay.get(0);
-        let draft = draft(staged, &plan);
-        let (room, class) = ((draft.record_bytes(), 1), class_of(self.takes_reserve || is_reclaim(staged)));
+        let draft = draft(staged, plan);
+        let (bytes, class) = (draft.record_bytes(), class_of(self.takes_reserve || is_reclaim(staged)));
         let had = self.credits.take();
-        let credits = self.secured(had, room, class, std::slice::from_ref(&plan))?;
+        let credits = self.secured(had, (bytes, 1), class, std::slice::from_ref(plan))?;
         let mut addresses = [LogAddress::default()];
         let seq = self.store.engine.append(credits, &[draft], &mut addresses);
-        let bytes = draft.record_bytes();
-        let staged = self.overlay.drain().next().expect("one is staged");
+        let staged = self.overlay.take_only();
         let keyspace = staged.keyspace;
-        let change = self.apply(staged, &plan, Appended { address: addresses[0], seq, bytes });
+        let change = self.apply(staged, plan, Appended { address: addresses[0], seq, bytes });
         self.store.index.count_keys(keyspace, change);
         Ok(seq)
     }
@@ -269,11 +294,14 @@ impl Access<'_> {
     /// The room that a group needs.
     fn secured(
         &self,
-        had: Option<Credits>,
+        mut had: Option<Credits>,
         room: (u64, u64),
         class: Class,
         plans: &[Plan],
     ) -> Result<Credits, Stop> {
+        if let Some(credits) = had.take_if(|credits| credits.cover(room.0, room.1)) {
+            return Ok(credits);
+        }
         match self.secure_many(had, room, class) {
             Err(stop) => self.secure_to_shrink(stop, plans, room, class),
             credits => credits,
@@ -323,7 +351,7 @@ impl Access<'_> {
         match stripe.seek(staged.keyspace, staged.hash, key, self.prepared()) {
             Seek::Absent { shared } => {
                 let shared = shared || beside;
-                Ok(Plan { shared, old: None, skip: removal, shrinks: removal, is_totals: false, moves })
+                Ok(Plan { skip: removal, ..Plan::unread(shared, None, removal, moves) })
             }
             Seek::At { spot, word, shared, current, .. } => {
                 let shrinks = self.shrinks(staged, current);
@@ -334,7 +362,9 @@ impl Access<'_> {
                 old.since = deltas.last().filter(is_expiry).map_or(old.seq, |last| last.since);
                 let skip = removal && old.removed;
                 let is_totals = self.store.engine.takes_parts() && is_totals(staged, current, deltas);
-                Ok(Plan { shared: shared || beside, old: Some(old), skip, shrinks, is_totals, moves })
+                let replaces_root = record::is_root(current.kind());
+                let shared = shared || beside;
+                Ok(Plan { shared, old: Some(old), skip, shrinks, replaces_root, is_totals, moves })
             }
             Seek::Unknown(records) => {
                 let swept = self.swept_unread(staged, stripe, &records);
@@ -432,7 +462,7 @@ impl Access<'_> {
         }
         store.take_note(&staged);
         let space = stripe.space_mut(staged.keyspace);
-        let (side_bytes, keys) = (space.side_bytes(), space.table.live);
+        let (side_bytes, keys, mut is_kept) = (space.side_bytes(), space.table.live, false);
         let grown = match staged.change {
             Change::Put(mut object) => {
                 object.stamp(appended.address, appended.seq);
@@ -468,15 +498,17 @@ impl Access<'_> {
                     -space.remove(old.spot)
                 } else {
                     object.stamp(appended.address, appended.seq);
-                    let grown = space.set_word(old.spot, Word::hot(object, 0));
-                    stripe.await_release(appended.seq, staged.keyspace, staged.hash);
-                    grown
+                    is_kept = true;
+                    space.set_word(old.spot, Word::hot(object, 0))
                 }
             }
         };
-        let space = stripe.space_mut(staged.keyspace);
         let change = space.table.live as i64 - keys as i64;
-        stripe.unreported_bytes += grown + space.side_bytes() - side_bytes;
+        let grown = grown + space.side_bytes() - side_bytes;
+        stripe.unreported_bytes += grown;
+        if is_kept {
+            stripe.await_release(appended.seq, staged.keyspace, staged.hash);
+        }
         stripe.sweep_pending(released);
         store.index.account(stripe.take_unreported());
         change
@@ -741,6 +773,13 @@ fn grown_bytes(staged: &Staged, plan: &Plan) -> i64 {
         (_, Cause::Command) => staged.object().view().memory_bytes() as i64 - old,
         _ => 0,
     }
+}
+
+/// Whether a command changes a value that has no deadline, now or when a transaction ends.
+fn is_plain(staged: &Staged) -> bool {
+    staged.cause == Cause::Command
+        && staged.object().view().expiry_ms() == 0
+        && staged.keyspace != PREPARED_KEYSPACE
 }
 
 /// Whether a change may take what the disk keeps for those that free space.

@@ -340,8 +340,26 @@ impl Overlay {
         self.more().rest.reserve(more);
     }
 
+    /// The only change, where nothing else is known here.
+    pub(super) fn only(&self) -> Option<&Staged> {
+        self.first.as_ref().filter(|_| self.more.is_none())
+    }
+
+    /// Takes the only change out.
+    ///
+    /// # Panics
+    /// Where there is none.
+    pub(super) fn take_only(&mut self) -> Staged {
+        let first = if self.more.is_none() { self.first.take() } else { self.drain().next() };
+        first.expect("a change is staged")
+    }
+
     /// Adds a change, or replaces what was staged for the same key.
     pub(super) fn stage(&mut self, staged: Staged) {
+        if self.first.is_none() && self.more.is_none() {
+            self.first = Some(staged);
+            return;
+        }
         let slot = staged.hash.slot();
         // where slots are listed one that is not needs no search
         let is_new = self

@@ -1215,6 +1215,9 @@ impl Access<'_> {
 
     /// Forgets the leaves that this access has staged for what it has staged at `place`, and now replaces.
     pub(super) fn forget_leaves(&mut self, place: &KeyPlace<'_>) {
+        if self.overlay.len() == 0 {
+            return;
+        }
         self.settle_counts();
         let staged = self.overlay.find(place.keyspace, place.hash, place.key);
         let Some(root) = staged.and_then(Staged::root) else { return };

@@ -20,6 +20,8 @@ pub(super) struct Plan {
     pub(super) skip: bool,
     /// It leaves less than there was.
     pub(super) shrinks: bool,
+    /// What is there is the root of a collection in leaves.
+    pub(super) replaces_root: bool,
     /// It changes nothing but what a root counts.
     pub(super) is_totals: bool,
     /// How often slots of its table had moved: where the old state lies is known until they move again.
@@ -43,7 +45,7 @@ pub(super) struct Old {
 impl Plan {
     /// Of what is there, but was not read.
     pub(super) fn unread(shared: bool, old: Option<Old>, shrinks: bool, moves: u64) -> Self {
-        Self { shared, old, skip: false, shrinks, is_totals: false, moves }
+        Self { shared, old, skip: false, shrinks, replaces_root: false, is_totals: false, moves }
     }
 }
 

@@ -40,18 +40,19 @@ impl Access<'_> {
             return !current.is_removed();
         }
         let object = staged.object().view();
-        let before = record::root_of(current.kind(), current.value().slice());
         let after = record::root_of(object.kind(), object.value());
-        let bytes_before = before.map_or(current.value_len(), |root| root.all_bytes());
         let bytes_after = after.map_or(object.value().len() as u64, |root| root.all_bytes());
-        if bytes_after < bytes_before {
+        let Some(before) = record::root_of(current.kind(), current.value().slice()) else {
+            return bytes_after < current.value_len();
+        };
+        if bytes_after < before.all_bytes() {
             return true;
         }
         // bytes of trees are estimates; leaves that are put together, or split at last, have other headers
         let slack_bytes = ESTIMATE_LEAVES * self.store.options.leaf_bytes;
         let kind = ValueKind::of(current.kind());
-        let (Some(before), Some(shape)) = (before, kind.shape()) else { return false };
-        if ValueKind::of(object.kind()) != kind || bytes_after > bytes_before + slack_bytes {
+        let Some(shape) = kind.shape() else { return false };
+        if ValueKind::of(object.kind()) != kind || bytes_after > before.all_bytes() + slack_bytes {
             return false;
         }
         let count = after.map_or_else(|| Packed::new(shape, object.value()).len() as u64, |root| root.count);
