@@ -426,11 +426,25 @@ fn field_that_was_seen_as_ended_stays_so_when_the_wall_clock_is_set_back() {
 
 #[test]
 fn watch_sees_a_field_end_as_it_sees_a_key_end() {
-    let machine = Machine::new();
-    let changed = |watch: &store::Watch| machine.with(b"h", 0, |access| access.changed(watch));
+    // in one value, and in leaves that are hot, or cold
+    for (fields, is_cold) in [(0, false), (100, false), (100, true)] {
+        let mut machine = Machine::with_leaves_of(150);
+        for number in 0..fields {
+            machine.put(b"h", format!("one of many {number}").as_bytes(), &[b'v'; 70], None);
+        }
+        watch_sees_fields_end(&mut machine, is_cold);
+        assert_eq!(machine.store.leaf_report().leaves > 0, fields > 0);
+    }
+}
+
+fn watch_sees_fields_end(machine: &mut Machine, is_cold: bool) {
     machine.put(b"h", b"ends", b"v", Some(machine.now().after(50)));
     machine.put(b"h", b"ends too", b"v", Some(machine.now().after(90)));
     machine.put(b"h", b"stays", b"v", None);
+    if is_cold {
+        machine.restart(true);
+    }
+    let changed = |watch: &store::Watch| machine.with(b"h", 0, |access| access.changed(watch));
     let watch = machine.store.watch(0, b"h");
     assert!(!changed(&watch));
     machine.clock.advance(Duration::from_millis(50));

@@ -971,7 +971,10 @@ impl<'s> Access<'s> {
             let base = || vec![Sought::base(word.address(), keyspace, hash)];
             return if may_have { Err(self.miss_all(space, base())) } else { Ok(false) };
         }
-        Ok(self.is_over(current, current.times()) || self.has_ended_since(watch.passed, current))
+        if self.is_over(current, current.times()) || self.has_ended_since(watch.passed, current) {
+            return Ok(true);
+        }
+        self.has_leaf_ended_since(watch.passed, (keyspace, current))
     }
 
     fn look(&self, seq: Seq) {

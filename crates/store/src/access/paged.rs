@@ -626,7 +626,7 @@ impl Access<'_> {
     }
 
     /// Key and hash of the leaf or other node that has this number; locks its stripe, if that needs no waiting.
-    fn reach_node(&self, paged: &Paged, number: u32) -> Result<NodePlace, Stop> {
+    pub(super) fn reach_node(&self, paged: &Paged, number: u32) -> Result<NodePlace, Stop> {
         let key = leaf_key(paged.root.object, number);
         let hash = self.store.hasher.hash_in(paged.leaves, &key);
         let is_reached = self.reads_here() || self.guards.reach(self.store, hash.stripe());

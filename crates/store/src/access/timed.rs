@@ -26,6 +26,7 @@ use super::paged::paged_of;
 use super::purged::{Purge, TimedKey, next_deadline};
 use super::{Access, State};
 use crate::error::Stop;
+use crate::index::stripe::{Current, Seek};
 use crate::keyspaces::{HIDDEN_DB, is_leaves};
 use crate::large::Bytes;
 use crate::object::Object;
@@ -83,6 +84,37 @@ impl Access<'_> {
         }
         let numbers = self.due_leaves(paged)?;
         self.leaves(paged, numbers.into_iter()).map(drop)
+    }
+
+    /// As [`Access::has_ended_since`], of the leaves of `current` if it is the root of a hash; nothing is removed.
+    pub(super) fn has_leaf_ended_since(
+        &self,
+        before: [u64; 2],
+        (keyspace, current): (Keyspace, Current<'_>),
+    ) -> Result<bool, Stop> {
+        let Some(paged) = paged_of(&State::current(current), keyspace).filter(|it| it.root.is_timed) else {
+            return Ok(false);
+        };
+        for number in self.due_leaves(&paged)? {
+            let (key, hash) = self.reach_node(&paged, number)?;
+            let stripe = self.at_stripe(hash.stripe())?;
+            let Some(space) = stripe.space(paged.leaves) else { continue };
+            match space.seek((paged.leaves, hash), &key, self.prepared()) {
+                Seek::At { whole: true, current, .. } => {
+                    if self.has_ended_since(before, current) {
+                        return Ok(true);
+                    }
+                }
+                Seek::At { word, .. } => {
+                    let base = Sought::base(word.address(), paged.leaves, hash);
+                    return Err(self.miss_all(space, vec![base]));
+                }
+                Seek::Unknown(records) => return Err(self.miss_all(space, records)),
+                // who looks for a damaged one is told
+                Seek::Absent { .. } | Seek::Damaged { .. } => {}
+            }
+        }
+        Ok(false)
     }
 
     /// Numbers of the leaves of this hash that have fields which have passed, as the index knows.
