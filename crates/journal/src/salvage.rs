@@ -23,6 +23,7 @@ mod rebuilt;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -168,6 +169,7 @@ pub fn salvage(
     options: &Options,
     Choice { wanted, mends }: Choice<'_>,
 ) -> Result<SalvageReport, JournalError> {
+    refuse_used(&**vfs, out)?;
     found(&**vfs, dir)?; // before the lock's file is made: there may be no folder
     let _lock = lock(&**vfs, dir)?;
     let mut report = SalvageReport::default();
@@ -181,9 +183,6 @@ pub fn salvage(
     };
     let options = Options { identity: Some(identity), sync: SyncMode::Never, ..options.clone() };
     let recovery = Journal::open(Arc::clone(vfs), Arc::clone(clock), out, options)?;
-    if recovery.next_lsn() != Lsn(1) {
-        return Err(JournalError::Invalid(format!("{} holds a journal already", out.display())));
-    }
     let (journal, driver) = recovery.start_manual(Hooks::default())?;
     let newest = segments.last_key_value().map(|(segment, _)| *segment);
     let mut copier = Copier { journal, driver, report, mends };
@@ -192,6 +191,21 @@ pub fn salvage(
         copier.segment(&**vfs, dir, (place, facts, Some(*segment) == newest), wanted)?;
     }
     copier.finish()
+}
+
+/// Refuses a folder that has anything in it: even to look what it holds as a journal would change it.
+fn refuse_used(vfs: &dyn Vfs, out: &Path) -> Result<(), JournalError> {
+    let names = match vfs.list(out) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        names => names.map_err(|error| JournalError::failed(format!("listing {}", out.display()), error))?,
+    };
+    match names.first() {
+        None => Ok(()),
+        Some(name) => Err(JournalError::Invalid(format!(
+            "{} is not empty (it holds {name}): name a new folder",
+            out.display()
+        ))),
+    }
 }
 
 /// The manifest's segments, and those that it lost the entries of but whose files are there.

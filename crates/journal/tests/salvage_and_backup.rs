@@ -217,6 +217,32 @@ fn saved(disk: &SimDisk) -> (journal::SalvageReport, Vec<Vec<u8>>) {
     (report, found)
 }
 
+#[test]
+fn salvage_into_a_folder_with_anything_in_it_is_refused_and_changes_nothing_there() {
+    let disk = SimDisk::new(1);
+    filled(&disk, true);
+    let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+    let time: Arc<dyn clock::Clock> = clock();
+    // the folder of another server, which was stopped
+    let out = Path::new("/out");
+    saved(&disk);
+    let content = || {
+        let names = vfs.list(out).unwrap();
+        let bytes = names.iter().map(|name| {
+            let file = vfs.open(&out.join(name), OpenOptions::default()).unwrap();
+            let mut bytes = vec![0; file.len().unwrap() as usize];
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+            bytes
+        });
+        (bytes.collect::<Vec<_>>(), names)
+    };
+    let before = content();
+    let again = salvage(&vfs, &time, &dir(), out, &Options::small(), everything(&mut |_| Keep::AsItIs));
+    let refused = again.unwrap_err().to_string();
+    assert!(refused.starts_with("/out is not empty (it holds "), "{refused}");
+    assert!(content() == before, "it is as it was");
+}
+
 /// A clean stop after batches of `records` records each, and where each record's header lies.
 fn batches(batches: u32, records: u32) -> (SimDisk, std::path::PathBuf, Vec<u64>) {
     let disk = SimDisk::new(1);
