@@ -77,12 +77,12 @@ fn durable(settings: &Settings, store: &Store) -> String {
         Durability::Always => format!("always: a write is on disk before its reply (journal: {backend})"),
         Durability::Interval(interval) => {
             format!(
-                "within {interval:?}: a loss of power can undo the writes of this time (journal: {backend})"
+                "within {interval:?}: a loss of power can undo the writes of this time, kill -9 the last ones (journal: {backend})"
             )
         }
         Durability::Never => {
             format!(
-                "when the system chooses: a loss of power can undo acknowledged writes (journal: {backend})"
+                "when the system chooses: a loss of power or kill -9 can undo acknowledged writes (journal: {backend})"
             )
         }
     }

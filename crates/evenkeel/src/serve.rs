@@ -19,8 +19,9 @@ use console::Console;
 use reactor::{Handle, Listeners, Reactor};
 use server::settings::{Config, SettingError, Settings};
 use server::{EvenkeelProtocol, ServerOptions, ShutdownKind, Transactions, TransactionsOptions};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -454,7 +455,32 @@ fn refuse_a_wrong_folder(settings: &Settings) -> Result<(), Failure> {
              give it the folder with `chown -R {own} {dir}`"
         )));
     }
+    warn_of_other_files(&settings.dir);
     Ok(())
+}
+
+/// Warns of a folder that has files, and none of this server's: who took it for data would miss that.
+fn warn_of_other_files(dir: &Path) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: BTreeSet<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    // what is in the root of a volume
+    names.retain(|name| !name.starts_with('.') && name != "lost+found");
+    if ["MANIFEST", "LOCK"].into_iter().any(|own| names.contains(own)) {
+        return;
+    }
+    let dir = dir.display();
+    let of_redis = ["dump.rdb", "appendonlydir", "appendonly.aof"].into_iter().find(|it| names.contains(*it));
+    match (of_redis, names.first()) {
+        (Some(name), _) => tracing::warn!(
+            "dir = {dir} holds {name} of Redis, which is not read: this server begins without keys; docs/manual/redis.md says \
+             how to copy them"
+        ),
+        (None, Some(name)) => {
+            tracing::warn!("dir = {dir} holds {name} and no data of a server: this one begins without keys");
+        }
+        (None, None) => {}
+    }
 }
 
 /// Lowers connections.max to what the limit of open files allows.

@@ -38,8 +38,10 @@ pub(crate) fn run(options: &Topology) -> Result<(), Failure> {
             Ok(())
         }
         What::Package { source, out } => {
-            source.read()?;
-            let packed = package::package(&source.file, &local::folder(&source.file), out)?;
+            let programs = source.read()?.definition.programs;
+            let needs_files = programs.iter().any(|program| builtin::find(program).is_none());
+            let folder = needs_files.then(|| local::folder(&source.file));
+            let packed = package::package(&source.file, folder.as_deref(), out)?;
             crate::output::say(std::io::stdout(), &packed);
             Ok(())
         }

@@ -1,5 +1,6 @@
 //! What the settings `metrics.*` ask for: figures over HTTP and in a file, by the control plane (`console`).
 
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +17,15 @@ use crate::failure::Failure;
 /// One line that says why not.
 pub(crate) fn listen(settings: &Settings) -> Result<Option<TcpListener>, Failure> {
     let Some(address) = settings.metrics_listen else { return Ok(None) };
-    let failed = |error| Failure::Place(format!("cannot listen on {address} (metrics.listen): {error}"));
+    let failed = |error: std::io::Error| {
+        let why = match error.kind() {
+            ErrorKind::AddrInUse => {
+                "something else does; stop it or choose another address with --metrics-listen".to_owned()
+            }
+            _ => error.to_string(),
+        };
+        Failure::Place(format!("cannot listen on {address} (metrics.listen): {why}"))
+    };
     console::listen(address).map(Some).map_err(failed)
 }
 

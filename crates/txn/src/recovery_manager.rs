@@ -118,7 +118,7 @@ impl RecoveryManager {
                 (Ask::Recover, Answer::Found(prepared)) => self.on_found(call, &prepared),
                 (Ask::Recover, answer) => {
                     let name = self.shared.resources[usize::from(call.resource)].name();
-                    tracing::warn!("{name} does not tell what it holds prepared: {answer:?}");
+                    tracing::warn!("{name} does not tell what it holds prepared: {}", answer.reason());
                 }
                 _ => {}
             }

@@ -152,6 +152,23 @@ pub enum Answer {
     Lost(String),
 }
 
+impl Answer {
+    /// Why it is not what was asked for, in the resource's words; empty where it gives no reason.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::RolledBack(why)
+            | Self::Committed(why)
+            | Self::Mixed(why)
+            | Self::Failed(why)
+            | Self::NoRoom(why)
+            | Self::Lost(why)
+            | Self::Voted(Vote::No(why)) => why,
+            Self::Voted(Vote::Yes | Vote::ReadOnly) | Self::Done | Self::Found(_) => "",
+        }
+    }
+}
+
 /// A branch that a resource holds prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {

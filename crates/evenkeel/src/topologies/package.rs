@@ -30,19 +30,24 @@ struct Part {
     is_executable: bool,
 }
 
-/// Packs the definition `file` and what is in `folder` into `out`; what was done, for the user.
+/// Packs the definition `file` and what is in `folder`, if its components need one, into `out`; what was done, for the user.
 ///
 /// # Errors
 /// One line: a file cannot be packed, or they are too many or too large.
-pub(super) fn package(file: &Path, folder: &Path, out: &Path) -> Result<String, Failure> {
+pub(super) fn package(file: &Path, folder: Option<&Path>, out: &Path) -> Result<String, Failure> {
     let name = file.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| Failure::Usage(format!("{} is no file", file.display())))?;
     let mut parts = Vec::new();
-    collect(folder, "resources", &[file, out], &mut parts)?;
+    if let Some(folder) = folder {
+        collect(folder, "resources", &[file, out], &mut parts)?;
+    }
+    write(file, &name, &parts, out)?;
     let (count, bytes) = (parts.len(), parts.iter().map(|part| part.bytes).sum::<u64>());
-    write(file, &name, &parts, out)
-        .map_err(|error| Failure::System(format!("cannot write {}: {error}", out.display())))?;
-    Ok(format!("{}: {name} and {count} files of {}, {bytes} B\n", out.display(), folder.display()))
+    let packed = match folder {
+        Some(folder) => format!("{count} files of {}, {bytes} B", folder.display()),
+        None => "no files: all its components are built in".to_owned(),
+    };
+    Ok(format!("{}: {name} and {packed}\n", out.display()))
 }
 
 /// Appends what is in `folder`, in the order of names, but for hidden files and `others`.
@@ -64,6 +69,11 @@ fn collect(folder: &Path, prefix: &str, others: &[&Path], parts: &mut Vec<Part>)
         if data.is_symlink() {
             return Err(wrong(&path, "it is a symbolic link: put the file itself there"));
         } else if data.is_dir() {
+            if path.join(journal::MANIFEST_NAME).exists() {
+                let why =
+                    "it is a server's data, not a component's: put the components into a folder `resources`";
+                return Err(wrong(&path, why));
+            }
             collect(&path, &name, others, parts)?;
         } else if data.is_file() {
             let is_executable = data.permissions().mode() & 0o111 != 0;
@@ -87,24 +97,42 @@ fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 /// Writes the jar beside `out`, and puts it there when it is whole.
-fn write(file: &Path, name: &str, parts: &[Part], out: &Path) -> io::Result<()> {
+fn write(file: &Path, name: &str, parts: &[Part], out: &Path) -> Result<(), Failure> {
+    let written = |error: io::Error| cannot("write", out, &error);
     let mut beside = out.as_os_str().to_owned();
     beside.push(".part");
     let beside = PathBuf::from(beside);
-    let mut jar = ZipWriter::new(BufWriter::new(File::create(&beside)?));
-    let options = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
-    jar.start_file(name, options.unix_permissions(0o644))?;
-    io::copy(&mut File::open(file)?, &mut jar)?;
-    jar.add_directory("resources/", options.unix_permissions(0o755))?;
+    let mut jar = ZipWriter::new(BufWriter::new(File::create(&beside).map_err(written)?));
+    add(&mut jar, name, file, 0o644)?;
+    let folder = options().unix_permissions(0o755);
+    jar.add_directory("resources/", folder).map_err(|error| written(error.into()))?;
     for part in parts {
-        let permissions = if part.is_executable { 0o755 } else { 0o644 };
-        jar.start_file(part.name.as_str(), options.unix_permissions(permissions))?;
-        io::copy(&mut File::open(&part.path)?, &mut jar)?;
+        add(&mut jar, &part.name, &part.path, if part.is_executable { 0o755 } else { 0o644 })?;
     }
-    let mut writer = jar.finish()?;
-    writer.flush()?;
-    writer.get_ref().sync_all()?;
-    fs::rename(&beside, out)
+    let mut writer = jar.finish().map_err(|error| written(error.into()))?;
+    writer.flush().and_then(|()| writer.get_ref().sync_all()).map_err(written)?;
+    fs::rename(&beside, out).map_err(written)
+}
+
+/// Adds the file at `path` under `name`.
+fn add(
+    jar: &mut ZipWriter<BufWriter<File>>,
+    name: &str,
+    path: &Path,
+    permissions: u32,
+) -> Result<(), Failure> {
+    let failed = |error: io::Error| cannot("pack", path, &error);
+    let mut source = File::open(path).map_err(failed)?;
+    jar.start_file(name, options().unix_permissions(permissions)).map_err(|error| failed(error.into()))?;
+    io::copy(&mut source, jar).map(drop).map_err(failed)
+}
+
+fn options() -> SimpleFileOptions {
+    SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored)
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::System(format!("cannot {what} {}: {error}", path.display()))
 }
 
 const FILES_MAX: usize = 10_000;
@@ -133,7 +161,8 @@ mod tests {
 
     fn packed(dir: &Path, out: &str) -> Result<Vec<u8>, String> {
         let out = dir.join(out);
-        package(&dir.join("x.yaml"), &dir.join("resources"), &out).map_err(|failure| failure.to_string())?;
+        package(&dir.join("x.yaml"), Some(&dir.join("resources")), &out)
+            .map_err(|failure| failure.to_string())?;
         Ok(fs::read(out).expect("it is there"))
     }
 
@@ -149,6 +178,19 @@ mod tests {
         let mut text = String::new();
         jar.by_name("resources/split.py").expect("it is there").read_to_string(&mut text).expect("text");
         assert_eq!(text, "split");
+    }
+
+    #[test]
+    fn data_of_a_server_is_refused_and_without_components_no_file_is_packed() {
+        let dir = folder();
+        fs::create_dir(dir.path().join("resources/data")).expect("it is made");
+        fs::write(dir.path().join("resources/data").join(journal::MANIFEST_NAME), "").expect("it is written");
+        assert!(packed(dir.path(), "topo.jar").expect_err("refused").contains("a server's data"));
+        let out = dir.path().join("topo.jar");
+        package(&dir.path().join("x.yaml"), None, &out).expect("it is packed");
+        let jar = zip::ZipArchive::new(File::open(&out).expect("it is there")).expect("a zip file");
+        let names: Vec<String> = jar.file_names().map(|name| name.expect("text").into_owned()).collect();
+        assert_eq!(names, ["x.yaml", "resources/"]);
     }
 
     #[test]

@@ -185,7 +185,8 @@ table! {
         form: "always|never|DURATION", default: "always", bounds: ["1ms", "1h"], runtime: false,
         summary: "When a write is on disk: before its reply (always), within a time after its reply (DURATION), or when the \
                   operating system writes it (never).",
-        reason: "With anything but always a loss of power can undo acknowledged writes; INFO persistence says so.",
+        reason: "With anything but always a loss of power, or a kill of the process, can undo acknowledged writes; INFO persistence \
+                 says so.",
     }
     databases: u16 = "databases" {
         form: "COUNT", default: "16", bounds: ["1", "1024"], runtime: false,
