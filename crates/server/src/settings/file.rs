@@ -123,6 +123,9 @@ fn entries(toml: &str) -> Result<Vec<Entry>, FileError> {
 /// What is wrong with a line that is no TOML: most are of a redis.conf, `NAME VALUE`.
 fn not_toml(toml: &str, line: usize, message: &str) -> String {
     let text = toml.lines().nth(line - 1).unwrap_or_default();
+    if let Some(unquoted) = unquoted(text) {
+        return format!("{message}: {unquoted}");
+    }
     let mut words = text.split_whitespace();
     let (name, is_pair) = (words.next().unwrap_or_default(), words.next().is_some_and(|word| word != "="));
     let key = match (Row::find(name), super::redis::Alias::find(name)) {
@@ -141,6 +144,19 @@ fn not_toml(toml: &str, line: usize, message: &str) -> String {
     format!(
         "`{name} ...` is a line of a redis.conf, and this file is TOML: {meant}; `evenkeel serve --print-config` prints all settings"
     )
+}
+
+/// What to do about a line `name = value` whose value lacks its quotes, if it is one; or whose name was there before.
+fn unquoted(line: &str) -> Option<String> {
+    let (name, value) = line.split_once('=')?;
+    let value = value.split('#').next().unwrap_or_default().trim();
+    let (name, is_bare) = (name.trim(), value.starts_with(|first: char| first.is_ascii_alphanumeric()));
+    if !is_bare || DeTable::parse(&format!("x = {value}")).is_ok() {
+        return Some(format!("`{name}`")).filter(|_| DeTable::parse(line).is_ok());
+    }
+    let switch =
+        if ["yes", "no", "on", "off"].contains(&value) { ", and a switch is true or false" } else { "" };
+    Some(format!("`{name} = {value}`: text is written in quotes, `{name} = \"{value}\"`{switch}"))
 }
 
 /// Other names that lines of a redis.conf begin with.
@@ -264,6 +280,16 @@ mod tests {
             ),
         ] {
             assert_eq!(error(file), format!("{expected}; {hint}"));
+        }
+        for (file, end) in [
+            (
+                "memory.limit = 1GiB # all",
+                "`memory.limit = 1GiB`: text is written in quotes, `memory.limit = \"1GiB\"`",
+            ),
+            ("protected_mode = no", "`protected_mode = \"no\"`, and a switch is true or false"),
+            ("port = 1\nport = 2", "duplicate key: `port`"),
+        ] {
+            assert!(error(file).ends_with(end), "{}", error(file));
         }
         assert_eq!(error("port = 70000"), "line 1: port = 70000: expected a whole number from 0 to 65535");
         assert_eq!(error("connections.max = 0"), "line 1: connections.max = 0: the least is 1");
