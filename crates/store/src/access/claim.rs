@@ -33,7 +33,9 @@ use crate::index::claims::{Claim, Slots};
 use crate::index::stripe::{Seek, Stripe};
 use crate::keyspaces::PREPARED_KEYSPACE;
 use crate::locks::lock;
+use crate::paged::split_leaf_key;
 use crate::prepared::{Obstacle, Prepared};
+use crate::sought::Sought;
 use crate::staging::RECORD_DB;
 use crate::{KeyRef, Store};
 
@@ -353,13 +355,18 @@ impl Access<'_> {
     /// may have been evicted, or its record may lie elsewhere. Records that decide are read without a lock.
     pub(super) fn planned_anew(&mut self, staged: &Staged, plan: Plan) -> Plan {
         let key = staged.object().view().key();
-        let mut late: Option<Prepared> = None;
+        let is_read_in_parts =
+            split_leaf_key(key).is_some_and(|(object, _)| self.store.snapshots.has(object));
+        self.read_anew = None;
         loop {
             self.turn_to_stripe(staged.hash.stripe());
             let stripe = self.guards.stripe(staged.hash.stripe()).expect("just locked");
-            let prepared = late.as_ref().or(self.late.as_deref()).unwrap_or(self.prepared);
-            let found = stripe.seek(staged.keyspace, staged.hash, key, prepared);
-            let unknown = match found {
+            let found = stripe.seek(staged.keyspace, staged.hash, key, self.prepared_anew());
+            let missed = match found {
+                // whoever reads it in parts needs it as it was
+                Seek::At { word, whole: false, .. } if is_read_in_parts => {
+                    vec![Sought::base(word.address(), staged.keyspace, staged.hash)]
+                }
                 Seek::At { spot, word, current, .. } => {
                     let mut old = Old::of(spot, word.address(), current);
                     // as it was logged
@@ -376,12 +383,21 @@ impl Access<'_> {
                         .map(|(spot, space)| Old::unreadable(spot, space.table.word(spot).address()));
                     return Plan { old, ..plan };
                 }
-                Seek::Unknown(addresses) => addresses,
+                Seek::Unknown(records) => records,
+            };
+            match stripe.space(staged.keyspace).filter(|_| is_read_in_parts) {
+                Some(space) => self.miss_all(space, missed),
+                None => self.miss(missed),
             };
             self.guards = Guards::none();
-            let late = late.get_or_insert_default();
-            unknown.iter().for_each(|sought| late.supply(sought, self.store.engine.read(sought)));
+            let wanted = self.wanted.take();
+            self.store.read_wanted(wanted, self.read_anew.get_or_insert_default());
         }
+    }
+
+    /// What was read for the change that is applied, or else for the command.
+    pub(super) fn prepared_anew(&self) -> &Prepared {
+        self.read_anew.as_deref().unwrap_or_else(|| self.prepared())
     }
 }
 

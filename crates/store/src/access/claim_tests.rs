@@ -12,10 +12,14 @@ use crate::hash::{KeyHasher, STRIPES};
 use crate::index::Index;
 use crate::policy::{LEVEL_MAX, Round};
 use crate::prepared::Fetched;
+use crate::prepared::Wanted;
 use crate::record::Draft;
 use crate::sought::Sought;
 use crate::testlog::TestLog;
-use crate::{EngineKind, KeyRef, Options, Prepared, Scope, Staging, Store, Value, Workspace};
+use crate::{
+    EngineKind, KeyRef, ListChange, Options, Part, Prepared, Scope, Staging, Store, Value, ValueKind,
+    Workspace,
+};
 
 /// A log that looks at the store whenever it is called, if there are many records.
 #[derive(Debug, Default)]
@@ -29,8 +33,8 @@ struct Probe {
     looks: AtomicU64,
     /// Look at each append, also of one record.
     asks: AtomicBool,
-    /// Evict everything when a change is applied, as if memory was short.
-    evicts: bool,
+    /// Evict everything at an append and when a change is applied, as if memory was short.
+    evicts: AtomicBool,
 }
 
 impl Probe {
@@ -43,6 +47,15 @@ impl Probe {
         let locked = (0..STRIPES).filter(|number| store.index.is_locked(*number)).count();
         self.stripes_max.fetch_max(locked, Ordering::Relaxed);
         self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn evict_all(&self) {
+        if let Some(store) = self.store().filter(|_| self.evicts.load(Ordering::Relaxed)) {
+            self.log.release(self.log.newest().0);
+            (0..STRIPES).filter(|number| !store.index.is_locked(*number)).for_each(|number| {
+                evict(&store, number);
+            });
+        }
     }
 
     fn ask(&self, store: &Arc<Store>) {
@@ -70,6 +83,7 @@ impl Engine for Probe {
             self.look();
             self.ask(&store);
         }
+        self.evict_all();
         self.log.append(credits, drafts, addresses)
     }
 
@@ -96,13 +110,7 @@ impl Engine for Probe {
     }
 
     fn on_dead(&self, _address: LogAddress, _bytes: u64) {
-        if self.evicts {
-            let store = self.store().expect("alive");
-            self.log.release(self.log.newest().0);
-            (0..STRIPES).filter(|number| !store.index.is_locked(*number)).for_each(|number| {
-                evict(&store, number);
-            });
-        }
+        self.evict_all();
     }
 }
 
@@ -112,7 +120,7 @@ fn key(number: u8) -> [u8; 2] {
     [b'k', number]
 }
 
-fn open(evicts: bool, bits: u32) -> (Arc<Store>, Arc<Probe>) {
+fn open(bits: u32) -> (Arc<Store>, Arc<Probe>) {
     let clock = Arc::new(SimClock::new(UnixMs(1_000)));
     let options = Options {
         engine: EngineKind::Log,
@@ -122,7 +130,7 @@ fn open(evicts: bool, bits: u32) -> (Arc<Store>, Arc<Probe>) {
         clock: Arc::<SimClock>::clone(&clock) as Arc<dyn Clock>,
         ..Options::default()
     };
-    let probe = Arc::new(Probe { evicts, ..Probe::default() });
+    let probe = Arc::<Probe>::default();
     let (index, hasher) = (Arc::new(Index::new(options.databases)), KeyHasher::new(&[9; 16], bits));
     let engine: Arc<dyn Engine> = Arc::<Probe>::clone(&probe);
     let store = Store::assemble(options, engine, index, hasher, 0, None).expect("no threads");
@@ -201,7 +209,7 @@ fn change_all(store: &Store) {
 /// DEL of a million keys locked all stripes for seconds: each request of every other client waited.
 #[test]
 fn claimed_group_locks_one_stripe_at_a_time_and_shows_nothing_before_it_is_applied_whole() {
-    let (store, probe) = open(false, 128);
+    let (store, probe) = open(128);
     (0..KEYS).for_each(|n| put(&store, &key(n)).expect("room"));
     change_all(&store);
     let met = [
@@ -225,9 +233,9 @@ fn claimed_group_locks_one_stripe_at_a_time_and_shows_nothing_before_it_is_appli
 #[test]
 fn keys_whose_values_are_evicted_while_a_claimed_group_is_applied_are_changed_all_the_same() {
     for bits in [8, 12, 128] {
-        let (store, probe) = open(true, bits);
+        let (store, probe) = open(bits);
         (0..KEYS).for_each(|n| put(&store, &key(n)).expect("room"));
-        probe.log.release(store.newest_seq().0);
+        probe.evicts.store(true, Ordering::Relaxed);
         change_all(&store);
         assert_eq!(store.keys_of(0), u64::from(KEYS) / 2, "{bits} bits");
         let census = store.census();
@@ -235,10 +243,64 @@ fn keys_whose_values_are_evicted_while_a_claimed_group_is_applied_are_changed_al
     }
 }
 
+/// A reply in parts was cut: leaves that had left memory between plan and apply were not kept as they were.
+#[test]
+fn who_reads_a_list_in_parts_reads_on_when_its_leaves_are_evicted_while_a_claimed_group_is_applied() {
+    let (store, probe) = open(128);
+    let (name, keys) = (b"list", [KeyRef { db: 0, key: b"list" }]);
+    let elements: Vec<Vec<u8>> =
+        (0..600).map(|n| if n % 3 == 0 { vec![b'x'] } else { vec![n as u8; 60] }).collect();
+    let change = |changes: &[ListChange<'_>]| {
+        let mut prepared = Prepared::default();
+        loop {
+            let scope = Scope::Claimed { keys: &keys, writes: true };
+            let mut access = store.access(scope, &prepared, 1).expect("room");
+            access.turn_to(&keys);
+            let changed = access.change_list(0, name, changes).and_then(|_| access.commit());
+            match changed {
+                Ok(_) => return,
+                Err(Stop::Cold) => {
+                    let wanted = access.into_wanted();
+                    prepared = fetched(&store, prepared, wanted);
+                }
+                Err(stop) => panic!("{stop:?}"),
+            }
+        }
+    };
+    for element in &elements {
+        change(&[ListChange::PushBack(element)]);
+    }
+    let none = Prepared::default();
+    let access = store.access(Scope::Keys(&keys), &none, 0).expect("room");
+    let snapshot =
+        access.snapshot(0, name, ValueKind::List).expect("hot").expect("a list").expect("in leaves");
+    drop(access);
+    probe.evicts.store(true, Ordering::Relaxed);
+    change(&[ListChange::RemoveEqual { value: b"x", most: 100, from_back: false }]);
+    let (mut told, mut left, mut prepared) = (Vec::new(), 0..600, Prepared::default());
+    while !left.is_empty() {
+        let part = Part { prepared: &prepared, bytes_max: 4096 };
+        let tell = |(element, _): (&[u8], &[u8])| told.push(element.to_vec());
+        match snapshot.read_range(&store, part, (left.clone(), false), tell) {
+            Ok(rest) => left = rest,
+            Err((Stop::Cold, wanted)) => prepared = fetched(&store, prepared, wanted),
+            Err((stop, _)) => panic!("{stop:?}"),
+        }
+    }
+    assert!(told == elements, "{} elements", told.len());
+}
+
+fn fetched(store: &Store, mut prepared: Prepared, wanted: Wanted) -> Prepared {
+    prepared.want(wanted);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    store.fetch(prepared, Box::new(move |done| sender.send(done).expect("received below")));
+    receiver.recv().expect("sent above")
+}
+
 /// TX.COMMIT of half a million keys locked all stripes for seconds, and on a loop.
 #[test]
 fn branch_of_many_keys_locks_one_stripe_at_a_time_when_it_prepares_and_ends() {
-    let (store, probe) = open(false, 128);
+    let (store, probe) = open(128);
     (0..KEYS).for_each(|n| put(&store, &key(n)).expect("room"));
     let names: Vec<[u8; 2]> = (0..KEYS).map(key).collect();
     let keys: Vec<KeyRef<'_>> = names.iter().map(|key| KeyRef { db: 0, key }).collect();
@@ -295,7 +357,7 @@ fn access_again(store: &Store, keys: &[KeyRef<'_>], workspace: &mut Workspace) {
 
 #[test]
 fn claim_to_read_lets_others_read_and_dropped_it_lets_them_write() {
-    let (store, _) = open(false, 128);
+    let (store, _) = open(128);
     put(&store, &key(1)).expect("room");
     let names = [key(1), key(2)];
     let keys = names.each_ref().map(|key| KeyRef { db: 0, key });

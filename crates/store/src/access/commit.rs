@@ -454,7 +454,7 @@ impl Access<'_> {
         let expired = matches!(staged.cause, Cause::Expired | Cause::Purged(_));
         store.count(staged.cause);
         let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
-        let prepared = self.late.as_deref().unwrap_or(self.prepared);
+        let prepared = self.read_anew.as_deref().or(self.late.as_deref()).unwrap_or(self.prepared);
         store.snapshots.on_change(&staged, stripe, prepared, || store.memory.read_bytes_max());
         let object = staged.object().view();
         if stripe.watches.touch(staged.db, object.key(), appended.seq, expired) {

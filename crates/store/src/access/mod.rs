@@ -103,6 +103,8 @@ pub struct Access<'s> {
     prepared: &'s Prepared,
     /// What was read since, in the place of what was prepared.
     late: Option<Box<Prepared>>,
+    /// What was read of the key of one change, while it is applied.
+    read_anew: Option<Box<Prepared>>,
     guards: Guards<'s>,
     /// The keys, where they are claimed. Behind the guards: those go first.
     claim: Option<Claimed<'s>>,
@@ -210,6 +212,7 @@ impl<'s> Access<'s> {
             store,
             prepared,
             late: None,
+            read_anew: None,
             guards,
             claim,
             keys: scope.keys(),
