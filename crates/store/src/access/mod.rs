@@ -190,10 +190,7 @@ impl<'s> Access<'s> {
             Scope::Keys([KeyRef { key, .. }]) => Some((*key, store.hasher.hash(key))),
             _ => None,
         };
-        debug_assert!(
-            only.is_none_or(|(key, hash)| hash == store.hasher.hash(key)),
-            "another key was foreseen"
-        );
+        debug_assert!(only.is_none_or(|(key, hash)| hash == store.hasher.hash(key)), "of another key");
         let (mut guards, mut claim) = (Guards::none(), None);
         match (only, scope) {
             (Some((_, hash)), _) if prepared.stripes().is_empty() => {
