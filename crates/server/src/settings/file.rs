@@ -123,8 +123,8 @@ fn entries(toml: &str) -> Result<Vec<Entry>, FileError> {
 /// What is wrong with a line that is no TOML: most are of a redis.conf, `NAME VALUE`.
 fn not_toml(toml: &str, line: usize, message: &str) -> String {
     let text = toml.lines().nth(line - 1).unwrap_or_default();
-    if let Some(unquoted) = unquoted(text) {
-        return format!("{message}: {unquoted}");
+    if let Some(advice) = advice_on(text) {
+        return format!("{message}: {advice}");
     }
     let mut words = text.split_whitespace();
     let (name, is_pair) = (words.next().unwrap_or_default(), words.next().is_some_and(|word| word != "="));
@@ -146,16 +146,24 @@ fn not_toml(toml: &str, line: usize, message: &str) -> String {
     )
 }
 
-/// What to do about a line `name = value` whose value lacks its quotes, if it is one; or whose name was there before.
-fn unquoted(line: &str) -> Option<String> {
+/// What to do about a line `name = value`: its value lacks quotes, or the line is right by itself and its name was there before. The value of a
+/// setting that is not known, or is a password, is not shown.
+fn advice_on(line: &str) -> Option<String> {
     let (name, value) = line.split_once('=')?;
-    let value = value.split('#').next().unwrap_or_default().trim();
-    let (name, is_bare) = (name.trim(), value.starts_with(|first: char| first.is_ascii_alphanumeric()));
-    if !is_bare || DeTable::parse(&format!("x = {value}")).is_ok() {
-        return Some(format!("`{name}`")).filter(|_| DeTable::parse(line).is_ok());
+    let (name, value) = (name.trim(), value.split('#').next().unwrap_or_default().trim());
+    if DeTable::parse(line).is_ok() {
+        return Some(format!("`{name}`"));
     }
-    let switch =
-        if ["yes", "no", "on", "off"].contains(&value) { ", and a switch is true or false" } else { "" };
+    let is_bare = value.starts_with(|first: char| first.is_ascii_alphanumeric());
+    if !is_bare || DeTable::parse(&format!("x = {value}")).is_ok() {
+        return None;
+    }
+    let is_shown = Row::find(name).is_some_and(|row| row.key != "requirepass");
+    let switch = match value {
+        "yes" | "no" | "on" | "off" => ", and a switch is true or false",
+        _ => "",
+    };
+    let value = if is_shown { value } else { "..." };
     Some(format!("`{name} = {value}`: text is written in quotes, `{name} = \"{value}\"`{switch}"))
 }
 
@@ -288,6 +296,14 @@ mod tests {
             ),
             ("protected_mode = no", "`protected_mode = \"no\"`, and a switch is true or false"),
             ("port = 1\nport = 2", "duplicate key: `port`"),
+            (
+                "requirepass = hunter2",
+                "`requirepass = ...`: text is written in quotes, `requirepass = \"...\"`",
+            ),
+            (
+                "[resource.x]\npassword = hunter2",
+                "`password = ...`: text is written in quotes, `password = \"...\"`",
+            ),
         ] {
             assert!(error(file).ends_with(end), "{}", error(file));
         }
