@@ -54,6 +54,10 @@ pub(super) fn package(file: &Path, folder: Option<&Path>, out: &Path) -> Result<
 fn collect(folder: &Path, prefix: &str, others: &[&Path], parts: &mut Vec<Part>) -> Result<(), Failure> {
     let wrong = |path: &Path, why: &str| Failure::Usage(format!("{}: {why}", path.display()));
     let read = |error: io::Error| wrong(folder, &error.to_string());
+    if folder.join(journal::MANIFEST_NAME).exists() {
+        let why = "it is a server's data, not a component's: put the components into a folder `resources`";
+        return Err(wrong(folder, why));
+    }
     let mut entries = fs::read_dir(folder).map_err(read)?.collect::<Result<Vec<_>, _>>().map_err(read)?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
@@ -69,11 +73,6 @@ fn collect(folder: &Path, prefix: &str, others: &[&Path], parts: &mut Vec<Part>)
         if data.is_symlink() {
             return Err(wrong(&path, "it is a symbolic link: put the file itself there"));
         } else if data.is_dir() {
-            if path.join(journal::MANIFEST_NAME).exists() {
-                let why =
-                    "it is a server's data, not a component's: put the components into a folder `resources`";
-                return Err(wrong(&path, why));
-            }
             collect(&path, &name, others, parts)?;
         } else if data.is_file() {
             let is_executable = data.permissions().mode() & 0o111 != 0;
@@ -186,6 +185,12 @@ mod tests {
         fs::create_dir(dir.path().join("resources/data")).expect("it is made");
         fs::write(dir.path().join("resources/data").join(journal::MANIFEST_NAME), "").expect("it is written");
         assert!(packed(dir.path(), "topo.jar").expect_err("refused").contains("a server's data"));
+        let beside = package(
+            &dir.path().join("x.yaml"),
+            Some(&dir.path().join("resources/data")),
+            &dir.path().join("y.jar"),
+        );
+        assert!(beside.expect_err("the folder itself is one").to_string().contains("a server's data"));
         let out = dir.path().join("topo.jar");
         package(&dir.path().join("x.yaml"), None, &out).expect("it is packed");
         let jar = zip::ZipArchive::new(File::open(&out).expect("it is there")).expect("a zip file");
