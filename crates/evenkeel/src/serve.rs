@@ -19,7 +19,6 @@ use console::Console;
 use reactor::{Handle, Listeners, Reactor};
 use server::settings::{Config, SettingError, Settings};
 use server::{EvenkeelProtocol, ServerOptions, ShutdownKind, Transactions, TransactionsOptions};
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -70,7 +69,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     crate::steps::obey();
     end_on_panic();
     warn_of_exposure(&settings);
-    refuse_a_wrong_folder(&settings)?;
+    look_at_folder(&settings)?;
     let config = Arc::new(Config::new(with_files_that_fit(settings)?, file));
     let settings = config.current();
     let (ends, ended) = mpsc::channel();
@@ -436,9 +435,9 @@ fn memory_limit_bytes(settings: &Settings) -> u64 {
     settings.memory_limit_resolved(machine::memory_granted_bytes()).unwrap_or(0)
 }
 
-/// Refuses a folder that is none, or that another user made: who owns it may put links and files there that are not what they seem.
+/// Refuses a folder that is none, or that another user made: who owns it may put links and files there that are not what they seem; warns of one that has files of others.
 /// One of root's is trusted.
-fn refuse_a_wrong_folder(settings: &Settings) -> Result<(), Failure> {
+fn look_at_folder(settings: &Settings) -> Result<(), Failure> {
     use std::os::unix::fs::MetadataExt as _;
     let dir = settings.dir.display();
     let Ok(there) = std::fs::metadata(&settings.dir) else { return Ok(()) };
@@ -461,27 +460,31 @@ fn refuse_a_wrong_folder(settings: &Settings) -> Result<(), Failure> {
 
 /// Warns of a folder that has files, and none of this server's: who took it for data would miss that.
 fn warn_of_other_files(dir: &Path) {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut names: BTreeSet<String> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    // what is in the root of a volume
-    names.retain(|name| !name.starts_with('.') && name != "lost+found");
-    if ["MANIFEST", "LOCK"].into_iter().any(|own| names.contains(own)) {
+    let is_ours = [journal::MANIFEST_NAME, journal::LOCK_NAME].iter().any(|name| dir.join(name).exists());
+    if is_ours {
         return;
     }
-    let dir = dir.display();
-    let of_redis = ["dump.rdb", "appendonlydir", "appendonly.aof"].into_iter().find(|it| names.contains(*it));
-    match (of_redis, names.first()) {
-        (Some(name), _) => tracing::warn!(
-            "dir = {dir} holds {name} of Redis, which is not read: this server begins without keys; docs/manual/redis.md says \
-             how to copy them"
-        ),
-        (None, Some(name)) => {
-            tracing::warn!("dir = {dir} holds {name} and no data of a server: this one begins without keys");
-        }
-        (None, None) => {}
+    if let Some(name) = OF_REDIS.iter().find(|name| dir.join(name).exists()) {
+        tracing::warn!(
+            "dir = {} holds {name} of Redis, which is not read: this server begins without keys; docs/manual/redis.md says how \
+             to copy them",
+            dir.display()
+        );
+        return;
+    }
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    // hidden files and this one are in the root of a volume
+    if let Some(name) = names.find(|name| !name.starts_with('.') && name != "lost+found") {
+        tracing::warn!(
+            "dir = {} holds {name} and no data of a server: this one begins without keys",
+            dir.display()
+        );
     }
 }
+
+/// Files in which Redis keeps data.
+const OF_REDIS: [&str; 3] = ["dump.rdb", "appendonlydir", "appendonly.aof"];
 
 /// Lowers connections.max to what the limit of open files allows.
 ///

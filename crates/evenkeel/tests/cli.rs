@@ -454,6 +454,18 @@ fn shutdown_ends_it_as_a_signal_does() {
 }
 
 #[test]
+fn start_in_a_folder_with_data_of_redis_says_that_it_is_not_read() {
+    let dir = folder();
+    std::fs::write(dir.path().join("dump.rdb"), "REDIS0010").expect("it is written");
+    // it ends before it makes anything: the port is not to be had
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = format!("--port={}", taken.local_addr().expect("bound").port());
+    let ended = serve(dir.path(), &[&port]).output().expect("the binary starts");
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(told.contains("holds dump.rdb of Redis, which is not read"), "{told}");
+}
+
+#[test]
 fn json_logs_are_one_object_a_line() {
     let dir = folder();
     let notify = NotifySocket::bind(dir.path());
