@@ -154,13 +154,18 @@ pub fn send_while_cut<T: Transport>(one: &Node<T>, two: &Node<T>, proxy: &Proxy,
     let (there, back) = std::thread::scope(|scope| {
         let there = scope.spawn(|| send_rounds(&one.sender(2), 3, 300));
         let back = scope.spawn(|| send_rounds(&two.sender(1), 2, 100));
-        for _ in 0..cuts {
-            let (before, connections) = (proxy.forwarded_bytes(), one.connections());
-            eventually("more is under way", || proxy.forwarded_bytes() >= before + 300_000);
-            proxy.cut();
-            eventually("they are connected again", || one.connections() > connections);
-        }
+        let cut = scope.spawn(|| {
+            for _ in 0..cuts {
+                let (before, connections) = (proxy.forwarded_bytes(), one.connections());
+                eventually("more is under way", || proxy.forwarded_bytes() >= before + 300_000);
+                proxy.cut();
+                eventually("they are connected again", || one.connections() > connections);
+            }
+        });
+        // also where the wait was in vain: who sends waits for this
+        let done = cut.join();
         is_over.store(true, Ordering::SeqCst);
+        done.unwrap();
         (there.join().unwrap(), back.join().unwrap())
     });
     all_came(two, 3, there);
