@@ -396,7 +396,7 @@ impl Access<'_> {
     }
 
     /// What was read for the change that is applied, or else for the command.
-    pub(super) fn prepared_anew(&self) -> &Prepared {
+    fn prepared_anew(&self) -> &Prepared {
         self.read_anew.as_deref().unwrap_or_else(|| self.prepared())
     }
 }
