@@ -233,5 +233,9 @@ impl Data<'_, '_> {
 /// Function over the keys that a command names.
 pub(crate) type DataFn = fn(&mut Data<'_, '_>, ArgsView<'_>, &mut Writer<'_>) -> Outcome;
 
+/// Function over the one key of commands that follow each other in a pipeline: it makes their changes as one, and answers each. Any error but a stop says that
+/// each is to run by itself; nothing may have been staged then.
+pub(crate) type SeriesFn = fn(&mut Data<'_, '_>, &[ArgsView<'_>], &mut Writer<'_>) -> Outcome;
+
 /// Less of a large value is copied.
 const LENT_BYTES_MIN: usize = 16 << 10;

@@ -479,7 +479,7 @@ pub(crate) fn finish(
         let ending = if failed { Ending::Failed } else { Ending::Answered };
         server.calls.note(request.loop_index, id, None, ending);
     }
-    Ran { ticket, failed, lookups, attached, chunked: None }
+    Ran { lookups, attached, ..Ran::plain(ticket, failed) }
 }
 
 /// When it may run, if it must wait: after a wrong password, or as [`ready_to_publish`] says.

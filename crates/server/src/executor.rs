@@ -189,11 +189,11 @@ fn finish(
     let since = session.pending.take().and_then(|pending| pending.since);
     session.ticket = session.ticket.and(ran.ticket);
     let ended = server.clock.now();
-    let nanos = ended.0.saturating_sub(since.unwrap_or(request.now).0);
+    let nanos = ended.0.saturating_sub(since.unwrap_or(request.now).0) / ran.commands;
     let ending = if ran.failed { Ending::Failed } else { Ending::Answered };
     let timed = server.tuned.timed.load(Ordering::Relaxed).then_some(nanos);
     server.calls.lookups(ran.lookups);
-    server.calls.note(request.loop_index, entry.id, timed, ending);
+    (0..ran.commands).for_each(|_| server.calls.note(request.loop_index, entry.id, timed, ending));
     // EXEC, too, which Redis leaves out: its commands are not timed one by one.
     if nanos >= server.tuned.slow_ns.load(Ordering::Relaxed) {
         let when = (server.clock.unix_us() / 1_000_000, nanos / 1_000);

@@ -71,6 +71,8 @@ impl From<String> for Failure {
 /// Error texts that several commands answer with.
 pub(crate) mod text {
     pub(crate) const SYNTAX: &str = "ERR syntax error";
+    /// Nobody is answered so: each command of a series is to run by itself.
+    pub(crate) const BY_ITSELF: &str = "ERR each of these commands runs by itself";
     pub(crate) const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
     pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
     pub(crate) const NOT_FLOAT: &str = "ERR value is not a valid float";

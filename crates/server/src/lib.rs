@@ -15,7 +15,7 @@
 //! | parts with a state of their own | `script`, `clients`, `traffic`, `pubsub`, `monitor`, `capture`, `waits`, `pause`, `strangers`, `slowlog`, `long`, `tx`, `topologies` |
 //! | a connection; all of a server | `session`, `server` |
 //! | commands | `control`, `handlers`, `table` |
-//! | a request's way | `admission`, `halted`, `eval`, `exec`, `tx::stage`, `long::beside`, `executor`, `turn`, `protocol` |
+//! | a request's way | `admission`, `halted`, `eval`, `exec`, `tx::stage`, `long::beside`, `executor`, `series`, `turn`, `protocol` |
 //!
 //! Invariants
 //!   1. A connection executes strictly in order; what must wait parks the connection, never a thread.
@@ -73,6 +73,7 @@ mod script;
 mod sealed;
 mod secrets;
 mod server;
+mod series;
 mod session;
 pub mod settings;
 mod slowlog;

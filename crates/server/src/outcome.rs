@@ -14,6 +14,8 @@ use crate::subscriptions::Outbox;
 /// A run that ended with a reply.
 #[derive(Debug)]
 pub(crate) struct Ran {
+    /// How many have ended so: a series, or one.
+    pub(crate) commands: u64,
     pub(crate) ticket: Ticket,
     /// The reply is an error.
     pub(crate) failed: bool,
@@ -36,12 +38,19 @@ impl Ran {
     /// Of a data command.
     pub(crate) fn answered(answered: Answered, ticket: Ticket) -> Self {
         let Answered { failed, lookups, attached, chunked, .. } = answered;
-        Self { ticket, failed, lookups, attached, chunked }
+        Self { commands: 1, ticket, failed, lookups, attached, chunked }
     }
 
     /// A reply without large values.
     pub(crate) fn plain(ticket: Ticket, failed: bool) -> Self {
-        Self { ticket, failed, lookups: (0, 0), attached: Attachments::default(), chunked: None }
+        Self {
+            commands: 1,
+            ticket,
+            failed,
+            lookups: (0, 0),
+            attached: Attachments::default(),
+            chunked: None,
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use store::{
 };
 use ticket::Ticket;
 
-use crate::call::{Attachments, Data, DataFn, Failure, Wait};
+use crate::call::{Attachments, Data, DataFn, Failure, Outcome, Wait};
 use crate::chunked::ChunkedReply;
 use crate::command::Kind;
 use crate::copies::{Copied, Copies, Splice, Stored};
@@ -117,6 +117,15 @@ pub(crate) struct Step<'a> {
     /// What it does if it finds nothing to wait for.
     pub(crate) ready: Ready<'a>,
     /// A large reply may be sent in parts.
+    pub(crate) in_parts: bool,
+}
+
+/// How handlers are called, whatever their arguments: as [`Step`] says.
+#[derive(Clone, Copy)]
+pub(crate) struct How<'a> {
+    pub(crate) db: u16,
+    pub(crate) resp3: bool,
+    pub(crate) ready: Ready<'a>,
     pub(crate) in_parts: bool,
 }
 
@@ -368,6 +377,28 @@ impl Within<'_, '_> {
         Step { handler, args, db, resp3, ready, in_parts }: Step<'_>,
         out: &mut Vec<u8>,
     ) -> (Result<(), Failure>, Answered) {
+        let how = How { db, resp3, ready, in_parts };
+        self.call_with(copies, how, out, |data, out| handler(data, args, out))
+    }
+
+    /// As [`Within::call`], of `handler`, which knows its arguments and stores no large value.
+    pub(crate) fn call_alone(
+        &mut self,
+        how: How<'_>,
+        out: &mut Vec<u8>,
+        handler: impl FnOnce(&mut Data<'_, '_>, &mut Writer<'_>) -> Outcome,
+    ) -> (Result<(), Failure>, Answered) {
+        self.call_with(self.copies.of(0), how, out, handler)
+    }
+
+    #[inline(always)]
+    fn call_with(
+        &mut self,
+        copies: Copied<'_>,
+        How { db, resp3, ready, in_parts }: How<'_>,
+        out: &mut Vec<u8>,
+        handler: impl FnOnce(&mut Data<'_, '_>, &mut Writer<'_>) -> Outcome,
+    ) -> (Result<(), Failure>, Answered) {
         let now = self.access.now();
         let Runner { store, tuned, .. } = self.runner;
         let (lookups, attached) = (Cell::default(), RefCell::default());
@@ -387,7 +418,7 @@ impl Within<'_, '_> {
             chunked,
             replied,
         };
-        let outcome = handler(&mut data, args, &mut Writer::new(out, resp3));
+        let outcome = handler(&mut data, &mut Writer::new(out, resp3));
         let (lookups, attached, chunked) = (data.lookups.get(), data.attached.take(), data.chunked.take());
         // of those behind it in the same body each finds what this one has made counted
         let asked = data.ask((out.len() - start).saturating_sub(data.replied.get()));

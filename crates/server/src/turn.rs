@@ -11,6 +11,7 @@ use std::time::Duration;
 use clock::{Nanos, Throttle};
 use reactor::{Input, Output, Step};
 use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer};
+use smallvec::SmallVec;
 use store::{Foreseen, Foresight, KeyRef, Moment, Prepared};
 
 use crate::admission::writes;
@@ -26,6 +27,7 @@ use crate::message::Message;
 use crate::payload;
 use crate::pubsub;
 use crate::request::Request;
+use crate::series::{self, Series};
 use crate::server::Server;
 use crate::session::{Pending, Replies, Session};
 use crate::strangers::TOO_TALKATIVE;
@@ -122,6 +124,16 @@ fn run_turn(
         if ahead.is_empty() && session.parser.is_fresh() {
             look_ahead(server, session.db, input.bytes(), &limits, ahead);
         }
+        let here = Here { loop_index, now, moment: moment.later(now.since(began)), recorder };
+        if let Some((answer, requests, consumed)) = answer_series(server, session, (input, ahead), here, output) {
+            match answer {
+                Answer::Done(ended) => now = ended,
+                Answer::Parked(turn) => return Turn { commands, ..turn },
+            }
+            input.consume(consumed);
+            commands += requests;
+            continue;
+        }
         let (consumed, args, foreseen) = match ahead.next() {
             Some(request) => (request.bytes, &request.args, request.foreseen),
             None => match session.parser.parse(input.bytes(), &limits, ahead.spare()) {
@@ -212,6 +224,32 @@ fn answer(server: &Arc<Server>, session: &mut Session, request: &Request<'_>, ou
     }
     let verdict = execute(server, session, request, output.buffer());
     settle_answer(server, session, request, (verdict, start), output)
+}
+
+/// Answers the requests that are next, if they are a series and run as one: how many there were, and their bytes.
+fn answer_series(
+    server: &Arc<Server>,
+    session: &mut Session,
+    (input, ahead): (&Input, &mut Ahead),
+    Here { loop_index, now, moment, recorder }: Here<'_>,
+    output: &mut Output,
+) -> Option<(Answer, u64, usize)> {
+    let requests = ahead.untried_series()?;
+    let (mut rest, mut views) = (input.bytes(), SmallVec::<[ArgsView<'_>; AHEAD_REQUESTS_MAX]>::new());
+    for request in requests {
+        views.push(request.args.view(rest));
+        rest = &rest[request.bytes..];
+    }
+    let bytes = input.len() - rest.len();
+    let (args, foreseen, behind) = (views[0], requests[0].foreseen, rest);
+    let first = Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder };
+    let (start, count) = (output.buffer().len(), views.len());
+    let series = Series { first, requests: &views };
+    let verdict = series::execute(server, session, &series, output.buffer())?;
+    let answer = settle_answer(server, session, &first, (verdict, start), output);
+    drop(views);
+    ahead.next += count;
+    Some((answer, count as u64, bytes))
 }
 
 /// Goes on with the long command of a connection, if it has one; what came of it, and the size of its request.
@@ -518,6 +556,8 @@ struct AheadRequest {
     args: Args,
     /// [`Request::foreseen`].
     foreseen: Option<Foreseen>,
+    /// It has the name and the key of the one before it.
+    follows: bool,
 }
 
 /// Requests of a pipeline that are parsed and have not run.
@@ -526,6 +566,8 @@ struct Ahead {
     requests: [AheadRequest; AHEAD_REQUESTS_MAX],
     next: usize,
     count: usize,
+    /// Those before this one need not be tried as a series.
+    tried: usize,
     /// For a request that is parsed by itself.
     spare: Args,
 }
@@ -541,17 +583,32 @@ impl Ahead {
 
     /// Parses what `input` begins with; what is not complete, or wrong, is left.
     fn parse(&mut self, input: &[u8], limits: &Limits) {
-        (self.next, self.count) = (0, 0);
-        let mut rest = input;
-        while let Some(request) = self.requests.get_mut(self.count)
-            && !rest.is_empty()
-            && let Ok(Parsed::Complete { consumed }) =
-                RequestParser::new().parse(rest, limits, &mut request.args)
-        {
-            (request.bytes, request.foreseen) = (consumed, None);
+        (self.next, self.count, self.tried) = (0, 0, 0);
+        let (mut rest, mut before) = (input, None);
+        for request in &mut self.requests {
+            if rest.is_empty() {
+                break;
+            }
+            let parsed = RequestParser::new().parse(rest, limits, &mut request.args);
+            let Ok(Parsed::Complete { consumed }) = parsed else { break };
+            let args = request.args.view(rest);
+            let named = args.try_get(0).zip(args.try_get(Request::FORESEEN_ARG));
+            request.follows = named.is_some() && named == before;
+            (request.bytes, request.foreseen, before) = (consumed, None, named);
             rest = &rest[consumed..];
             self.count += 1;
         }
+    }
+
+    /// The next request with those behind it that follow it, if there are any and they were not tried as a series before.
+    fn untried_series(&mut self) -> Option<&[AheadRequest]> {
+        let ahead = &self.requests[..self.count];
+        if self.next < self.tried || !ahead.get(self.next + 1)?.follows {
+            return None;
+        }
+        let follow = ahead[self.next + 1..].iter().take_while(|request| request.follows).count();
+        self.tried = self.next + 1 + follow;
+        Some(&ahead[self.next..self.tried])
     }
 
     fn next(&mut self) -> Option<&AheadRequest> {
@@ -564,7 +621,7 @@ impl Ahead {
     fn clear(&mut self) {
         self.requests[..self.count].iter_mut().for_each(|request| request.args.clear());
         self.spare.clear();
-        (self.next, self.count) = (0, 0);
+        (self.next, self.count, self.tried) = (0, 0, 0);
     }
 }
 

@@ -16,7 +16,10 @@ use std::sync::Arc;
 use clock::{SimClock, UnixMs};
 use store::{EngineKind, Options, Store};
 
-use commands::{get, hdel, hset, hset_small, lpush, mixed, remove_at, sadd, set, xadd, zadd, zadd_any};
+use commands::{
+    RUN, get, hdel, hset, hset_run, hset_small, lpush, lpush_run, mixed, remove_at, remove_run_at, sadd, sadd_run, set, xadd,
+    xadd_run, zadd, zadd_any, zadd_run,
+};
 
 /// Elements of a large collection.
 const ELEMENTS: u64 = 100_000;
@@ -57,6 +60,14 @@ fn command(name: &str) -> ((u64, Run), Run) {
         "zadd-new" => ((ELEMENTS, zadd_any), |store, n| zadd_any(store, ELEMENTS + n)),
         "zadd-old" => ((ELEMENTS, zadd_any), |store, n| zadd(store, n, mixed(n + 7))),
         "xadd" => ((ELEMENTS, xadd), |store, n| xadd(store, ELEMENTS + n)),
+        "hset-new-run" => ((ELEMENTS, hset), |store, n| hset_run(store, ELEMENTS + n * RUN as u64)),
+        "hset-old-run" => ((ELEMENTS, hset), |store, n| hset_run(store, n * RUN as u64)),
+        "sadd-run" => ((ELEMENTS, sadd), |store, n| sadd_run(store, ELEMENTS + n * RUN as u64)),
+        "lpush-run" => ((ELEMENTS, lpush), lpush_run),
+        "rpop-run" => ((ELEMENTS, lpush), |store, n| remove_run_at(store, ELEMENTS - (n + 1) * RUN as u64)),
+        "zadd-new-run" => ((ELEMENTS, zadd_any), |store, n| zadd_run(store, ELEMENTS + n * RUN as u64, 0)),
+        "zadd-old-run" => ((ELEMENTS, zadd_any), |store, n| zadd_run(store, n * RUN as u64, 7)),
+        "xadd-run" => ((ELEMENTS, xadd), |store, n| xadd_run(store, ELEMENTS + n * RUN as u64)),
         _ => panic!("unknown command {name}"),
     }
 }

@@ -30,7 +30,7 @@ use resp::{ArgsView, parse_i64};
 use store::{Prepared, Scope, Stop};
 use ticket::Ticket;
 
-use crate::call::{Attachments, Failure, text};
+use crate::call::{Failure, text};
 use crate::calls::Ending;
 use crate::command::{By, Invoked};
 use crate::copies::Copies;
@@ -328,7 +328,7 @@ pub(crate) fn finish(
     }
     server.monitors.feed(monitored);
     server.pubsub.deliver(outbox, session.ticket);
-    Ran { ticket, failed, lookups, attached: Attachments::default(), chunked: None }
+    Ran { lookups, ..Ran::plain(ticket, failed) }
 }
 
 /// Until when a script may run that has run for `spent`, beside its loop if it is `running` there.

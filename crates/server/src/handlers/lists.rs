@@ -45,11 +45,27 @@ impl End {
 }
 
 pub(crate) fn lpush(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    push(data, args, End::Left, out)
+    push(data, &[args], End::Left, out)
 }
 
 pub(crate) fn rpush(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    push(data, args, End::Right, out)
+    push(data, &[args], End::Right, out)
+}
+
+pub(crate) fn lpush_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    push(data, requests, End::Left, out)
+}
+
+pub(crate) fn rpush_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    push(data, requests, End::Right, out)
 }
 
 pub(crate) fn lpushx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -65,13 +81,24 @@ fn push_if_there(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mu
         out.integer(0);
         return Ok(());
     }
-    push(data, args, end, out)
+    push(data, &[args], end, out)
 }
 
-fn push(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'_>) -> Outcome {
-    let pushes: Vec<ListChange<'_>> = args.iter().skip(2).map(|value| end.push(value)).collect();
-    let changed = change(data, args.get(1), &pushes)?;
-    out.integer(changed.len as i64);
+/// Pushes the values of each of these requests, all of the same key.
+fn push(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    end: End,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let values = requests.iter().flat_map(|args| args.iter().skip(2));
+    let pushes: Vec<ListChange<'_>> = values.map(|value| end.push(value)).collect();
+    let changed = change(data, requests[0].get(1), &pushes)?;
+    let mut len = changed.len - pushes.len();
+    for args in requests {
+        len += args.len() - 2;
+        out.integer(len as i64);
+    }
     Ok(())
 }
 
@@ -117,6 +144,41 @@ fn pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'
         Some(count) => write_all(&take(data, args.get(1), end, count)?, out),
         None => out.bulk_or_null(take(data, args.get(1), end, 1)?.first().map(|value| &value[..])),
     }
+    Ok(())
+}
+
+pub(crate) fn lpop_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    pop_series(data, requests, End::Left, out)
+}
+
+pub(crate) fn rpop_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    pop_series(data, requests, End::Right, out)
+}
+
+/// Pops an element for each of these requests, none of which says how many.
+fn pop_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    end: End,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    if requests.iter().any(|args| args.len() > 2) {
+        return Err(text::BY_ITSELF.into());
+    }
+    let key = requests[0].get(1);
+    if sequence_to_change(data, key, ValueKind::List)?.bytes_of(requests.len()) > POPPED_BYTES_MAX {
+        return Err(text::BY_ITSELF.into());
+    }
+    let taken = take(data, key, end, requests.len())?;
+    (0..requests.len()).for_each(|at| out.bulk_or_null(taken.get(at).map(|value| &value[..])));
     Ok(())
 }
 
@@ -472,3 +534,6 @@ fn block_and_carry(
 
 /// Elements that LPOS and LINSERT look at before they read more.
 const LOOKED_AT_ONCE: usize = 2_048;
+
+/// Bytes that a series pops, about: those of larger elements pop one by one.
+const POPPED_BYTES_MAX: u64 = 64 << 10;

@@ -343,6 +343,29 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     Ok(())
 }
 
+pub(crate) fn xadd_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let (now_ms, key) = (data.now.unix().0, requests[0].get(1));
+    let mut meta = stream_to_change(data, key)?.meta()?;
+    let bytes = requests.iter().flat_map(ArgsView::iter).map(<[u8]>::len).sum();
+    let (mut changes, mut ids) = (Changes::with_room(bytes), Vec::with_capacity(requests.len()));
+    for args in requests {
+        // nothing but an identifier, fields and values: XADD knows the rest
+        let is_plain = args.len() > 4 && args.len() % 2 == 1 && args.get(2) == b"*" && meta.last != Id::MAX;
+        let id = Wanted::Any.settle(meta.last, now_ms).filter(|_| is_plain).ok_or(text::BY_ITSELF)?;
+        (meta.last, meta.added) = (id, meta.added.saturating_add(1));
+        changes.put_entry(id, args.iter().skip(3));
+        ids.push(id);
+    }
+    changes.put_meta(meta);
+    apply(data, key, &changes)?;
+    ids.into_iter().for_each(|id| write_id(id, out));
+    Ok(())
+}
+
 pub(crate) fn xtrim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (trim, _) = Trim::parse(args, false)?;
     let stream = stream_to_change(data, args.get(1))?;

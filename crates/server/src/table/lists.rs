@@ -64,7 +64,8 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write list fast", "", "list", "1.0.0", "O(N) where N is the number of elements returned",
         "Remove and get the first elements in a list",
         args "key:key0 [count:integer@6.2.0]",
-        history "6.2.0 Added the `count` argument.";
+        history "6.2.0 Added the `count` argument.",
+        series lists::lpop_series;
     "lpos", -3, [READONLY], [keys(1, 0, 1, "RO access")], Handler::Data(lists::lpos),
         "read list slow", "", "list", "6.0.6", "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.",
         "Return the index of matching elements on a list",
@@ -73,7 +74,8 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write list fast", "", "list", "1.0.0", "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
         "Prepend one or multiple elements to a list",
         args "key:key0 element:string+",
-        history "2.4.0 Accepts multiple `element` arguments.";
+        history "2.4.0 Accepts multiple `element` arguments.",
+        series lists::lpush_series;
     "lpushx", -3, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW insert")], Handler::Data(lists::lpushx),
         "write list fast", "", "list", "2.2.0", "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
         "Prepend an element to a list, only if the list exists",
@@ -99,7 +101,8 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write list fast", "", "list", "1.0.0", "O(N) where N is the number of elements returned",
         "Remove and get the last elements in a list",
         args "key:key0 [count:integer@6.2.0]",
-        history "6.2.0 Added the `count` argument.";
+        history "6.2.0 Added the `count` argument.",
+        series lists::rpop_series;
     "rpoplpush", 3, [WRITE DENYOOM], [keys(1, 0, 1, "RW access delete"), keys(2, 0, 1, "RW insert")], Handler::Data(lists::rpoplpush),
         "write list slow", "", "list", "1.2.0", "O(1)",
         "Remove the last element in a list, prepend it to another list and return it",
@@ -109,7 +112,8 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write list fast", "", "list", "1.0.0", "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
         "Append one or multiple elements to a list",
         args "key:key0 element:string+",
-        history "2.4.0 Accepts multiple `element` arguments.";
+        history "2.4.0 Accepts multiple `element` arguments.",
+        series lists::rpush_series;
     "rpushx", -3, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW insert")], Handler::Data(lists::rpushx),
         "write list fast", "", "list", "2.2.0", "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
         "Append an element to a list, only if the list exists",

@@ -18,6 +18,7 @@ mod topology;
 mod transactions;
 mod tx;
 
+use crate::call::SeriesFn;
 use crate::lookup::{Entry, Table};
 use row::{Handler, Row};
 
@@ -31,6 +32,12 @@ pub fn commands() -> &'static Table {
 #[inline]
 pub(crate) fn handler(entry: &Entry) -> Handler {
     HANDLERS[usize::from(entry.id)]
+}
+
+/// What runs several commands of `entry` that follow each other, if anything does.
+#[inline]
+pub(crate) fn series(entry: &Entry) -> Option<SeriesFn> {
+    SERIES[usize::from(entry.id)]
 }
 
 /// All rows, group by group.
@@ -114,6 +121,15 @@ static HANDLERS: [Handler; COUNT] = {
         id += 1;
     }
     handlers
+};
+
+static SERIES: [Option<SeriesFn>; COUNT] = {
+    let (mut series, mut id) = ([None; COUNT], 0);
+    while id < COUNT {
+        series[id] = ROWS[id].series;
+        id += 1;
+    }
+    series
 };
 
 static TABLE: Table = Table::new(&ENTRIES);

@@ -2,7 +2,7 @@
 
 use resp::{ArgsView, Writer};
 
-use crate::call::{DataFn, Outcome};
+use crate::call::{DataFn, Outcome, SeriesFn};
 use crate::command::{Command, Invoked, Kind};
 use crate::control::Control;
 
@@ -11,6 +11,8 @@ use crate::control::Control;
 pub(crate) struct Row {
     pub(crate) command: Command,
     pub(crate) handler: Handler,
+    /// What runs several that follow each other.
+    pub(crate) series: Option<SeriesFn>,
 }
 
 /// Function over the session and the server.
@@ -49,13 +51,13 @@ pub(crate) const fn kind(handler: &Handler) -> Kind {
 }
 
 /// Rows of the table: `name, arity, [flags], [key specs], handler, categories, tips, group, since,
-/// complexity, summary [, args "..."] [, history "..."] [, deprecated "..."] [, stored ...];`
+/// complexity, summary [, args "..."] [, history "..."] [, deprecated "..."] [, stored ...] [, series ...];`
 macro_rules! rows {
     ($($name:literal, $arity:literal, [$($flag:ident)*], [$($spec:expr),*], $handler:expr,
        $categories:literal, $tips:literal, $group:literal, $since:literal, $complexity:literal,
        $summary:literal $(, args $args:literal)? $(, history $history:literal)?
-       $(, deprecated $deprecated:literal)? $(, stored $stored:expr)?;)*) => {
-        &[$($crate::table::row::Row { handler: $handler, command: $crate::command::Command {
+       $(, deprecated $deprecated:literal)? $(, stored $stored:expr)? $(, series $series:expr)?;)*) => {
+        &[$($crate::table::row::Row { handler: $handler, series: [$(Some($series as $crate::call::SeriesFn),)? None][0], command: $crate::command::Command {
             name: $name,
             arity: $arity,
             flags: $crate::command::Flags::NONE$(.and($crate::command::Flags::$flag))*,

@@ -23,7 +23,8 @@ pub(crate) const ROWS: &[Row] = rows! {
         history "6.2.0 Added the `NOMKSTREAM` option, `MINID` trimming strategy and the `LIMIT` option.\n\
             7.0.0 Added support for the `<ms>-*` explicit ID form.\n\
             8.2.0 Added the `KEEPREF`, `DELREF` and `ACKED` options.\n\
-            8.6.0 Added the `IDMP` and `IDMPAUTO` options.";
+            8.6.0 Added the `IDMP` and `IDMPAUTO` options.",
+        series streams::xadd_series;
     "xautoclaim", -6, [WRITE FAST], [keys(1, 0, 1, "RW delete")], Handler::Data(groups::xautoclaim),
         "write stream fast", "nondeterministic_output", "stream", "6.2.0", "O(1) if COUNT is small.",
         "Changes (or acquires) ownership of messages in a consumer group, as if the messages were delivered to the specified consumer.",

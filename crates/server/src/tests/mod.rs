@@ -21,6 +21,7 @@ mod observed;
 mod paged;
 mod pipelines;
 mod scripts;
+mod series;
 mod sessions;
 mod streams;
 mod topologies;

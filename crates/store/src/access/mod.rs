@@ -655,6 +655,12 @@ impl<'s> Access<'s> {
         if state.expiries != watch.state.expiries { Ok(true) } else { self.is_expired(stripe, watch) }
     }
 
+    /// Whether somebody waits for a change of `key`, which is in the scope.
+    pub fn is_waited_for(&self, db: u16, key: &[u8]) -> bool {
+        let stripe = self.guards.stripe(self.hash(key).stripe());
+        stripe.is_ok_and(|stripe| stripe.watches.is_waited(db, key))
+    }
+
     /// Lets this access touch `key`, too, if that needs no waiting: returns whether it may from now on.
     ///
     /// Where the keys are claimed it answers for those that are.

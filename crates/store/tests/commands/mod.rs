@@ -4,6 +4,8 @@
 use store::{Access, KeyRef, ListChange, Prepared, Scope, Store, Value, ValueKind};
 
 pub const VALUE: [u8; 60] = [b'v'; 60];
+/// Elements of a run: as many commands of a pipeline.
+pub const RUN: usize = 16;
 
 /// Element number `n` of the collection of each type, and a key.
 pub fn fill(store: &Store, n: u64) {
@@ -66,17 +68,26 @@ pub fn zadd_any(store: &Store, n: u64) {
 }
 
 pub fn lpush(store: &Store, _: u64) {
-    change_list(store, &ListChange::PushFront(&VALUE));
+    change_list(store, &[ListChange::PushFront(&VALUE)]);
+}
+
+/// As so many [`lpush`] in one change.
+pub fn lpush_run(store: &Store, _: u64) {
+    change_list(store, &[ListChange::PushFront(&VALUE); RUN]);
 }
 
 /// Removes the element with this index of the list that [`lpush`] makes: of the last one, RPOP.
 pub fn remove_at(store: &Store, index: u64) {
-    change_list(store, &ListChange::Remove(index as usize, 1));
+    change_list(store, &[ListChange::Remove(index as usize, 1)]);
 }
 
-fn change_list(store: &Store, change: &ListChange<'_>) {
+/// Removes elements from this index on, as many as a run has.
+pub fn remove_run_at(store: &Store, index: u64) {
+    change_list(store, &[ListChange::Remove(index as usize, RUN)]);
+}
+
+fn change_list(store: &Store, changes: &[ListChange<'_>]) {
     let key = b"list:00000000001";
-    let changes = std::slice::from_ref(change);
     write(store, key, |access| _ = access.change_list(0, key, changes).expect("it is hot"));
 }
 
@@ -84,6 +95,15 @@ pub fn xadd(store: &Store, n: u64) {
     let key = b"stream:000000001";
     let entry = [b"e".as_slice(), &n.to_be_bytes()].concat();
     let changes = [(&entry[..], Some(&VALUE[..]))];
+    write(store, key, |access| _ = access.change_stream(0, key, &changes).expect("it is hot"));
+}
+
+/// As so many [`xadd`], from number `n` on, in one change.
+pub fn xadd_run(store: &Store, n: u64) {
+    let key = b"stream:000000001";
+    let entries: Vec<Vec<u8>> =
+        (n..n + RUN as u64).map(|n| [b"e".as_slice(), &n.to_be_bytes()].concat()).collect();
+    let changes: Vec<_> = entries.iter().map(|entry| (&entry[..], Some(&VALUE[..]))).collect();
     write(store, key, |access| _ = access.change_stream(0, key, &changes).expect("it is hot"));
 }
 
@@ -105,6 +125,43 @@ fn edit(
         let elements = std::iter::once(&element[..]);
         let done = access.edit_elements(0, key, kind, elements, |edit| change(edit, tag, &element));
         done.expect("it is hot").expect("it is of this type");
+    });
+}
+
+/// As [`edit`], of as many elements as a run has, from number `n` on.
+fn edit_run(
+    store: &Store,
+    (key, kind): (&[u8], ValueKind),
+    n: u64,
+    change: impl Fn(&mut store::Edit<'_>, u16, &[u8], u64),
+) {
+    let elements: Vec<_> = (n..n + RUN as u64).map(|n| (n, named(*b"el:00000000000", n))).collect();
+    write(store, key, |access| {
+        let tags: Vec<u16> = elements.iter().map(|(_, element)| access.tag(element)).collect();
+        let named = elements.iter().map(|(_, element)| &element[..]);
+        let done = access.edit_elements(0, key, kind, named, |edit| {
+            elements.iter().zip(tags).for_each(|((n, element), tag)| change(edit, tag, element, *n));
+        });
+        done.expect("it is hot").expect("it is of this type");
+    });
+}
+
+pub fn hset_run(store: &Store, n: u64) {
+    edit_run(store, (b"hash:00000000001", ValueKind::Hash), n, |edit, tag, field, _| {
+        edit.put(tag, field, &VALUE);
+    });
+}
+
+pub fn sadd_run(store: &Store, n: u64) {
+    edit_run(store, (b"set:000000000001", ValueKind::Set), n, |edit, tag, member, _| {
+        edit.add(tag, member);
+    });
+}
+
+/// As so many [`zadd_any`], the scores of the members `more` further.
+pub fn zadd_run(store: &Store, n: u64, more: u64) {
+    edit_run(store, (b"zset:00000000001", ValueKind::SortedSet), n, |edit, tag, member, n| {
+        edit.put_score(tag, member, mixed(n + more));
     });
 }
 

@@ -1,0 +1,166 @@
+//! Commands of a pipeline that are made as one change answer, and leave, what they would have one by one.
+
+use proptest::prelude::*;
+use resp::encode_command;
+
+use super::Harness;
+
+/// Commands that have series, with what makes each of them leave one: options, errors, keys of other types, values of all sizes.
+fn command() -> impl Strategy<Value = Vec<String>> {
+    let list = prop_oneof![4 => Just("list"), 1 => Just("other"), 1 => Just("stream")];
+    let stream = prop_oneof![6 => Just("stream"), 1 => Just("list")];
+    let hashed = prop_oneof![6 => Just("hash"), 1 => Just("stream")];
+    let (set, scored) = (prop_oneof![6 => Just("set"), 1 => Just("hash")], prop_oneof![6 => Just("scored"), 1 => Just("set")]);
+    let words = |command: Vec<&str>| command.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    prop_oneof![
+        (prop::sample::select(vec!["LPUSH", "RPUSH"]), list.clone(), prop::collection::vec(value(), 1..3))
+            .prop_map(move |(name, key, values)| [words(vec![name, key]), values].concat()),
+        (prop::sample::select(vec!["LPOP", "RPOP", "rpop"]), list, prop_oneof![5 => Just(None), 1 => (0..4).prop_map(Some)])
+            .prop_map(move |(name, key, count)| {
+                [words(vec![name, key]), count.map(|count: i32| count.to_string()).into_iter().collect()].concat()
+            }),
+        (stream, prop::sample::select(vec!["*", "*", "*", "*", "1-*", "9-9", "MAXLEN"]), value())
+            .prop_map(move |(key, id, value)| match id {
+                "MAXLEN" => words(vec!["XADD", key, "MAXLEN", "3", "*", "field", &value]),
+                id => words(vec!["XADD", key, id, "field", &value]),
+            }),
+        (prop::sample::select(vec!["HSET", "HSET", "HDEL"]), hashed.clone(), 0..40_u32, value()).prop_map(move |(name, key, field, value)| {
+            let field = field.to_string();
+            match name {
+                "HSET" => words(vec!["HSET", key, &field, &value]),
+                name => words(vec![name, key, &field]),
+            }
+        }),
+        (hashed, 0..6_u32, prop::sample::select(vec!["1", "-7", "9223372036854775807", "x"]))
+            .prop_map(move |(key, field, by)| words(vec!["HINCRBY", key, &field.to_string(), by])),
+        (prop::sample::select(vec!["SADD", "SADD", "SREM"]), set, 0..60_u32, 0..4_usize).prop_map(
+            move |(name, key, member, more)| {
+                let members = (0..=more).map(|more| "m".repeat(1 + more * 40) + &member.to_string());
+                words(vec![name, key]).into_iter().chain(members).collect()
+            }
+        ),
+        (
+            prop::sample::select(vec!["ZADD", "ZADD", "ZADD NX", "ZINCRBY", "ZREM"]),
+            scored,
+            prop::sample::select(vec!["1", "-2.5", "inf", "-inf", "7", "x"]),
+            0..60_u32,
+        )
+            .prop_map(move |(name, key, score, member)| {
+                let member = format!("member {member}");
+                match name {
+                    "ZREM" => words(vec!["ZREM", key, &member]),
+                    "ZADD NX" => words(vec!["ZADD", key, "NX", score, &member]),
+                    name => words(vec![name, key, score, &member]),
+                }
+            }),
+    ]
+}
+
+/// Of 0 bytes to more than a series may have.
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof![8 => 0..100_usize, 3 => 100..3_000_usize, 1 => 3_000..40_000_usize]
+        .prop_flat_map(|len| (Just(len), 0..10_u8))
+        .prop_map(|(len, digit)| char::from(b'0' + digit).to_string().repeat(len))
+}
+
+/// What is left, in an order that does not depend on hashes.
+fn contents(harness: &mut Harness) -> Vec<String> {
+    let mut wire = harness.connect();
+    let read = |line: &str, wire: &mut _| {
+        let reply = harness.line(wire, line);
+        let mut lines: Vec<&str> = reply.split("\r\n").collect();
+        if line.starts_with('S') || line.starts_with('H') {
+            lines.sort_unstable();
+        }
+        lines.join("\n")
+    };
+    [
+        "LRANGE list 0 -1",
+        "LRANGE other 0 -1",
+        "XRANGE stream - +",
+        "XINFO STREAM stream",
+        "HGETALL hash",
+        "SMEMBERS set",
+        "ZRANGE scored 0 -1 WITHSCORES",
+        "DBSIZE",
+        "INFO commandstats",
+    ]
+    .map(|line| read(line, &mut wire))
+    .map(|reply| if reply.contains("usec") { calls(&reply) } else { reply })
+    .to_vec()
+}
+
+/// How often each command was called, from what INFO says.
+fn calls(reply: &str) -> String {
+    let of_line = |line: &str| {
+        let [name, calls, .., failed] = line.split([',', ':']).collect::<Vec<_>>()[..] else { return String::new() };
+        if name.contains("info") { String::new() } else { format!("{name} {calls} {failed}\n") }
+    };
+    reply.lines().filter(|line| line.starts_with("cmdstat")).map(of_line).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pipeline_answers_and_leaves_what_its_commands_do_one_by_one(
+        runs in prop::collection::vec((command(), prop_oneof![1 => Just(1_usize), 3 => 2..40_usize]), 1..12),
+        others in prop::collection::vec(command(), 0..30),
+        mixes in any::<bool>(),
+    ) {
+        // a command several times over, with values that differ in length; and between them any
+        let mut commands: Vec<Vec<String>> = Vec::new();
+        for (run, (command, times)) in runs.into_iter().enumerate() {
+            for nth in 0..times {
+                let mut command = command.clone();
+                let last = command.len() - 1;
+                if last > 1 && nth % 3 == 1 && command[last].len() < 1_000 {
+                    command[last].push_str(&nth.to_string());
+                }
+                commands.push(command);
+            }
+            commands.extend(others.get(run).filter(|_| mixes).cloned());
+        }
+        let (mut alone, mut together) = (Harness::new(), Harness::new());
+        let (mut wire, mut expected) = (alone.connect(), String::new());
+        let mut pipeline = Vec::new();
+        for command in &commands {
+            expected += &alone.raw(&mut wire, command);
+            encode_command(&mut pipeline, command);
+        }
+        let mut wire = together.connect();
+        let replies = together.feed(&mut wire, &pipeline);
+        prop_assert_eq!(String::from_utf8_lossy(&replies), expected);
+        prop_assert_eq!(contents(&mut together), contents(&mut alone));
+    }
+}
+
+#[test]
+fn who_waits_for_the_key_is_served_between_two_commands_of_a_pipeline() {
+    let mut harness = Harness::new();
+    let (mut waiting, mut wire) = (harness.connect(), harness.connect());
+    assert_eq!(harness.line(&mut waiting, "BLPOP list 0"), "");
+    let mut pipeline = Vec::new();
+    ["a", "b", "c"].iter().for_each(|value| encode_command(&mut pipeline, &["LPUSH", "list", value]));
+    let replies = harness.feed(&mut wire, &pipeline);
+    assert_eq!(String::from_utf8_lossy(&replies), ":1\r\n:1\r\n:2\r\n");
+    assert_eq!(String::from_utf8_lossy(&harness.deliver(&mut waiting)), "*2\r\n$4\r\nlist\r\n$1\r\na\r\n");
+}
+
+#[test]
+fn monitor_and_slowlog_show_each_command_of_a_series() {
+    let mut harness = Harness::new();
+    let (mut operator, mut watching, mut wire) = (harness.connect(), harness.connect(), harness.connect());
+    assert_eq!(harness.line(&mut watching, "MONITOR"), "+OK\r\n");
+    let pipeline = b"RPUSH q a\r\nRPUSH q b\r\nLPOP q\r\nLPOP q\r\nLPOP q\r\n";
+    let replies = harness.feed(&mut wire, pipeline);
+    assert_eq!(String::from_utf8_lossy(&replies), ":1\r\n:2\r\n$1\r\na\r\n$1\r\nb\r\n$-1\r\n");
+    let shown = String::from_utf8_lossy(&harness.deliver(&mut watching)).into_owned();
+    assert_eq!(shown.matches("\"RPUSH\" \"q\"").count() + shown.matches("\"LPOP\" \"q\"").count(), 5, "{shown}");
+    assert_eq!(harness.line(&mut watching, "QUIT"), "+OK\r\n");
+    harness.end(watching);
+    let again = harness.feed(&mut wire, pipeline);
+    assert_eq!(again, replies);
+    let stats = harness.line(&mut operator, "INFO commandstats");
+    assert!(stats.contains("cmdstat_rpush:calls=4,") && stats.contains("cmdstat_lpop:calls=6,"), "{stats}");
+}
