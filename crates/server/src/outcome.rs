@@ -43,14 +43,7 @@ impl Ran {
 
     /// A reply without large values.
     pub(crate) fn plain(ticket: Ticket, failed: bool) -> Self {
-        Self {
-            commands: 1,
-            ticket,
-            failed,
-            lookups: (0, 0),
-            attached: Attachments::default(),
-            chunked: None,
-        }
+        Self { commands: 1, ticket, failed, lookups: (0, 0), attached: Attachments::default(), chunked: None }
     }
 }
 

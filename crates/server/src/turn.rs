@@ -125,7 +125,9 @@ fn run_turn(
             look_ahead(server, session.db, input.bytes(), &limits, ahead);
         }
         let here = Here { loop_index, now, moment: moment.later(now.since(began)), recorder };
-        if let Some((answer, requests, consumed)) = answer_series(server, session, (input, ahead), here, output) {
+        if let Some((answer, requests, consumed)) =
+            answer_series(server, session, (input, ahead), here, output)
+        {
             match answer {
                 Answer::Done(ended) => now = ended,
                 Answer::Parked(turn) => return Turn { commands, ..turn },

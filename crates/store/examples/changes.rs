@@ -17,8 +17,8 @@ use clock::{SimClock, UnixMs};
 use store::{EngineKind, Options, Store};
 
 use commands::{
-    RUN, get, hdel, hset, hset_run, hset_small, lpush, lpush_run, mixed, remove_at, remove_run_at, sadd, sadd_run, set, xadd,
-    xadd_run, zadd, zadd_any, zadd_run,
+    RUN, get, hdel, hset, hset_run, hset_small, lpush, lpush_run, mixed, remove_at, remove_run_at, sadd,
+    sadd_run, set, xadd, xadd_run, zadd, zadd_any, zadd_run,
 };
 
 /// Elements of a large collection.

@@ -1,6 +1,7 @@
 //! Commands on many elements of a large collection that is on disk alone: what they need is read in a few rounds, since a command that
 //! has waited a hundred times is answered with an error.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -76,20 +77,17 @@ fn members(numbers: impl Iterator<Item = u64>) -> Vec<Vec<u8>> {
 /// Lets members have their places in a sorted set, or fields of a hash this value; without one they are removed.
 fn change(store: &Arc<Store>, kind: ValueKind, members: &[Vec<u8>], value: Option<&[u8]>) -> usize {
     rounds(store, |access| {
-        let tags: Vec<u16> = members.iter().map(|member| access.tag(member)).collect();
         let elements = members.iter().map(|member| &member[..]);
-        let change = |edit: &mut store::Edit<'_>| {
-            for (at, (member, tag)) in members.iter().zip(&tags).enumerate() {
-                match (value, kind) {
-                    (Some(value), ValueKind::SortedSet) => {
-                        edit.put_score(*tag, member, (at + value.len()) as f64);
-                    }
-                    (Some(value), _) => _ = edit.put(*tag, member, value),
-                    (None, _) => _ = edit.delete(*tag, member),
-                }
-            }
+        if kind == ValueKind::SortedSet {
+            let score = |_, at: usize| Ok::<_, Infallible>(value.map(|value| (at + value.len()) as f64));
+            let Ok(()) = access.rescore((0, KEY), elements, score)?.expect("of this type");
+            return Ok(());
+        }
+        let change = |edit: &mut store::Edit<'_>, tag, at: usize| match value {
+            Some(value) => _ = edit.put(tag, &members[at], value),
+            None => _ = edit.delete(tag, &members[at]),
         };
-        access.edit_elements(0, KEY, kind, elements, change)?.expect("of this type");
+        access.edit_each((0, KEY), kind, elements, change)?.expect("of this type");
         Ok(())
     })
 }

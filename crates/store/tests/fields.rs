@@ -76,8 +76,8 @@ impl Machine {
 
     fn edit<T>(&self, key: &[u8], field: &[u8], change: impl Fn(&mut Edit<'_>, Moment) -> T) -> T {
         self.with(key, 4096, |access| {
-            let (now, fields) = (access.now(), std::iter::once(field));
-            let edited = access.edit_elements(0, key, ValueKind::Hash, fields, |edit| change(edit, now));
+            let now = access.now();
+            let edited = access.edit_element((0, key), ValueKind::Hash, field, |edit, _| change(edit, now));
             Ok(edited?.expect("a hash"))
         })
     }

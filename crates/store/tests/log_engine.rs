@@ -121,8 +121,8 @@ impl Machine {
 
     fn long_field(&self, db: u16, key: &[u8], field: &[u8], value: &[u8]) {
         self.with(db, key, 64 + value.len() as u64, |access| {
-            let tag = access.tag(field);
-            let changed = access.edit(db, key, ValueKind::Hash, |hash| hash.put(tag, field, value))?;
+            let put = |hash: &mut store::Edit<'_>, tag| hash.put(tag, field, value);
+            let changed = access.edit_element((db, key), ValueKind::Hash, field, put)?;
             Ok(changed.expect("it is a hash"))
         });
     }
@@ -130,11 +130,11 @@ impl Machine {
     /// Sets or deletes a field of a hash; returns whether it was there.
     fn change_field(&self, db: u16, key: &[u8], field: u8, value: Option<&[u8]>) -> bool {
         self.with(db, key, 64 + 4_096, |access| {
-            let tag = access.tag(&[field]);
-            let changed = access.edit(db, key, ValueKind::Hash, |hash| match value {
-                Some(value) => !hash.put(tag, &[field], value),
-                None => hash.delete(tag, &[field]),
-            })?;
+            let changed =
+                access.edit_element((db, key), ValueKind::Hash, &[field], |hash, tag| match value {
+                    Some(value) => !hash.put(tag, &[field], value),
+                    None => hash.delete(tag, &[field]),
+                })?;
             Ok(changed.expect("it is a hash"))
         })
     }

@@ -1,6 +1,7 @@
 //! Large collections read in parts, as they were at one moment, while others change, rename and remove them: beside copies of a model.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,17 +133,17 @@ impl World {
                     false => values,
                 };
                 self.run(&[&self.key], |access| {
-                    let tags: Vec<u16> = names.iter().map(|name| access.tag(name)).collect();
-                    let change = |edit: &mut store::Edit<'_>| {
-                        for (name, tag) in names.iter().zip(tags) {
-                            match kind {
-                                _ if gone => _ = edit.delete(tag, name),
-                                ValueKind::SortedSet => _ = edit.put_score(tag, name, name.len() as f64),
-                                _ => _ = edit.put(tag, name, name),
-                            }
-                        }
-                    };
-                    access.edit_elements(0, &self.key, kind, names.iter().map(|it| &it[..]), change)
+                    let named = names.iter().map(|it| &it[..]);
+                    if kind == ValueKind::SortedSet {
+                        let score = |_, number: usize| {
+                            Ok::<_, Infallible>((!gone).then_some(names[number].len() as f64))
+                        };
+                        return Ok(access.rescore((0, &self.key), named, score)?.map(|Ok(())| ()));
+                    }
+                    access.edit_each((0, &self.key), kind, named, |edit, tag, number| match gone {
+                        true => _ = edit.delete(tag, &names[number]),
+                        false => _ = edit.put(tag, &names[number], &names[number]),
+                    })
                 })
                 .expect("of this type");
                 self.model.retain(|(name, _)| !names.contains(name));
@@ -362,11 +363,10 @@ fn what_is_kept_for_all_readers_is_bounded() {
     for names in names.chunks(20) {
         world
             .run(&[&world.key], |access| {
-                let tags: Vec<u16> = names.iter().map(|name| access.tag(name)).collect();
-                let change = |edit: &mut store::Edit<'_>| {
-                    names.iter().zip(tags).for_each(|(name, tag)| _ = edit.put(tag, name, b"other"));
-                };
-                access.edit_elements(0, &world.key, ValueKind::Hash, names.iter().map(|it| &it[..]), change)
+                let named = names.iter().map(|it| &it[..]);
+                access.edit_each((0, &world.key), ValueKind::Hash, named, |edit, tag, number| {
+                    edit.put(tag, &names[number], b"other");
+                })
             })
             .expect("a hash");
         kept_bytes = kept_bytes.max(world.store.snapshot_bytes());

@@ -1,6 +1,7 @@
 //! Large lists, sorted sets and streams against simple models, with leaves so small that trees have many levels.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use clock::{SimClock, UnixMs};
@@ -257,17 +258,10 @@ fn sorted_set_is_as_its_model_after_any_changes() {
                 }
             }
             world.run(|access| {
-                let tags: Vec<u16> = changes.iter().map(|(member, _)| access.tag(member)).collect();
                 let named = changes.iter().map(|(member, _)| &member[..]);
-                let changed = access.edit_elements(0, &world.key, ValueKind::SortedSet, named, |set| {
-                    for ((member, score), tag) in changes.iter().zip(tags) {
-                        match score {
-                            Some(score) => _ = set.put_score(tag, member, *score),
-                            None => _ = set.delete(tag, member),
-                        }
-                    }
-                })?;
-                changed.expect("a sorted set, or nothing at all");
+                let score = |_, number: usize| Ok::<_, Infallible>(changes[number].1);
+                let Ok(()) =
+                    access.rescore((0, &world.key), named, score)?.expect("a sorted set, or nothing at all");
                 Ok(())
             });
             if step % 10 == 0 {
@@ -520,14 +514,19 @@ impl One {
                 access.change_stream(0, key, &[(name, None)]).map(|it| it.map(drop))
             }
             (Self::Put(_, name, _) | Self::Remove(_, name), _) => {
-                let tag = access.tag(name);
-                access.edit_elements(0, key, kind, [&name[..]].into_iter(), |edit| match (self, kind) {
-                    (Self::Put(_, name, value), ValueKind::SortedSet) => {
-                        _ = edit.put_score(tag, name, score_of(value));
-                    }
-                    (Self::Put(_, name, value), _) => _ = edit.put(tag, name, value),
-                    (Self::Remove(..), _) => _ = edit.delete(tag, name),
-                })
+                if kind == ValueKind::SortedSet {
+                    let score = match self {
+                        Self::Put(_, _, value) => Some(score_of(value)),
+                        Self::Remove(..) => None,
+                    };
+                    let change = |_, _| Ok::<_, Infallible>(score);
+                    access.rescore((0, key), [&name[..]].into_iter(), change).map(|it| it.map(|Ok(())| ()))
+                } else {
+                    access.edit_element((0, key), kind, name, |edit, tag| match self {
+                        Self::Put(_, name, value) => _ = edit.put(tag, name, value),
+                        Self::Remove(..) => _ = edit.delete(tag, name),
+                    })
+                }
             }
         };
         changed?.expect("of this type");
@@ -633,13 +632,17 @@ fn add(access: &mut Access<'_>, kind: ValueKind, at: usize, size: usize) -> Resu
         }
         _ => {
             let element = if kind == ValueKind::Hash { &name } else { &value };
-            let tag = access.tag(element);
-            let change = |edit: &mut store::Edit<'_>| match kind {
+            if kind == ValueKind::SortedSet {
+                let score = |_, _| Ok::<_, Infallible>(Some(1.0));
+                let Ok(()) =
+                    access.rescore((0, b"key"), [&element[..]].into_iter(), score)?.expect("its type");
+                return Ok(());
+            }
+            let change = |edit: &mut store::Edit<'_>, tag| match kind {
                 ValueKind::Hash => _ = edit.put(tag, element, &value),
-                ValueKind::Set => _ = edit.add(tag, element),
-                _ => _ = edit.put_score(tag, element, 1.0),
+                _ => _ = edit.add(tag, element),
             };
-            access.edit_elements(0, b"key", kind, [&element[..]].into_iter(), change)?.expect("its type");
+            access.edit_element((0, b"key"), kind, element, change)?.expect("its type");
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use resp::{ArgsView, Writer};
+use smallvec::SmallVec;
 use store::{Edit, Element, Packed, Sequence, Shape, Snapshot, Stop, StoreError, ValueKind, Whole, score_of};
 
 use super::scan::{BULK_OVERHEAD_BYTES, More, Options, cursor};
@@ -80,16 +81,6 @@ pub(crate) fn read_to_change<'a>(
     kind: ValueKind,
 ) -> Result<Packed<'a>, Failure> {
     Ok(data.access.collection(data.db, key, kind)??)
-}
-
-/// Tags of elements, in their order.
-pub(super) type Tags = std::iter::Chain<std::option::IntoIter<u16>, std::vec::IntoIter<u16>>;
-
-/// The tags of `elements`: of one, as most commands have, without an allocation.
-pub(super) fn tags<'e>(data: &Data<'_, '_>, elements: impl Iterator<Item = &'e [u8]>) -> Tags {
-    let mut tags = elements.map(|element| data.access.tag(element));
-    let first = tags.next();
-    first.into_iter().chain(tags.collect::<Vec<u16>>())
 }
 
 /// The list, sorted set or stream at `key` for a command that reads parts of it, and counts as a hit or a miss; empty when it is absent.
@@ -170,20 +161,109 @@ pub(crate) fn count(data: &Data<'_, '_>, key: &[u8], kind: ValueKind) -> Result<
     Ok(count)
 }
 
-/// Deletes the elements from argument 2 on; returns how many there were.
-pub(crate) fn delete_all(
-    data: &mut Data<'_, '_>,
-    args: ArgsView<'_>,
-    kind: ValueKind,
-) -> Result<i64, Failure> {
-    let tags = tags(data, args.iter().skip(2));
-    let delete = |edit: &mut Edit<'_>| {
-        let elements = args.iter().skip(2).zip(tags);
-        elements.map(|(element, tag)| i64::from(edit.delete(tag, element))).sum()
-    };
-    let deleted = data.access.edit_elements(data.db, args.get(1), kind, args.iter().skip(2), delete)?;
-    Ok(deleted?)
+/// The elements that requests of the same key name: each `step`-th argument from argument 2 on.
+struct Places<'r, 'a> {
+    requests: &'r [ArgsView<'a>],
+    step: usize,
+    /// Of several requests: for each element the request and the argument.
+    list: SmallVec<[(u16, u16); PLACES_FEW]>,
 }
+
+impl<'r, 'a> Places<'r, 'a> {
+    fn new(requests: &'r [ArgsView<'a>], step: usize) -> Self {
+        let of_request = |(number, args): (u16, &ArgsView<'_>)| {
+            (2..args.len() as u16).step_by(step).map(move |at| (number, at))
+        };
+        let list = match requests {
+            [_] => SmallVec::new(),
+            many => (0..).zip(many).flat_map(of_request).collect(),
+        };
+        Self { requests, step, list }
+    }
+
+    fn len(&self) -> usize {
+        match self.requests {
+            [args] => (args.len() - 2).div_ceil(self.step),
+            _ => self.list.len(),
+        }
+    }
+
+    /// The number of the request that has element `number`, and the index of its argument.
+    fn place(&self, number: usize) -> (usize, usize) {
+        match self.list.get(number) {
+            Some((request, at)) => (usize::from(*request), usize::from(*at)),
+            None => (0, 2 + number * self.step),
+        }
+    }
+
+    fn elements(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
+        (0..self.len()).map(|number| {
+            let (request, at) = self.place(number);
+            self.requests[request].get(at)
+        })
+    }
+}
+
+/// How many elements each request has changed.
+pub(super) type Counts = SmallVec<[i64; 1]>;
+
+/// Lets `change` change each element of the hash or set that these requests, all of the same key, name by each `step`-th argument from argument 2 on: it gets the
+/// tag of one, and the arguments from it on. Returns for each request how often it has answered `true`.
+pub(super) fn change_each(
+    data: &mut Data<'_, '_>,
+    kind: ValueKind,
+    (requests, step): (&[ArgsView<'_>], usize),
+    change: impl Fn(&mut Edit<'_>, u16, ArgsView<'_>) -> bool,
+) -> Result<Counts, Failure> {
+    let (places, mut counts) = (Places::new(requests, step), Counts::from_elem(0, requests.len()));
+    data.access.edit_each(
+        (data.db, requests[0].get(1)),
+        kind,
+        places.elements(),
+        |edit, tag, number| {
+            let (request, at) = places.place(number);
+            counts[request] += i64::from(change(edit, tag, requests[request].from(at)));
+        },
+    )??;
+    Ok(counts)
+}
+
+/// Answers with how many elements each request has changed.
+pub(super) fn answer_counts(counts: Counts, out: &mut Writer<'_>) {
+    counts.into_iter().for_each(|count| out.integer(count));
+}
+
+/// Deletes the elements that these requests name from argument 2 on; answers each with how many there were.
+pub(super) fn delete_each(
+    data: &mut Data<'_, '_>,
+    kind: ValueKind,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let deleted =
+        change_each(data, kind, (requests, 1), |edit, tag, element| edit.delete(tag, element.get(0)))?;
+    answer_counts(deleted, out);
+    Ok(())
+}
+
+/// The same of members of a sorted set.
+pub(super) fn delete_scored(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let (places, mut deleted) = (Places::new(requests, 1), Counts::from_elem(0, requests.len()));
+    let delete = |score: Option<f64>, number: usize| {
+        deleted[places.place(number).0] += i64::from(score.is_some());
+        Ok::<_, Failure>(None)
+    };
+    data.access.rescore((data.db, requests[0].get(1)), places.elements(), delete)???;
+    answer_counts(deleted, out);
+    Ok(())
+}
+
+/// Elements of requests for which nothing is put on the heap.
+const PLACES_FEW: usize = 16;
 
 /// Refuses the one number of 64 bits that has no opposite.
 pub(crate) fn admit_count(count: i64) -> Outcome {

@@ -8,7 +8,7 @@ use resp::{ArgsView, Writer};
 use store::{Deadline, Edit, Moment, ValueKind};
 
 use super::args::{Unit, integer, is};
-use super::elements::{tags, values, values_bytes};
+use super::elements::{values, values_bytes};
 use super::expiry::Conditions;
 use super::hashes::fields_at;
 use crate::call::{Data, Failure, Outcome, text};
@@ -70,6 +70,24 @@ const NOT_ALLOWED: i64 = 0;
 const SET: i64 = 1;
 const DELETED: i64 = 2;
 
+/// Answers with what `change` says of each of these fields of the hash at `key`.
+fn answer_each<'e>(
+    data: &mut Data<'_, '_>,
+    key: &[u8],
+    fields: impl Iterator<Item = &'e [u8]>,
+    out: &mut Writer<'_>,
+    change: impl Fn(&mut Edit<'_>, (u16, &[u8])) -> i64,
+) -> Outcome {
+    let fields: Vec<&[u8]> = fields.collect();
+    let mut answers = vec![0; fields.len()];
+    let named = fields.iter().copied();
+    data.access.edit_each((data.db, key), ValueKind::Hash, named, |hash, tag, number| {
+        answers[number] = change(hash, (tag, fields[number]));
+    })??;
+    write_integers(&answers, out);
+    Ok(())
+}
+
 fn expire_by(
     data: &mut Data<'_, '_>,
     args: ArgsView<'_>,
@@ -80,21 +98,14 @@ fn expire_by(
     let conditions = Conditions::of_word(args.get(3));
     let fields = fields_at(args, if conditions.is_some() { 4 } else { 3 })?;
     let (conditions, now) = (conditions.unwrap_or_default(), data.now);
-    let each = fields.clone().zip(tags(data, fields.clone()));
-    let answers: Vec<i64> =
-        data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
-            each.map(|(field, tag)| {
-                let Some(current) = hash.deadline(tag, field) else { return NO_FIELD };
-                if !conditions.allow(current.map(|at| now.unix_of(at)), time.unix_ms) {
-                    return NOT_ALLOWED;
-                }
-                Retime::At(time).apply(hash, (tag, field), now);
-                if now.has_passed(time.deadline) { DELETED } else { SET }
-            })
-            .collect()
-        })??;
-    write_integers(&answers, out);
-    Ok(())
+    answer_each(data, args.get(1), fields, out, |hash, (tag, field)| {
+        let Some(current) = hash.deadline(tag, field) else { return NO_FIELD };
+        if !conditions.allow(current.map(|at| now.unix_of(at)), time.unix_ms) {
+            return NOT_ALLOWED;
+        }
+        Retime::At(time).apply(hash, (tag, field), now);
+        if now.has_passed(time.deadline) { DELETED } else { SET }
+    })
 }
 
 pub(crate) fn hexpire(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -155,21 +166,14 @@ pub(crate) fn hpexpiretime(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
 
 pub(crate) fn hpersist(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let fields = fields_at(args, 2)?;
-    let each = fields.clone().zip(tags(data, fields.clone()));
-    let answers: Vec<i64> =
-        data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
-            each.map(|(field, tag)| match hash.deadline(tag, field) {
-                None => NO_FIELD,
-                Some(None) => NEVER,
-                Some(Some(_)) => {
-                    hash.set_deadline(tag, field, None);
-                    SET
-                }
-            })
-            .collect()
-        })??;
-    write_integers(&answers, out);
-    Ok(())
+    answer_each(data, args.get(1), fields, out, |hash, (tag, field)| match hash.deadline(tag, field) {
+        None => NO_FIELD,
+        Some(None) => NEVER,
+        Some(Some(_)) => {
+            hash.set_deadline(tag, field, None);
+            SET
+        }
+    })
 }
 
 /// Whether fields that are set must be new, or there.
@@ -233,9 +237,10 @@ pub(crate) fn hgetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     if matches!(options.retime, Retime::Keep) {
         return Ok(());
     }
-    let (each, now) = (fields.clone().zip(tags(data, fields.clone())), data.now);
-    data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
-        each.for_each(|(field, tag)| options.retime.apply(hash, (tag, field), now));
+    let (fields, now) = (fields.collect::<Vec<_>>(), data.now);
+    let named = fields.iter().copied();
+    data.access.edit_each((data.db, args.get(1)), ValueKind::Hash, named, |hash, tag, number| {
+        options.retime.apply(hash, (tag, fields[number]), now);
     })??;
     Ok(())
 }
@@ -271,15 +276,14 @@ pub(crate) fn hsetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
             return Ok(());
         }
     }
-    let (tags, now) = (tags(data, fields.clone()), data.now);
-    data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
-        for ((field, value), tag) in pairs.iter().zip(tags) {
-            match options.retime {
-                Retime::Keep => _ = hash.put_kept(tag, field, value),
-                _ => _ = hash.put(tag, field, value),
-            }
-            options.retime.apply(hash, (tag, field), now);
+    let now = data.now;
+    data.access.edit_each((data.db, args.get(1)), ValueKind::Hash, fields, |hash, tag, number| {
+        let (field, value) = pairs[number];
+        match options.retime {
+            Retime::Keep => _ = hash.put_kept(tag, field, value),
+            _ => _ = hash.put(tag, field, value),
         }
+        options.retime.apply(hash, (tag, field), now);
     })??;
     out.integer(1);
     Ok(())

@@ -1,49 +1,52 @@
 //! Hashes: fields with values, each hash one value of the store (`store::Packed`).
 
 use resp::{ArgsView, Writer};
+use smallvec::SmallVec;
 use store::{Edit, Element, ValueKind, Whole};
 
 use super::args::{integer, is};
 use super::elements::{
-    Scan, count, read_all, sample, samples, tags, value, values, values_bytes, walk_reply,
+    Counts, Scan, answer_counts, change_each, count, delete_each, read_all, sample, samples, value, values,
+    values_bytes, walk_reply,
 };
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::{ChunkedReply, WriteElement};
 
 pub(crate) fn hset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let added = put_all(data, args, "hset")?;
-    out.integer(added);
+    hset_series(data, &[args], out)
+}
+
+pub(crate) fn hset_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let added = put_all(data, requests, "hset")?;
+    answer_counts(added, out);
     Ok(())
 }
 
 pub(crate) fn hmset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    put_all(data, args, "hmset")?;
+    put_all(data, &[args], "hmset")?;
     out.ok();
     Ok(())
 }
 
-/// Sets all pairs of field and value; returns how many fields are new.
-fn put_all(data: &mut Data<'_, '_>, args: ArgsView<'_>, command: &str) -> Result<i64, Failure> {
-    if !args.len().is_multiple_of(2) {
+/// Sets all pairs of field and value of requests of the same key; returns how many fields are new, of each.
+fn put_all(data: &mut Data<'_, '_>, requests: &[ArgsView<'_>], command: &str) -> Result<Counts, Failure> {
+    if requests.iter().any(|args| !args.len().is_multiple_of(2)) {
         return Err(format!("ERR wrong number of arguments for '{command}' command").into());
     }
-    let fields = args.iter().skip(2).step_by(2);
-    let tags = tags(data, fields.clone());
-    let added = data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
-        let pairs = (2..args.len()).step_by(2).zip(tags);
-        pairs.map(|(at, tag)| i64::from(hash.put(tag, args.get(at), args.get(at + 1)))).sum()
-    })?;
-    Ok(added?)
+    change_each(data, ValueKind::Hash, (requests, 2), |hash, tag, pair| {
+        hash.put(tag, pair.get(0), pair.get(1))
+    })
 }
 
 pub(crate) fn hsetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (field, value) = (args.get(2), args.get(3));
-    let tag = data.access.tag(field);
-    let fields = std::iter::once(field);
-    let is_new = data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
-        hash.get(tag, field).is_none() && hash.put(tag, field, value)
-    })??;
+    let set = |hash: &mut Edit<'_>, tag| hash.get(tag, field).is_none() && hash.put(tag, field, value);
+    let is_new = data.access.edit_element((data.db, args.get(1)), ValueKind::Hash, field, set)??;
     out.integer(is_new.into());
     Ok(())
 }
@@ -131,8 +134,15 @@ pub(crate) fn hstrlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
 }
 
 pub(crate) fn hdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.integer(super::elements::delete_all(data, args, ValueKind::Hash)?);
-    Ok(())
+    delete_each(data, ValueKind::Hash, &[args], out)
+}
+
+pub(crate) fn hdel_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    delete_each(data, ValueKind::Hash, requests, out)
 }
 
 /// The fields behind the word FIELDS at argument `at` and their number, which nothing follows.
@@ -166,50 +176,66 @@ pub(crate) fn hgetdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         // a field that is named twice is gone the second time
         out.bulk_or_null(value.filter(|_| told.insert(field)));
     }
-    let tags = tags(data, fields.clone());
-    data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields.clone(), |hash| {
-        fields.zip(tags).for_each(|(field, tag)| _ = hash.delete(tag, field));
+    let fields: Vec<&[u8]> = fields.collect();
+    let named = fields.iter().copied();
+    data.access.edit_each((data.db, args.get(1)), ValueKind::Hash, named, |hash, tag, number| {
+        hash.delete(tag, fields[number]);
     })??;
     Ok(())
 }
 
 pub(crate) fn hincrby(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let by = integer(args.get(3))?;
-    let former = match to_change(data, args)? {
+    hincrby_series(data, &[args], out)
+}
+
+pub(crate) fn hincrby_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let sums = requests.iter().map(|args| integer(args.get(3)));
+    let mut sums: SmallVec<[i64; 1]> = sums.collect::<Result<_, Failure>>()?;
+    let mut refused = None;
+    let fields = requests.iter().map(|args| args.get(2));
+    data.access.edit_each(
+        (data.db, requests[0].get(1)),
+        ValueKind::Hash,
+        fields,
+        |hash, tag, number| match increased(hash, (tag, requests[number].get(2)), sums[number]) {
+            Ok(sum) => sums[number] = sum,
+            Err(failure) => refused = Some(failure),
+        },
+    )??;
+    if let Some(failure) = refused {
+        return Err(failure);
+    }
+    sums.into_iter().for_each(|sum| out.integer(sum));
+    Ok(())
+}
+
+/// Adds to the number in a field, which ends when it did; returns the sum.
+fn increased(hash: &mut Edit<'_>, (tag, field): (u16, &[u8]), by: i64) -> Result<i64, Failure> {
+    let former = match hash.get(tag, field) {
         Some(value) => resp::parse_i64(value).ok_or("ERR hash value is not an integer")?,
         None => 0,
     };
     let sum = former.checked_add(by).ok_or(text::OVERFLOW)?;
-    put(data, args, itoa::Buffer::new().format(sum).as_bytes())?;
-    out.integer(sum);
-    Ok(())
+    hash.put_kept(tag, field, itoa::Buffer::new().format(sum).as_bytes());
+    Ok(sum)
 }
 
 pub(crate) fn hincrbyfloat(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let by = args.get(3);
+    let (field, by) = (args.get(2), args.get(3));
     let is_finite = decimal::sum(b"0", by).ok_or(text::NOT_FLOAT)?.is_some();
-    let former = to_change(data, args)?.unwrap_or(b"0");
-    let sum = decimal::sum(former, by).ok_or("ERR hash value is not a float")?;
-    let sum = sum.filter(|_| is_finite).ok_or("ERR increment would produce NaN or Infinity")?;
-    put(data, args, sum.as_bytes())?;
+    let add = |hash: &mut Edit<'_>, tag: u16| {
+        let sum = decimal::sum(hash.get(tag, field).unwrap_or(b"0"), by);
+        let sum = sum.ok_or("ERR hash value is not a float")?;
+        let sum = sum.filter(|_| is_finite).ok_or("ERR increment would produce NaN or Infinity")?;
+        hash.put_kept(tag, field, sum.as_bytes());
+        Ok::<_, Failure>(sum)
+    };
+    let sum = data.access.edit_element((data.db, args.get(1)), ValueKind::Hash, field, add)???;
     out.bulk(sum.as_bytes());
-    Ok(())
-}
-
-/// The value of the field that is argument 2 of the hash that is argument 1, to change it.
-fn to_change<'a>(data: &'a Data<'_, '_>, args: ArgsView<'_>) -> Result<Option<&'a [u8]>, Failure> {
-    let field = std::iter::once(args.get(2));
-    let values = data.access.values(data.db, args.get(1), ValueKind::Hash, field)??;
-    Ok(values.and_then(|values| values[0]))
-}
-
-/// Sets the field that is argument 2 of the hash that is argument 1, which ends when it did.
-fn put(data: &mut Data<'_, '_>, args: ArgsView<'_>, value: &[u8]) -> Outcome {
-    let field = args.get(2);
-    let tag = data.access.tag(field);
-    let fields = std::iter::once(field);
-    let put = |hash: &mut Edit<'_>| hash.put_kept(tag, field, value);
-    data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, put)??;
     Ok(())
 }
 

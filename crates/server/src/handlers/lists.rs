@@ -85,12 +85,7 @@ fn push_if_there(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mu
 }
 
 /// Pushes the values of each of these requests, all of the same key.
-fn push(
-    data: &mut Data<'_, '_>,
-    requests: &[ArgsView<'_>],
-    end: End,
-    out: &mut Writer<'_>,
-) -> Outcome {
+fn push(data: &mut Data<'_, '_>, requests: &[ArgsView<'_>], end: End, out: &mut Writer<'_>) -> Outcome {
     let values = requests.iter().flat_map(|args| args.iter().skip(2));
     let pushes: Vec<ListChange<'_>> = values.map(|value| end.push(value)).collect();
     let changed = change(data, requests[0].get(1), &pushes)?;
@@ -164,12 +159,7 @@ pub(crate) fn rpop_series(
 }
 
 /// Pops an element for each of these requests, none of which says how many.
-fn pop_series(
-    data: &mut Data<'_, '_>,
-    requests: &[ArgsView<'_>],
-    end: End,
-    out: &mut Writer<'_>,
-) -> Outcome {
+fn pop_series(data: &mut Data<'_, '_>, requests: &[ArgsView<'_>], end: End, out: &mut Writer<'_>) -> Outcome {
     if requests.iter().any(|args| args.len() > 2) {
         return Err(text::BY_ITSELF.into());
     }

@@ -9,8 +9,8 @@ use store::{Drawn, Element, Packed, ValueKind, Whole};
 
 use super::args::{count as count_of, integer, is, option_value};
 use super::elements::{
-    Chosen, Scan, count, delete_all, read, read_all, read_to_change, sample, samples, tags, value, values,
-    walk_reply,
+    Chosen, Scan, answer_counts, change_each, count, delete_each, read, read_all, read_to_change, sample,
+    samples, value, values, walk_reply,
 };
 use super::scan::BULK_OVERHEAD_BYTES;
 use super::together::Together;
@@ -19,19 +19,30 @@ use crate::chunked::ChunkedReply;
 use crate::hyperloglog::{Sketch, estimate, registers};
 
 pub(crate) fn sadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let tags = tags(data, args.iter().skip(2));
-    let named = args.iter().skip(2);
-    let added: i64 = data.access.edit_elements(data.db, args.get(1), ValueKind::Set, named, |set| {
-        let members = args.iter().skip(2).zip(tags);
-        members.map(|(member, tag)| i64::from(set.add(tag, member))).sum()
-    })??;
-    out.integer(added);
+    sadd_series(data, &[args], out)
+}
+
+pub(crate) fn sadd_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let added =
+        change_each(data, ValueKind::Set, (requests, 1), |set, tag, member| set.add(tag, member.get(0)))?;
+    answer_counts(added, out);
     Ok(())
 }
 
 pub(crate) fn srem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.integer(delete_all(data, args, ValueKind::Set)?);
-    Ok(())
+    delete_each(data, ValueKind::Set, &[args], out)
+}
+
+pub(crate) fn srem_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    delete_each(data, ValueKind::Set, requests, out)
 }
 
 pub(crate) fn scard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -79,18 +90,17 @@ pub(super) fn members(set: Packed<'_>) -> Vec<&[u8]> {
 
 pub(crate) fn smove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (from, to, member) = (args.get(1), args.get(2), args.get(3));
-    let tag = data.access.tag(member);
-    let named = || std::iter::once(member);
-    let Some(found) = data.access.values(data.db, from, ValueKind::Set, named())?? else {
+    let named = std::iter::once(member);
+    let Some(found) = data.access.values(data.db, from, ValueKind::Set, named)?? else {
         out.integer(0);
         return Ok(());
     };
     let is_there = found[0].is_some();
     data.access.count(data.db, to, ValueKind::Set)??;
     if is_there && from != to {
-        data.access
-            .edit_elements(data.db, from, ValueKind::Set, named(), |set| set.delete(tag, member))??;
-        data.access.edit_elements(data.db, to, ValueKind::Set, named(), |set| set.add(tag, member))??;
+        let (kind, db) = (ValueKind::Set, data.db);
+        data.access.edit_element((db, from), kind, member, |set, tag| set.delete(tag, member))??;
+        data.access.edit_element((db, to), kind, member, |set, tag| set.add(tag, member))??;
     }
     out.integer(is_there.into());
     Ok(())
@@ -109,17 +119,16 @@ pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         return pop_drawn(data, args.get(1), &drawn, out);
     }
     let chosen = Chosen::sampled(data, args.get(1), ValueKind::Set, wanted)?;
-    let popped: Vec<(u16, Vec<u8>)> =
-        chosen.into_iter().map(|(tag, (member, _))| (tag, member.to_vec())).collect();
-    let members = popped.iter().map(|(_, member)| &member[..]);
-    data.access.edit_elements(data.db, args.get(1), ValueKind::Set, members, |set| {
-        popped.iter().for_each(|(tag, member)| _ = set.delete(*tag, member));
+    let popped: Vec<Vec<u8>> = chosen.into_iter().map(|(_, (member, _))| member.to_vec()).collect();
+    let members = popped.iter().map(|member| &member[..]);
+    data.access.edit_each((data.db, args.get(1)), ValueKind::Set, members, |set, tag, number| {
+        set.delete(tag, &popped[number]);
     })??;
     match count {
-        None => out.bulk_or_null(popped.first().map(|(_, member)| &member[..])),
+        None => out.bulk_or_null(popped.first().map(|member| &member[..])),
         Some(_) => {
             out.set(popped.len());
-            popped.iter().for_each(|(_, member)| out.bulk(member));
+            popped.iter().for_each(|member| out.bulk(member));
         }
     }
     Ok(())
@@ -207,10 +216,9 @@ fn store(data: &mut Data<'_, '_>, args: ArgsView<'_>, operation: Operation, out:
     let tags: Vec<u16> = members.iter().map(|member| data.access.tag(member)).collect();
     let target = args.get(1);
     data.turn_to_key(target);
-    data.access.remove(data.db, target)?;
-    data.access.edit(data.db, target, ValueKind::Set, |set| {
+    data.access.make(data.db, target, ValueKind::Set, |set| {
         members.iter().zip(tags).for_each(|(member, tag)| _ = set.add(tag, member));
-    })??;
+    })?;
     out.integer(members.len() as i64);
     Ok(())
 }

@@ -1,13 +1,13 @@
 //! Sorted sets: members with scores. Ranges of them are in `score_ranges`, what is made of several in `combined`.
 
 use resp::{ArgsView, Writer};
+use smallvec::SmallVec;
 use store::{Element, ValueKind, score_of};
 
 use super::args::{count, integer, is};
 use super::blocking::{MultiPop, Nothing, first, timeout};
 use super::elements::{
-    self, Chosen, Scan, admit_count, delete_all, sequence, sequence_to_change, tags, value, values,
-    walk_reply,
+    self, Chosen, Scan, admit_count, delete_scored, sequence, sequence_to_change, value, values, walk_reply,
 };
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
@@ -107,19 +107,16 @@ pub(super) fn add(
     options: AddOptions,
     members: &[(&[u8], f64)],
 ) -> Result<Added, Failure> {
-    let tags = tags(data, members.iter().map(|(member, _)| *member));
     let mut done = Added::default();
     let named = members.iter().map(|(member, _)| *member);
-    data.access.edit_elements(data.db, key, SORTED_SET, named, |set| {
-        for ((member, given), tag) in members.iter().zip(tags) {
-            let former = set.score(tag, member);
-            done.newest = options.settle(former, *given)?;
-            let Some(score) = done.newest.filter(|score| former != Some(*score)) else { continue };
-            set.put_score(tag, member, score);
-            *(if former.is_none() { &mut done.added } else { &mut done.updated }) += 1;
-        }
-        Ok::<(), Failure>(())
-    })???;
+    let settle = |former: Option<f64>, number: usize| {
+        done.newest = options.settle(former, members[number].1)?;
+        let changed = done.newest.filter(|score| former != Some(*score));
+        let Some(score) = changed else { return Ok(former) };
+        *(if former.is_none() { &mut done.added } else { &mut done.updated }) += 1;
+        Ok::<_, Failure>(Some(score))
+    };
+    data.access.rescore((data.db, key), named, settle)???;
     Ok(done)
 }
 
@@ -136,25 +133,59 @@ pub(crate) fn zadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     Ok(())
 }
 
+pub(crate) fn zadd_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    // one score and one member each: no options
+    let members = requests.iter().map(|args| match args.len() {
+        4 => Ok((args.get(3), score(args.get(2))?)),
+        _ => Err(text::BY_ITSELF.into()),
+    });
+    let members = members.collect::<Result<Vec<_>, Failure>>()?;
+    let mut is_new = vec![false; members.len()];
+    let settle = |former: Option<f64>, number: usize| {
+        is_new[number] = former.is_none();
+        Ok::<_, Failure>(Some(members[number].1))
+    };
+    let named = members.iter().map(|(member, _)| *member);
+    data.access.rescore((data.db, requests[0].get(1)), named, settle)???;
+    is_new.into_iter().for_each(|is_new| out.integer(is_new.into()));
+    Ok(())
+}
+
 pub(crate) fn zincrby(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (by, member) = (score(args.get(2))?, args.get(3));
-    let tag = data.access.tag(member);
-    let named = std::iter::once(member);
-    let score = data.access.edit_elements(data.db, args.get(1), SORTED_SET, named, |set| {
-        let former = set.score(tag, member);
-        let score = sum(former.unwrap_or(0.0), by)?;
-        if former != Some(score) {
-            set.put_score(tag, member, score);
-        }
-        Ok::<f64, Failure>(score)
-    })???;
-    out.double(score);
+    zincrby_series(data, &[args], out)
+}
+
+pub(crate) fn zincrby_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let scores = requests.iter().map(|args| score(args.get(2)));
+    let mut scores: SmallVec<[f64; 1]> = scores.collect::<Result<_, Failure>>()?;
+    let add = |former: Option<f64>, number: usize| {
+        scores[number] = sum(former.unwrap_or(0.0), scores[number])?;
+        Ok::<_, Failure>(Some(scores[number]))
+    };
+    let named = requests.iter().map(|args| args.get(3));
+    data.access.rescore((data.db, requests[0].get(1)), named, add)???;
+    scores.into_iter().for_each(|score| out.double(score));
     Ok(())
 }
 
 pub(crate) fn zrem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.integer(delete_all(data, args, SORTED_SET)?);
-    Ok(())
+    delete_scored(data, &[args], out)
+}
+
+pub(crate) fn zrem_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    delete_scored(data, requests, out)
 }
 
 pub(crate) fn zcard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -436,9 +467,8 @@ pub(super) fn kept(members: Vec<Element<'_>>) -> Vec<Scored> {
 pub(super) fn put_members(data: &mut Data<'_, '_>, target: &[u8], members: &[Scored]) -> Outcome {
     let tags: Vec<u16> = members.iter().map(|(member, _)| data.access.tag(member)).collect();
     data.turn_to_key(target);
-    data.access.remove(data.db, target)?;
-    data.access.edit(data.db, target, SORTED_SET, |set| {
+    data.access.make(data.db, target, SORTED_SET, |set| {
         members.iter().zip(tags).for_each(|((member, score), tag)| _ = set.put_score(tag, member, *score));
-    })??;
+    })?;
     Ok(())
 }

@@ -12,7 +12,8 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write hash fast", "", "hash", "2.0.0", "O(N) where N is the number of fields to be removed.",
         "Delete one or more hash fields",
         args "key:key0 field:string+",
-        history "2.4.0 Accepts multiple `field` arguments.";
+        history "2.4.0 Accepts multiple `field` arguments.",
+        series hashes::hdel_series;
     "hexists", 3, [READONLY FAST], [keys(1, 0, 1, "RO")], Handler::Data(hashes::hexists),
         "read hash fast", "", "hash", "2.0.0", "O(1)",
         "Determine if a hash field exists",
@@ -48,7 +49,8 @@ pub(crate) const ROWS: &[Row] = rows! {
     "hincrby", 4, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW access update")], Handler::Data(hashes::hincrby),
         "write hash fast", "", "hash", "2.0.0", "O(1)",
         "Increment the integer value of a hash field by the given number",
-        args "key:key0 field:string increment:integer";
+        args "key:key0 field:string increment:integer",
+        series hashes::hincrby_series;
     "hincrbyfloat", 4, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW access update")], Handler::Data(hashes::hincrbyfloat),
         "write hash fast", "", "hash", "2.6.0", "O(1)",
         "Increment the float value of a hash field by the given amount",
@@ -102,7 +104,8 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write hash fast", "", "hash", "2.0.0", "O(1) for each field/value pair added, so O(N) to add N field/value pairs when the command is called with multiple field/value pairs.",
         "Set the string value of a hash field",
         args "key:key0 field_value{field:string value:string}+",
-        history "4.0.0 Accepts multiple `field` and `value` arguments.";
+        history "4.0.0 Accepts multiple `field` and `value` arguments.",
+        series hashes::hset_series;
     "hsetex", -6, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW update")], Handler::Data(fields::hsetex),
         "write hash fast", "", "hash", "8.0.0", "O(N) where N is the number of fields",
         "Set fields that are all there or not, and let them end at some time or never",

@@ -12,7 +12,8 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write set fast", "", "set", "1.0.0", "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
         "Add one or more members to a set",
         args "key:key0 member:string+",
-        history "2.4.0 Accepts multiple `member` arguments.";
+        history "2.4.0 Accepts multiple `member` arguments.",
+        series sets::sadd_series;
     "scard", 2, [READONLY FAST], [keys(1, 0, 1, "RO")], Handler::Data(sets::scard),
         "read set fast", "", "set", "1.0.0", "O(1)",
         "Get the number of members in a set",
@@ -71,7 +72,8 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write set fast", "", "set", "1.0.0", "O(N) where N is the number of members to be removed.",
         "Remove one or more members from a set",
         args "key:key0 member:string+",
-        history "2.4.0 Accepts multiple `member` arguments.";
+        history "2.4.0 Accepts multiple `member` arguments.",
+        series sets::srem_series;
     "sscan", -3, [READONLY], [keys(1, 0, 1, "RO access")], Handler::Data(sets::sscan),
         "read set slow", "nondeterministic_output", "set", "2.8.0", "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
         "Incrementally iterate Set elements",

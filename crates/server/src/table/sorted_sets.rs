@@ -28,7 +28,8 @@ pub(crate) const ROWS: &[Row] = rows! {
         args "key:key0 [condition(nx=NX|xx=XX)@3.0.2] [comparison(gt=GT|lt=LT)@6.2.0] [change=CH@3.0.2] [increment=INCR@3.0.2] score_member{score:double member:string}+",
         history "2.4.0 Accepts multiple elements.\n\
             3.0.2 Added the `XX`, `NX`, `CH` and `INCR` options.\n\
-            6.2.0 Added the `GT` and `LT` options.";
+            6.2.0 Added the `GT` and `LT` options.",
+        series sorted_sets::zadd_series;
     "zcard", 2, [READONLY FAST], [keys(1, 0, 1, "RO")], Handler::Data(sorted_sets::zcard),
         "read sortedset fast", "", "sorted-set", "1.2.0", "O(1)",
         "Get the number of members in a sorted set",
@@ -48,7 +49,8 @@ pub(crate) const ROWS: &[Row] = rows! {
     "zincrby", 4, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW access update")], Handler::Data(sorted_sets::zincrby),
         "write sortedset fast", "", "sorted-set", "1.2.0", "O(log(N)) where N is the number of elements in the sorted set.",
         "Increment the score of a member in a sorted set",
-        args "key:key0 increment:integer member:string";
+        args "key:key0 increment:integer member:string",
+        series sorted_sets::zincrby_series;
     "zinter", -3, [READONLY], [counted_keys(1, "RO access")], Handler::Data(combined::zinter),
         "read sortedset slow", "", "sorted-set", "6.2.0", "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
         "Intersect multiple sorted sets",
@@ -114,7 +116,8 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write sortedset fast", "", "sorted-set", "1.2.0", "O(M*log(N)) with N being the number of elements in the sorted set and M the number of elements to be removed.",
         "Remove one or more members from a sorted set",
         args "key:key0 member:string+",
-        history "2.4.0 Accepts multiple elements.";
+        history "2.4.0 Accepts multiple elements.",
+        series sorted_sets::zrem_series;
     "zremrangebylex", 4, [WRITE], [keys(1, 0, 1, "RW delete")], Handler::Data(score_ranges::zremrangebylex),
         "write sortedset slow", "", "sorted-set", "2.8.9", "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
         "Remove all members in a sorted set between the given lexicographical range",

@@ -10,27 +10,38 @@ fn command() -> impl Strategy<Value = Vec<String>> {
     let list = prop_oneof![4 => Just("list"), 1 => Just("other"), 1 => Just("stream")];
     let stream = prop_oneof![6 => Just("stream"), 1 => Just("list")];
     let hashed = prop_oneof![6 => Just("hash"), 1 => Just("stream")];
-    let (set, scored) = (prop_oneof![6 => Just("set"), 1 => Just("hash")], prop_oneof![6 => Just("scored"), 1 => Just("set")]);
+    let (set, scored) = (
+        prop_oneof![6 => Just("set"), 1 => Just("hash")],
+        prop_oneof![6 => Just("scored"), 1 => Just("set")],
+    );
     let words = |command: Vec<&str>| command.into_iter().map(str::to_owned).collect::<Vec<_>>();
     prop_oneof![
         (prop::sample::select(vec!["LPUSH", "RPUSH"]), list.clone(), prop::collection::vec(value(), 1..3))
             .prop_map(move |(name, key, values)| [words(vec![name, key]), values].concat()),
-        (prop::sample::select(vec!["LPOP", "RPOP", "rpop"]), list, prop_oneof![5 => Just(None), 1 => (0..4).prop_map(Some)])
+        (
+            prop::sample::select(vec!["LPOP", "RPOP", "rpop"]),
+            list,
+            prop_oneof![5 => Just(None), 1 => (0..4).prop_map(Some)]
+        )
             .prop_map(move |(name, key, count)| {
-                [words(vec![name, key]), count.map(|count: i32| count.to_string()).into_iter().collect()].concat()
+                [words(vec![name, key]), count.map(|count: i32| count.to_string()).into_iter().collect()]
+                    .concat()
             }),
-        (stream, prop::sample::select(vec!["*", "*", "*", "*", "1-*", "9-9", "MAXLEN"]), value())
-            .prop_map(move |(key, id, value)| match id {
+        (stream, prop::sample::select(vec!["*", "*", "*", "*", "1-*", "9-9", "MAXLEN"]), value()).prop_map(
+            move |(key, id, value)| match id {
                 "MAXLEN" => words(vec!["XADD", key, "MAXLEN", "3", "*", "field", &value]),
                 id => words(vec!["XADD", key, id, "field", &value]),
-            }),
-        (prop::sample::select(vec!["HSET", "HSET", "HDEL"]), hashed.clone(), 0..40_u32, value()).prop_map(move |(name, key, field, value)| {
-            let field = field.to_string();
-            match name {
-                "HSET" => words(vec!["HSET", key, &field, &value]),
-                name => words(vec![name, key, &field]),
             }
-        }),
+        ),
+        (prop::sample::select(vec!["HSET", "HSET", "HDEL"]), hashed.clone(), 0..40_u32, value()).prop_map(
+            move |(name, key, field, value)| {
+                let field = field.to_string();
+                match name {
+                    "HSET" => words(vec!["HSET", key, &field, &value]),
+                    name => words(vec![name, key, &field]),
+                }
+            }
+        ),
         (hashed, 0..6_u32, prop::sample::select(vec!["1", "-7", "9223372036854775807", "x"]))
             .prop_map(move |(key, field, by)| words(vec!["HINCRBY", key, &field.to_string(), by])),
         (prop::sample::select(vec!["SADD", "SADD", "SREM"]), set, 0..60_u32, 0..4_usize).prop_map(
@@ -93,7 +104,9 @@ fn contents(harness: &mut Harness) -> Vec<String> {
 /// How often each command was called, from what INFO says.
 fn calls(reply: &str) -> String {
     let of_line = |line: &str| {
-        let [name, calls, .., failed] = line.split([',', ':']).collect::<Vec<_>>()[..] else { return String::new() };
+        let [name, calls, .., failed] = line.split([',', ':']).collect::<Vec<_>>()[..] else {
+            return String::new();
+        };
         if name.contains("info") { String::new() } else { format!("{name} {calls} {failed}\n") }
     };
     reply.lines().filter(|line| line.starts_with("cmdstat")).map(of_line).collect()
@@ -156,7 +169,11 @@ fn monitor_and_slowlog_show_each_command_of_a_series() {
     let replies = harness.feed(&mut wire, pipeline);
     assert_eq!(String::from_utf8_lossy(&replies), ":1\r\n:2\r\n$1\r\na\r\n$1\r\nb\r\n$-1\r\n");
     let shown = String::from_utf8_lossy(&harness.deliver(&mut watching)).into_owned();
-    assert_eq!(shown.matches("\"RPUSH\" \"q\"").count() + shown.matches("\"LPOP\" \"q\"").count(), 5, "{shown}");
+    assert_eq!(
+        shown.matches("\"RPUSH\" \"q\"").count() + shown.matches("\"LPOP\" \"q\"").count(),
+        5,
+        "{shown}"
+    );
     assert_eq!(harness.line(&mut watching, "QUIT"), "+OK\r\n");
     harness.end(watching);
     let again = harness.feed(&mut wire, pipeline);

@@ -22,7 +22,7 @@ use crate::object::Object;
 use crate::packed::{DELTA_BYTES_MIN, Edit, ListChange, ListEdit, OrderedEdit, Packed, Shape};
 use crate::record;
 use crate::time::Deadline;
-use crate::value::{Found, ValueKind};
+use crate::value::{Found, Value, ValueKind};
 
 use super::editing::Editing;
 use super::here::Slice;
@@ -108,32 +108,34 @@ impl Access<'_> {
         Ok(packed(self.get(db, key)?, kind))
     }
 
-    /// Lets `change` change the collection of type `kind` at `key`, which is made if it is absent, and removed if nothing is left
-    /// in it. Takes time that grows with its size.
+    /// Lets the hash, set or sorted set that `fill` makes take the place of what is at `key`, and of its expiry; an empty one removes it.
     ///
     /// # Errors
-    /// As [`Access::get`]; inside, [`WrongType`]. A collection that would be too large stops [`Access::commit`].
+    /// As [`Access::remove`]. A collection that would be too large stops [`Access::commit`].
     ///
     /// # Panics
-    /// If `kind` is no collection, or a list.
-    pub fn edit<R>(
+    /// If `kind` is another type.
+    pub fn make(
         &mut self,
         db: u16,
         key: &[u8],
         kind: ValueKind,
-        change: impl FnOnce(&mut Edit<'_>) -> R,
-    ) -> Result<Result<R, WrongType>, Stop> {
-        match self.try_change::<Edit<'static>, R, _>((db, key), kind, change)? {
-            Tried::Paged(paged, change) => self.edit_paged((db, key), &paged, change).map(Ok),
-            tried => self.finish((db, key), kind, tried),
+        fill: impl FnOnce(&mut Edit<'_>),
+    ) -> Result<(), Stop> {
+        let mut edit = Edit::new(Packed::empty(kind.shape().expect("a type of collections")));
+        fill(&mut edit);
+        if edit.is_empty() {
+            return self.remove(db, key).map(drop);
         }
+        self.put(db, key, Value::Collection(kind, &edit.encode()), None);
+        Ok(())
     }
 
     /// Makes these changes of the list at `key`, one after the other; the list is made if it is absent, and removed if nothing is left of
     /// it.
     ///
     /// # Errors
-    /// As [`Access::edit`].
+    /// As [`Access::edit_element`].
     ///
     /// # Panics
     /// If a change names an element that is not there.
@@ -158,7 +160,7 @@ impl Access<'_> {
     /// it is absent, and removed if nothing is left of it.
     ///
     /// # Errors
-    /// As [`Access::edit`].
+    /// As [`Access::edit_element`].
     pub fn change_stream(
         &mut self,
         db: u16,
@@ -182,7 +184,7 @@ impl Access<'_> {
             tree.change_keyed::<OrderedEdit<'static>, _>(
                 &changes,
                 |(key, _)| (key, &[]),
-                |stream, change| apply(stream, change),
+                |stream, these| these.iter().for_each(|change| apply(stream, change)),
             )
         })?;
         Ok(Ok(()))

@@ -13,6 +13,8 @@
 //!   2. Nothing is staged beside the leaves that came with it: what is staged after that first [stages](Access::settle_counts) nodes and root as changes
 //!      of their own, and so does a commit that finds anything not as usual.
 
+use std::cell::OnceCell;
+
 use journal::{Keyspace, LogAddress, Seq};
 use smallvec::SmallVec;
 
@@ -31,7 +33,7 @@ use crate::record::{self, Draft, PartsEncoder};
 use crate::tree::{CHILD_BYTES_FEW, Child};
 
 use super::commit::{Appended, class_of, secure};
-use super::counts::{CHILDREN_FEW, Count, Counted, Counts, LEAVES_MAX, NODES_MAX};
+use super::counts::{CHILDREN_FEW, Count, Counted, Counts, LEAVES_MAX, NODES_FEW};
 use super::joined::{PART_BYTES_MAX, takes_totals};
 use super::nodes::{Leaf, Paged, damaged};
 use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
@@ -41,7 +43,7 @@ use super::{Access, COUNTS_MAX};
 
 /// What will be overwritten.
 struct Found {
-    nodes: SmallVec<[FoundNode; NODES_MAX]>,
+    nodes: SmallVec<[FoundNode; NODES_FEW]>,
     /// The root, where it counts anything else than before.
     root: Option<Old>,
 }
@@ -72,7 +74,8 @@ impl<'s> Access<'s> {
             && let Some(key) = self.may_overwrite(&place, paged, root)
         {
             let (KeyPlace { db, keyspace, hash, .. }, root) = (place, *root);
-            let (paged, whole) = (*paged, Default::default());
+            let whole = (0..=counts.len()).map(|_| OnceCell::new()).collect();
+            let paged = *paged;
             let counted = Counted { db, keyspace, hash, key, paged, root, nodes: counts, whole };
             self.counted = Some(Box::new(counted));
             return Ok(());

@@ -19,7 +19,7 @@ pub(super) struct Count {
 }
 
 /// What nodes above changed leaves will count.
-pub(super) type Counts = SmallVec<[Count; NODES_MAX]>;
+pub(super) type Counts = SmallVec<[Count; NODES_FEW]>;
 
 /// What the nodes above changed leaves, and the root, will count.
 pub(super) struct Counted<'s> {
@@ -31,7 +31,7 @@ pub(super) struct Counted<'s> {
     pub(super) root: Root,
     pub(super) nodes: Counts,
     /// Each node, and behind them the root, as a change of its own, for who looks it up.
-    pub(super) whole: [OnceCell<Box<Staged>>; WHOLE_MAX],
+    pub(super) whole: SmallVec<[OnceCell<Box<Staged>>; NODES_FEW + 1]>,
 }
 
 impl<'s> Counted<'s> {
@@ -79,13 +79,13 @@ pub(super) fn add(counts: &mut Counts, place: NodePlace, (at, more): (usize, i64
     true
 }
 
-/// Nodes that are overwritten for one change, at most: those above two leaves of a tree of two levels, or above one of four.
-pub(super) const NODES_MAX: usize = 4;
-/// Nodes, and the root.
-const WHOLE_MAX: usize = NODES_MAX + 1;
-/// Leaves that change with them, at most.
-pub(super) const LEAVES_MAX: usize = 3;
-const _: () = assert!(WHOLE_MAX + LEAVES_MAX <= PARTS_MAX, "one record has them all");
+/// Nodes for which nothing is put on the heap: those above two leaves of a tree of two levels, or above one of four.
+pub(super) const NODES_FEW: usize = 4;
+/// Nodes that are overwritten for one change, at most: those above the leaves of a series.
+const NODES_MAX: usize = 36;
+/// Leaves that change with them, at most: a series of new scores changes as many for its members as in its tree.
+pub(super) const LEAVES_MAX: usize = 48;
+const _: () = assert!(NODES_MAX + 1 + LEAVES_MAX <= PARTS_MAX, "one record has them all");
 /// Children of a node for which nothing is put on the heap, and that are overwritten at most.
 pub(super) const CHILDREN_FEW: usize = 2;
-const CHILDREN_MAX: usize = 8;
+const CHILDREN_MAX: usize = 48;

@@ -16,7 +16,7 @@ use journal::Keyspace;
 
 use super::Access;
 use super::copied::Copied;
-use super::nodes::{Paged, damaged};
+use super::nodes::{NodePlace, Paged, damaged};
 use super::sequence::{Nodes, leaves_in};
 use super::state::State;
 use crate::Store;
@@ -195,6 +195,16 @@ impl<'a, 's> Slice<'a, 's> {
     /// As [`Access::node`].
     pub(super) fn node(&self, paged: &Paged, number: u32, kind: ValueKind) -> Result<&[u8], Stop> {
         self.access.node_into(&self.copied, paged, number, kind)
+    }
+
+    /// As [`Access::node_state`].
+    pub(super) fn node_state(
+        &self,
+        paged: &Paged,
+        number: u32,
+        kind: ValueKind,
+    ) -> Result<(NodePlace, State<'_>), Stop> {
+        self.access.node_state(&self.copied, paged, number, kind)
     }
 
     /// The state of a key, as [`Access::lookup`].

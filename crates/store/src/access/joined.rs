@@ -169,7 +169,7 @@ const ALONE: u32 = u32::MAX;
 /// Changes of a group that has such records, at most: with the other bounds 16 MiB of parts, beside the changes themselves.
 const CHANGES_MAX: usize = 512;
 /// Parts of one record, at most; bytes of a part, and of parts before another one is added.
-pub(super) const PARTS_MAX: usize = 8;
+pub(super) const PARTS_MAX: usize = 96;
 pub(super) const PART_BYTES_MAX: usize = 16 << 10;
 /// Records to which parts are added: in a group of many collections those of one follow each other.
 const RECORDS_OPEN_MAX: usize = 4;

@@ -1,57 +1,270 @@
-//! Changes of elements of a large hash or set that a command names, in several leaves: what is put together is these elements, not their leaves.
+//! Changes of elements that a command names of a hash, a set or a sorted set, each by itself. Where there are leaves, those of one leaf follow each other.
 
-use std::collections::BTreeMap;
+use smallvec::SmallVec;
 
 use crate::error::Stop;
-use crate::hash::KeyHash;
-use crate::packed::{self, Edit, Form, Packed};
+use crate::packed::{self, Edit, Packed, score_of};
+use crate::value::ValueKind;
 
-use super::Access;
+use super::collection::Tried;
 use super::here::Slice;
 use super::nodes::Paged;
+use super::paged::Changed;
+use super::tree_edit::TreeEdit;
+use super::{Access, WrongType};
 
-/// Elements with their hashes, by the leaf that has them, or would have.
-pub(super) type Named<'e> = BTreeMap<u32, Vec<(&'e [u8], KeyHash)>>;
+/// An element that is named, and its number among them. Of a command there may be a million.
+#[derive(Clone, Copy)]
+struct Named<'e> {
+    leaf: u32,
+    number: u32,
+    tag: u16,
+    element: &'e [u8],
+}
+
+/// A member of a sorted set that gets another score; `None`: it is not there.
+struct Rescored<'e> {
+    leaf: u32,
+    tag: u16,
+    member: &'e [u8],
+    before: Option<Score>,
+    after: Option<Score>,
+}
+
+/// A score as it is in elements.
+type Score = [u8; size_of::<f64>()];
+
+/// Something that comes into a tree by its score, or goes.
+struct Placed<'e> {
+    tag: u16,
+    member: &'e [u8],
+    score: Score,
+    comes: bool,
+}
 
 impl Access<'_> {
-    /// Lets `change` change these elements, of which it sees no others.
-    pub(super) fn edit_named<R>(
+    /// Lets `change` change an element of the hash or set at `key`, of which it gets the tag; the collection is made if it is absent, and removed if nothing
+    /// is left in it.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    ///
+    /// # Panics
+    /// If `kind` is neither a hash nor a set.
+    pub fn edit_element<R>(
         &mut self,
         (db, key): (u16, &[u8]),
-        paged: &Paged,
-        named: &Named<'_>,
-        change: impl FnOnce(&mut Edit<'_>) -> R,
-    ) -> Result<R, Stop> {
-        self.charge(named.values().map(Vec::len).sum())?;
-        let before = self.named_elements(paged, named)?;
-        let mut edit = Edit::of_key(Packed::new(paged.shape(), &before), paged.expiry);
-        let done = change(&mut edit);
-        if edit.is_changed() {
-            let by_leaf = self.by_leaf(&paged.root, &edit.into_operations());
-            drop(before);
-            let changed = self.changed_leaves(paged, by_leaf)?;
-            self.stage_leaves((db, key), paged, changed)?;
+        kind: ValueKind,
+        element: &[u8],
+        change: impl FnOnce(&mut Edit<'_>, u16) -> R,
+    ) -> Result<Result<R, WrongType>, Stop> {
+        assert!(matches!(kind, ValueKind::Hash | ValueKind::Set), "sorted sets have scores");
+        let hash = self.store.hasher.hash(element);
+        let change = |edit: &mut Edit<'_>| change(edit, hash.low_bits());
+        match self.try_change::<Edit<'static>, R, _>((db, key), kind, change)? {
+            Tried::Paged(paged, change) => {
+                let leaf = paged.root.leaf_of(hash);
+                self.edit_leaf((db, key), &paged, leaf, change).map(Ok)
+            }
+            tried => self.finish((db, key), kind, tried),
         }
-        Ok(done)
     }
 
-    /// Those of these elements that are there, as one collection.
-    fn named_elements(&self, paged: &Paged, named: &Named<'_>) -> Result<Vec<u8>, Stop> {
-        if !self.reads_here() {
-            // all that are cold are missed together
-            self.leaves(paged, named.keys().copied())?;
+    /// As [`Access::edit_element`], of each of these elements: `change` gets the tag and the number of one. Of elements named twice it gets the first one first;
+    /// otherwise they come in any order. If this fails nothing has changed, whatever was called.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn edit_each<'e>(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        kind: ValueKind,
+        elements: impl ExactSizeIterator<Item = &'e [u8]> + Clone,
+        mut change: impl FnMut(&mut Edit<'_>, u16, usize),
+    ) -> Result<Result<(), WrongType>, Stop> {
+        if let (1, Some(element)) = (elements.len(), elements.clone().next()) {
+            return self.edit_element((db, key), kind, element, |edit, tag| change(edit, tag, 0));
         }
-        let mut parts = Vec::with_capacity(named.len());
-        for (number, elements) in named {
+        assert!(matches!(kind, ValueKind::Hash | ValueKind::Set), "sorted sets have scores");
+        let hasher = &self.store.hasher;
+        let all = |edit: &mut Edit<'_>| {
+            let tags = elements.clone().map(|element| hasher.hash(element).low_bits());
+            tags.enumerate().for_each(|(number, tag)| change(edit, tag, number));
+        };
+        let paged = match self.try_change::<Edit<'static>, (), _>((db, key), kind, all)? {
+            Tried::Paged(paged, _) => paged,
+            tried => return self.finish((db, key), kind, tried),
+        };
+        self.charge(elements.len())?;
+        let named = self.named(&paged, elements);
+        let of_leaf = |edit: &mut Edit<'_>, these: &[Named<'_>]| {
+            these.iter().for_each(|it| change(edit, it.tag, it.number as usize));
+        };
+        let changed = self.change_leaves(&paged, by_leaf(&named, |it| it.leaf), of_leaf)?;
+        if !changed.is_none() {
+            self.stage_leaves((db, key), &paged, changed)?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Lets `change` say which score each of these members of the sorted set at `key` gets, by the one that it has and its number among them; `None`: it is not
+    /// there. What it gets for a member that is named twice is what it said first; otherwise they come in any order. The set is made if it is absent, and removed
+    /// if nothing is left in it. If this fails nothing has changed, whatever was called.
+    ///
+    /// # Errors
+    /// As [`Access::get`]; inside, the first that `change` says.
+    ///
+    /// # Panics
+    /// If a score is NaN.
+    pub fn rescore<'e, E>(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        members: impl ExactSizeIterator<Item = &'e [u8]> + Clone,
+        mut change: impl FnMut(Option<f64>, usize) -> Result<Option<f64>, E>,
+    ) -> Result<Result<Result<(), E>, WrongType>, Stop> {
+        let hasher = &self.store.hasher;
+        let all = |edit: &mut Edit<'_>| {
+            for (number, member) in members.clone().enumerate() {
+                let tag = hasher.hash(member).low_bits();
+                let former = edit.score(tag, member);
+                let score = change(former, number)?;
+                match score {
+                    Some(score) if former != Some(score) => _ = edit.put_score(tag, member, score),
+                    None if former.is_some() => _ = edit.delete(tag, member),
+                    _ => {}
+                }
+            }
+            Ok(())
+        };
+        let kind = ValueKind::SortedSet;
+        let paged = match self.try_change::<Edit<'static>, Result<(), E>, _>((db, key), kind, all)? {
+            Tried::Paged(paged, _) => paged,
+            Tried::Done(Err(error), _) => return Ok(Ok(Err(error))),
+            tried => return self.finish((db, key), kind, tried),
+        };
+        self.charge(members.len())?;
+        let named = self.named(&paged, members);
+        let rescored = match self.rescored(&paged, &named, change)? {
+            Ok(rescored) => rescored,
+            Err(error) => return Ok(Ok(Err(error))),
+        };
+        if !rescored.is_empty() {
+            let changed = self.changed_scores(&paged, &rescored)?;
+            self.stage_leaves((db, key), &paged, changed)?;
+        }
+        Ok(Ok(Ok(())))
+    }
+
+    /// These elements by their leaves, those of one leaf in their order.
+    fn named<'e>(
+        &self,
+        paged: &Paged,
+        elements: impl ExactSizeIterator<Item = &'e [u8]>,
+    ) -> SmallVec<[Named<'e>; NAMED_FEW]> {
+        let mut named: SmallVec<[_; NAMED_FEW]> = (0..)
+            .zip(elements)
+            .map(|(number, element)| {
+                let hash = self.store.hasher.hash(element);
+                Named { leaf: paged.root.leaf_of(hash), number, tag: hash.low_bits(), element }
+            })
+            .collect();
+        named.sort_unstable_by_key(|it| (it.leaf, it.number));
+        named
+    }
+
+    /// What becomes of those members that get another score, by their leaves.
+    fn rescored<'e, E>(
+        &self,
+        paged: &Paged,
+        named: &[Named<'e>],
+        mut change: impl FnMut(Option<f64>, usize) -> Result<Option<f64>, E>,
+    ) -> Result<Result<SmallVec<[Rescored<'e>; NAMED_FEW]>, E>, Stop> {
+        let (mut rescored, mut cold) = (SmallVec::<[Rescored<'e>; NAMED_FEW]>::new(), 0);
+        for these in named.chunk_by(|a, b| a.leaf == b.leaf) {
+            self.charge(1)?;
             let slice = Slice::of(self);
-            let leaf = Packed::new(paged.shape(), slice.node(paged, *number, paged.kind)?);
-            let places = elements.iter().filter_map(|(element, hash)| leaf.find(hash.low_bits(), element));
-            let mut places: Vec<usize> = places.collect();
-            places.sort_unstable();
-            places.dedup();
-            parts.push(packed::select(leaf, Form::Table, &places));
+            let leaf = match slice.node(paged, these[0].leaf, paged.hashed_kind()) {
+                Err(Stop::Cold) if !self.reads_here() => {
+                    cold += 1;
+                    self.check_cold(paged, cold)?;
+                    continue;
+                }
+                leaf => Packed::new(paged.hashed_shape(), leaf?),
+            };
+            let first = rescored.len();
+            for Named { leaf: of_leaf, number, tag, element: member } in these.iter().copied() {
+                let known = rescored[first..].iter().position(|it| it.member == member);
+                let at = known.map_or(rescored.len(), |at| first + at);
+                if known.is_none() {
+                    let before = leaf.find(tag, member).map(|at| leaf.element(at).1);
+                    let before = before.and_then(|score| score.try_into().ok());
+                    rescored.push(Rescored { leaf: of_leaf, tag, member, before, after: before });
+                }
+                let former = rescored[at].after.map(f64::from_le_bytes);
+                match change(former, number as usize) {
+                    // as they are kept: of zeroes there is one
+                    Ok(score) => rescored[at].after = score.map(|score| (score + 0.0).to_le_bytes()),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
         }
-        let parts: Vec<Packed<'_>> = parts.iter().map(|part| Packed::new(paged.shape(), part)).collect();
-        Ok(packed::concat(paged.shape(), Form::Table, &parts))
+        if cold > 0 {
+            return Err(Stop::Cold);
+        }
+        rescored.retain(|it| it.before != it.after);
+        debug_assert!(rescored.iter().all(|it| !it.after.is_some_and(|score| score_of(&score).is_nan())));
+        Ok(Ok(rescored))
+    }
+
+    /// What leaves and tree of a sorted set become by other scores.
+    fn changed_scores(&self, paged: &Paged, rescored: &[Rescored<'_>]) -> Result<Changed, Stop> {
+        self.charge(rescored.len())?;
+        let of_leaf = |edit: &mut Edit<'_>, these: &[Rescored<'_>]| {
+            for it in these {
+                match &it.after {
+                    Some(score) => _ = edit.put(it.tag, it.member, score),
+                    None => _ = edit.delete(it.tag, it.member),
+                }
+            }
+        };
+        let mut changed = self.change_leaves(paged, by_leaf(rescored, |it| it.leaf), of_leaf)?;
+        let mut placed = SmallVec::<[Placed<'_>; 2 * NAMED_FEW]>::new();
+        for Rescored { tag, member, before, after, .. } in rescored {
+            let place = |comes: bool| move |score: &Score| Placed { tag: *tag, member, score: *score, comes };
+            placed.extend(before.iter().map(place(false)));
+            placed.extend(after.iter().map(place(true)));
+        }
+        placed.sort_unstable_by(|a, b| packed::by_score((a.member, &a.score), (b.member, &b.score)));
+        let mut tree = TreeEdit::new(self, paged);
+        let change = |edit: &mut Edit<'_>, these: &[Placed<'_>]| {
+            // who gets another score may come before it has gone
+            for it in these.iter().filter(|it| !it.comes) {
+                edit.delete(it.tag, it.member);
+            }
+            for it in these.iter().filter(|it| it.comes) {
+                edit.put_score(it.tag, it.member, score_of(&it.score));
+            }
+        };
+        tree.change_keyed::<Edit<'static>, _>(&placed, |it| (it.member, &it.score), change)?;
+        changed.with_tree(paged, tree)?;
+        Ok(changed)
     }
 }
+
+/// What follows each other and is of the same leaf, with the number of that.
+fn by_leaf<T>(named: &[T], leaf_of: impl Fn(&T) -> u32) -> impl Iterator<Item = (u32, &[T])> {
+    let mut rest = named;
+    std::iter::from_fn(move || {
+        let leaf = leaf_of(rest.first()?);
+        let these = rest.iter().take_while(|it| leaf_of(it) == leaf).count();
+        let (these, behind) = rest.split_at(these);
+        rest = behind;
+        Some((leaf, these))
+    })
+}
+
+/// Elements of a command, or of a series, for which nothing is put on the heap.
+const NAMED_FEW: usize = 4;

@@ -12,12 +12,10 @@
 //!
 //! Accesses of transactions see paged collections, and keep what they make of them as one value: a workspace has keys, not leaves.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-
-use journal::Keyspace;
-use smallvec::SmallVec;
 
 use crate::error::{Stop, StoreError};
 use crate::hash::KeyHash;
@@ -35,13 +33,12 @@ use crate::sweep::waiting::{note_key, note_value};
 use crate::time::Deadline;
 use crate::tree::NODE;
 use crate::value::ValueKind;
+use journal::Keyspace;
 
-use super::collection::Tried;
 use super::commit::PLANS_MAX;
 use super::copied::Copied;
 use super::counts::Counts;
 use super::here::{Slice, slices};
-use super::named::Named;
 use super::nodes::{Leaf, NodePlace, Paged, damaged};
 use super::overlay::{Cause, Change, Staged};
 use super::purged::next_deadline;
@@ -56,12 +53,6 @@ type Deadlines = EachOf<Option<Deadline>>;
 
 /// What is told of each element that was asked for, of those that are there.
 type EachOf<T> = Vec<Option<T>>;
-
-/// A member with its hash, and the scores that it had and has; `None`: it is not there.
-type Rescored<'a> = (KeyHash, &'a [u8], Option<&'a [u8]>, Option<&'a [u8]>);
-
-/// Members with their tags and scores.
-type Scores<'a> = SmallVec<[(u16, Element<'a>); 1]>;
 
 /// What a change makes of leaves.
 pub(super) struct Changed {
@@ -259,200 +250,6 @@ impl Access<'_> {
         }
     }
 
-    /// As [`Access::edit`], of these elements of a hash, a set or a sorted set: `change` sees no others.
-    ///
-    /// # Errors
-    /// As there.
-    ///
-    /// # Panics
-    /// As there.
-    pub fn edit_elements<'e, R>(
-        &mut self,
-        db: u16,
-        key: &[u8],
-        kind: ValueKind,
-        elements: impl Iterator<Item = &'e [u8]>,
-        change: impl FnOnce(&mut Edit<'_>) -> R,
-    ) -> Result<Result<R, WrongType>, Stop> {
-        let (paged, change) = match self.try_change::<Edit<'static>, R, _>((db, key), kind, change)? {
-            Tried::Paged(paged, change) => (paged, change),
-            tried => return self.finish((db, key), kind, tried),
-        };
-        if kind == ValueKind::SortedSet {
-            return self.edit_scores((db, key), &paged, elements, change).map(Ok);
-        }
-        let mut elements = elements.map(|element| (element, self.store.hasher.hash(element)));
-        let first = elements.next();
-        let first_leaf = first.map(|(_, hash)| paged.root.leaf_of(hash));
-        let mut others = elements.peekable();
-        if let (Some(leaf), true) = (first_leaf, others.peek().is_none()) {
-            return self.edit_leaf((db, key), &paged, leaf, change).map(Ok);
-        }
-        let mut named = Named::new();
-        for (element, hash) in first.into_iter().chain(others) {
-            named.entry(paged.root.leaf_of(hash)).or_default().push((element, hash));
-        }
-        match named.first_key_value() {
-            Some((leaf, _)) if named.len() == 1 => {
-                let leaf = *leaf;
-                self.edit_leaf((db, key), &paged, leaf, change).map(Ok)
-            }
-            _ => self.edit_named((db, key), &paged, &named, change).map(Ok),
-        }
-    }
-
-    /// As [`Access::edit`] of all that is paged at `key`; `None` if nothing is.
-    pub(super) fn edit_paged<R>(
-        &mut self,
-        (db, key): (u16, &[u8]),
-        paged: &Paged,
-        change: impl FnOnce(&mut Edit<'_>) -> R,
-    ) -> Result<R, Stop> {
-        self.check_gathered(paged)?;
-        self.charge(paged.root.count as usize)?;
-        self.ask(paged.root.all_bytes())?;
-        if paged.kind == ValueKind::SortedSet {
-            let leaves = self.leaves(paged, 0..paged.root.leaves)?;
-            let members: Vec<Vec<u8>> =
-                leaves.iter().flat_map(Packed::iter).map(|(member, _)| member.to_vec()).collect();
-            return self.edit_many_scores((db, key), paged, members.iter().map(|member| &member[..]), change);
-        }
-        let leaves = (0..paged.root.leaves).collect();
-        self.edit_leaves((db, key), paged, &leaves, change)
-    }
-
-    /// Lets `change` change the scores of these members, of which it sees no others.
-    fn edit_scores<'e, R>(
-        &mut self,
-        at: (u16, &[u8]),
-        paged: &Paged,
-        mut members: impl Iterator<Item = &'e [u8]>,
-        change: impl FnOnce(&mut Edit<'_>) -> R,
-    ) -> Result<R, Stop> {
-        let first = members.next();
-        let others: Vec<&[u8]> = members.filter(|member| Some(*member) != first).collect();
-        match first {
-            Some(member) if others.is_empty() => self.edit_score(at, paged, member, change),
-            first => self.edit_many_scores(at, paged, first.into_iter().chain(others), change),
-        }
-    }
-
-    /// As [`Access::edit_scores`], of one member.
-    fn edit_score<R>(
-        &mut self,
-        (db, key): (u16, &[u8]),
-        paged: &Paged,
-        member: &[u8],
-        change: impl FnOnce(&mut Edit<'_>) -> R,
-    ) -> Result<R, Stop> {
-        self.charge(1)?;
-        let hash = self.store.hasher.hash(member);
-        let leaf = Packed::new(paged.hashed_shape(), self.leaf(paged, paged.root.leaf_of(hash))?);
-        let before = value_in(leaf, hash, member);
-        let mut edit = Edit::new(Packed::empty(Shape::Scored));
-        if let Some(score) = before {
-            edit.put_score(hash.low_bits(), member, packed::score_of(score));
-        }
-        let one = edit.encode();
-        let mut edit = Edit::new(Packed::new(Shape::Scored, &one));
-        let done = change(&mut edit);
-        if !edit.is_changed() {
-            return Ok(done);
-        }
-        let after = edit.get(hash.low_bits(), member).map(<[u8]>::to_vec);
-        assert_eq!(edit.len(), usize::from(after.is_some()), "it sees no other member");
-        if before == after.as_deref() {
-            return Ok(done);
-        }
-        let changed = self.changed_scores(paged, &[(hash, member, before, after.as_deref())])?;
-        self.stage_leaves((db, key), paged, changed)?;
-        Ok(done)
-    }
-
-    /// As [`Access::edit_scores`], of any number of members, each named once or more.
-    fn edit_many_scores<'e, R>(
-        &mut self,
-        (db, key): (u16, &[u8]),
-        paged: &Paged,
-        members: impl Iterator<Item = &'e [u8]>,
-        change: impl FnOnce(&mut Edit<'_>) -> R,
-    ) -> Result<R, Stop> {
-        let named: BTreeMap<&[u8], KeyHash> =
-            members.map(|member| (member, self.store.hasher.hash(member))).collect();
-        self.charge(named.len())?;
-        let mut by_leaf: BTreeMap<u32, Vec<(&[u8], KeyHash)>> = BTreeMap::new();
-        for (member, hash) in &named {
-            by_leaf.entry(paged.root.leaf_of(*hash)).or_default().push((member, *hash));
-        }
-        if !self.reads_here() {
-            // all that are cold are missed together
-            self.leaves(paged, by_leaf.keys().copied())?;
-        }
-        let mut before = Edit::new(Packed::empty(Shape::Scored));
-        for (number, members) in by_leaf {
-            let slice = Slice::of(self);
-            let leaf = slice.node(paged, number, paged.hashed_kind())?;
-            for (member, hash) in members {
-                if let Some(score) = value_in(Packed::new(paged.hashed_shape(), leaf), hash, member) {
-                    before.put_score(hash.low_bits(), member, packed::score_of(score));
-                }
-            }
-        }
-        let before = before.encode();
-        let scores: BTreeMap<&[u8], &[u8]> = Packed::new(Shape::Scored, &before).iter().collect();
-        let mut edit = Edit::new(Packed::new(Shape::Scored, &before));
-        let done = change(&mut edit);
-        if !edit.is_changed() {
-            return Ok(done);
-        }
-        let after = edit.encode();
-        let after: BTreeMap<&[u8], &[u8]> = Packed::new(Shape::Scored, &after).iter().collect();
-        let members: BTreeSet<&[u8]> = scores.keys().chain(after.keys()).copied().collect();
-        let rescored = members.into_iter().filter_map(|member| {
-            let hash = || named.get(member).copied().unwrap_or_else(|| self.store.hasher.hash(member));
-            let (before, after) = (scores.get(member).copied(), after.get(member).copied());
-            (before != after).then(|| (hash(), member, before, after))
-        });
-        let changed = self.changed_scores(paged, &rescored.collect::<Vec<_>>())?;
-        self.stage_leaves((db, key), paged, changed)?;
-        Ok(done)
-    }
-
-    /// What leaves and tree of a sorted set become by other scores.
-    fn changed_scores(&self, paged: &Paged, rescored: &[Rescored<'_>]) -> Result<Changed, Stop> {
-        self.charge(rescored.len())?;
-        let (mut operations, mut gone, mut new) = (Vec::new(), Scores::new(), Scores::new());
-        for (hash, member, before, after) in rescored {
-            let tag = hash.low_bits();
-            packed::note_map(&mut operations, tag, member, *after);
-            new.extend(after.map(|score| (tag, (*member, score))));
-            gone.extend(before.map(|score| (tag, (*member, score))));
-        }
-        let mut changed = match rescored {
-            [(hash, ..)] => self.changed_leaf_of(paged, *hash, &operations)?,
-            _ => {
-                let by_leaf = self.by_leaf(&paged.root, &operations);
-                drop(operations);
-                self.changed_leaves(paged, by_leaf)?
-            }
-        };
-        let by_score = |a: &(u16, Element<'_>), b: &(u16, Element<'_>)| packed::by_score(a.1, b.1);
-        gone.sort_unstable_by(by_score);
-        new.sort_unstable_by(by_score);
-        let mut tree = TreeEdit::new(self, paged);
-        tree.change_keyed::<Edit<'static>, _>(
-            &gone,
-            |it| it.1,
-            |edit, (tag, it)| _ = edit.delete(*tag, it.0),
-        )?;
-        let put = |edit: &mut Edit<'_>, (tag, it): &(u16, Element<'_>)| {
-            edit.put_score(*tag, it.0, packed::score_of(it.1));
-        };
-        tree.change_keyed::<Edit<'static>, _>(&new, |it| it.1, put)?;
-        changed.with_tree(paged, tree)?;
-        Ok(changed)
-    }
-
     /// Removes the elements with these numbers, in their order, of the sorted set or stream at `key`.
     ///
     /// # Errors
@@ -508,9 +305,8 @@ impl Access<'_> {
             let changes: Vec<_> = keys.map(|key| (key, None)).collect();
             return self.change_stream(db, key, &changes);
         }
-        let tagged: Vec<_> = keys.map(|key| (self.tag(key), key)).collect();
-        let delete = |edit: &mut Edit<'_>| tagged.iter().for_each(|(tag, key)| _ = edit.delete(*tag, key));
-        self.edit(db, key, kind, delete)
+        let gone = self.rescore((db, key), keys, |_, _| Ok::<_, Infallible>(None))?;
+        Ok(gone.map(|Ok(())| ()))
     }
 
     /// Lets `change` change the tree of what is paged at `key`, a list or a stream; returns how many elements there are then, too.
@@ -665,7 +461,7 @@ impl Access<'_> {
     }
 
     /// Refuses to read so many leaves if that is more than a command may hold: it would be refused when they have been read.
-    fn check_cold(&self, paged: &Paged, leaves: u64) -> Result<(), Stop> {
+    pub(super) fn check_cold(&self, paged: &Paged, leaves: u64) -> Result<(), Stop> {
         let all = u64::from(paged.root.leaves.max(1));
         // several elements may be in one leaf: then it was counted for each
         let (leaves, leaf_bytes) = (leaves.min(all), paged.root.bytes / all);
@@ -676,34 +472,26 @@ impl Access<'_> {
         self.check_at_once(u64::MAX, most.min(self.prepared.values_bytes_max()))
     }
 
-    /// Refuses changes of leaves, which are in memory, that are too much for one group: before they are made, which takes seconds then.
-    fn check_changes(&self, paged: &Paged, by_leaf: &BTreeMap<u32, Vec<u8>>) -> Result<(), Stop> {
+    /// Refuses changes of leaves that are too much for one group: before all of them are made, which takes seconds then.
+    fn check_changes(&self, size_bytes: u64) -> Result<(), Stop> {
         let limit_bytes = self.store.options.transaction_bytes_max;
-        let may_be_all = by_leaf.len() as u64 * 2 * self.store.options.leaf_bytes <= limit_bytes;
         // what was prepared was bounded then
-        if may_be_all || self.settles.is_some() {
-            return Ok(());
-        }
-        let mut size_bytes = 0;
-        for (leaf, operations) in by_leaf {
-            let (key, hash) = self.reach_node(paged, *leaf)?;
-            let slice = Slice::of(self);
-            let Some(state) = slice.lookup((paged.leaves, hash), &key)? else { continue };
-            let bytes = record::change_bytes(key.len(), operations.len());
-            size_bytes += if self.takes_change(&state, bytes) {
-                bytes
-            } else {
-                state.value_len.saturating_sub(operations.len() as u64)
-            };
-        }
-        if size_bytes > limit_bytes {
+        if size_bytes > limit_bytes && self.settles.is_none() {
             return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
         }
         Ok(())
     }
 
+    /// About the bytes of the record by which a leaf that is `state` becomes `leaf`.
+    fn logged_bytes(&self, state: &State<'_>, leaf: &Leaf) -> u64 {
+        let change_bytes =
+            leaf.operations().map(|operations| record::change_bytes(LEAF_KEY_BYTES, operations.len()));
+        let change_bytes = change_bytes.filter(|bytes| self.takes_change(state, *bytes));
+        change_bytes.unwrap_or_else(|| leaf.value().map_or(0, <[u8]>::len) as u64)
+    }
+
     /// Lets `change` change what leaf `number` has. What most changes need is done with one look at the leaf: it stays one leaf of as many.
-    fn edit_leaf<R>(
+    pub(super) fn edit_leaf<R>(
         &mut self,
         (db, key): (u16, &[u8]),
         paged: &Paged,
@@ -751,84 +539,94 @@ impl Access<'_> {
         bytes < LARGE_BYTES && (LEAF_KEY_BYTES + bytes) as u64 <= self.store.options.value_bytes_max
     }
 
-    /// Lets `change` change what these leaves have.
-    fn edit_leaves<R>(
-        &mut self,
-        (db, key): (u16, &[u8]),
-        paged: &Paged,
-        numbers: &BTreeSet<u32>,
-        change: impl FnOnce(&mut Edit<'_>) -> R,
-    ) -> Result<R, Stop> {
-        let leaves = self.leaves(paged, numbers.iter().copied())?;
-        let together;
-        let packed = match &leaves[..] {
-            [leaf] => *leaf,
-            many => {
-                together = packed::concat(paged.shape(), Form::Table, many);
-                Packed::new(paged.shape(), &together)
-            }
-        };
-        let mut edit = Edit::of_key(packed, paged.expiry);
-        let done = change(&mut edit);
-        if edit.is_changed() {
-            let by_leaf = self.by_leaf(&paged.root, &edit.into_operations());
-            let changed = self.changed_leaves(paged, by_leaf)?;
-            self.stage_leaves((db, key), paged, changed)?;
-        }
-        Ok(done)
-    }
-
-    /// What `operations`, of one element with this hash, make of the leaves.
-    fn changed_leaf_of(&self, paged: &Paged, hash: KeyHash, operations: &[u8]) -> Result<Changed, Stop> {
-        let (number, kind) = (paged.root.leaf_of(hash), paged.hashed_kind());
-        let (place, state) = self.node_state(&self.copied, paged, number, kind)?;
-        let mut edit = Edit::of_key(Packed::new(paged.hashed_shape(), state.value.slice()), paged.expiry);
-        edit.replay(operations).expect("operations of an edit of this leaf");
-        let Some((root, bytes)) = self.same_leaves(paged, &state, &edit) else {
-            return self.changed_leaves(paged, self.by_leaf(&paged.root, operations));
-        };
-        self.ask(bytes as u64)?;
-        let place = paged.key_place(&place);
-        let staged = self.small_change::<Edit<'static>>(place, kind, (edit, bytes), (Some(&state), None));
-        let leaves = BTreeMap::from([(number, Leaf::Staged(Box::new(staged)))]);
-        Ok(Changed { root, leaves, counts: Counts::new() })
-    }
-
-    /// What operations make of the leaves that they are given by, with as many leaves as fit what is in them then.
+    /// What operations make of the leaves that they are given by, as [`Access::change_leaves`].
     pub(super) fn changed_leaves(
         &self,
         paged: &Paged,
         by_leaf: BTreeMap<u32, Vec<u8>>,
     ) -> Result<Changed, Stop> {
+        let replay = |edit: &mut Edit<'_>, operations: Vec<u8>| {
+            edit.replay(&operations).expect("operations of an edit of this leaf");
+        };
+        self.change_leaves(paged, by_leaf.into_iter(), replay)
+    }
+
+    /// What `change` makes of these leaves with what is given beside each, with as many leaves as fit what is in them then. All that are cold are missed
+    /// together; then nothing may come of what was called.
+    pub(super) fn change_leaves<T>(
+        &self,
+        paged: &Paged,
+        leaves: impl Iterator<Item = (u32, T)>,
+        mut change: impl FnMut(&mut Edit<'_>, T),
+    ) -> Result<Changed, Stop> {
         let mut changed = Changed { root: paged.root, leaves: BTreeMap::new(), counts: Counts::new() };
-        if !self.reads_here() {
-            // all that are cold are missed together
-            self.leaves(paged, by_leaf.keys().copied())?;
-        }
-        self.check_changes(paged, &by_leaf)?;
-        for (leaf, operations) in by_leaf {
+        let (mut cold, mut log_bytes) = (0, 0);
+        for (number, given) in leaves {
+            self.charge(1)?;
             let slice = Slice::of(self);
-            let before = slice.node(paged, leaf, paged.hashed_kind())?;
-            let after = packed::fold(paged.hashed_shape(), before, &[&operations]);
-            let after = after.expect("operations of an edit of this leaf");
-            self.ask((after.len() + operations.len()) as u64)?;
-            changed.count(before, &after, paged.hashed_shape());
-            changed.leaves.insert(
-                leaf,
-                Leaf::Is { kind: paged.hashed_kind(), value: after, operations: Some(operations) },
-            );
+            let (place, state) = match slice.node_state(paged, number, paged.hashed_kind()) {
+                Err(Stop::Cold) if !self.reads_here() => {
+                    cold += 1;
+                    self.check_cold(paged, cold)?;
+                    continue;
+                }
+                found => found?,
+            };
+            let mut edit = Edit::new(Packed::new(paged.hashed_shape(), state.value.slice()));
+            change(&mut edit, given);
+            if edit.is_changed() {
+                let leaf = self.leaf_by(paged, (&place, &state), edit)?;
+                log_bytes += self.logged_bytes(&state, &leaf);
+                self.check_changes(log_bytes)?;
+                changed.count(state.value.slice(), &leaf, paged.hashed_shape());
+                changed.leaves.insert(number, leaf);
+            }
         }
-        let mut leaves = self.leaves_for(paged, &changed);
-        if !self.may_resize(paged, &changed, leaves)? {
+        if cold > 0 {
+            return Err(Stop::Cold);
+        }
+        self.fit(paged, &mut changed)?;
+        Ok(changed)
+    }
+
+    /// What `edit` makes of the leaf at `place`, which is `state`.
+    fn leaf_by(
+        &self,
+        paged: &Paged,
+        (place, state): (&NodePlace, &State<'_>),
+        edit: Edit<'_>,
+    ) -> Result<Leaf, Stop> {
+        let (kind, before) = (paged.hashed_kind(), state.value.slice());
+        let is_plain = !state.staged && !paged.root.is_timed && self.purged.is_empty() && !self.reads_here();
+        let bytes = edit.encoded_len().filter(|bytes| is_plain && self.is_usual_leaf(*bytes));
+        if let Some(bytes) = bytes {
+            self.ask((bytes + edit.operations().len()) as u64)?;
+            let place = paged.key_place(place);
+            let staged = self.small_change::<Edit<'static>>(place, kind, (edit, bytes), (Some(state), None));
+            return Ok(Leaf::Staged(Box::new(staged)));
+        }
+        // when the key ends its root says
+        let operations: Vec<u8> =
+            packed::elements_of(edit.operations()).flat_map(|(_, it)| it).copied().collect();
+        let value = packed::fold(paged.hashed_shape(), before, &[&operations]);
+        let value = value.expect("operations of an edit of this leaf");
+        self.ask((value.len() + operations.len()) as u64)?;
+        Ok(Leaf::Is { kind, value, operations: Some(operations) })
+    }
+
+    /// Lets there be as many leaves as fit what is in them after a change.
+    fn fit(&self, paged: &Paged, changed: &mut Changed) -> Result<(), Stop> {
+        let mut leaves = self.leaves_for(paged, changed);
+        if !self.may_resize(paged, changed, leaves)? {
             leaves = changed.root.leaves;
         }
         while changed.root.leaves < leaves {
-            self.split(paged, &mut changed)?;
+            self.split(paged, changed)?;
         }
         while changed.root.leaves > leaves {
-            self.merge(paged, &mut changed)?;
+            self.merge(paged, changed)?;
         }
-        Ok(changed)
+        Ok(())
     }
 
     /// How many leaves there are to be after a change.
@@ -1290,7 +1088,7 @@ impl Access<'_> {
 
 impl Changed {
     /// Adds what has become of the tree.
-    fn with_tree(&mut self, paged: &Paged, tree: TreeEdit<'_, '_>) -> Result<(), Stop> {
+    pub(super) fn with_tree(&mut self, paged: &Paged, tree: TreeEdit<'_, '_>) -> Result<(), Stop> {
         let (tree, nodes, count, counts) = tree.end();
         if count != self.root.count {
             return Err(damaged(paged, "its leaves and its nodes have other members"));
@@ -1301,8 +1099,15 @@ impl Changed {
         Ok(())
     }
 
-    fn count(&mut self, before: &[u8], after: &[u8], shape: Shape) {
+    /// Whether nothing has changed.
+    pub(super) fn is_none(&self) -> bool {
+        self.leaves.is_empty()
+    }
+
+    /// Counts that a leaf was `before` and has become `leaf`.
+    fn count(&mut self, before: &[u8], leaf: &Leaf, shape: Shape) {
         let elements = |value| Packed::new(shape, value).len() as u64;
+        let after = leaf.value().expect("a leaf that is changed stays");
         // where a part of the log is lost there may be less than is counted
         self.root.count = (self.root.count + elements(after)).saturating_sub(elements(before));
         self.root.bytes = (self.root.bytes + after.len() as u64).saturating_sub(before.len() as u64);
@@ -1342,10 +1147,6 @@ pub(super) fn paged_of(state: &State<'_>, keyspace: Keyspace) -> Option<Paged> {
 
 fn root_of(current: Current<'_>) -> Option<Root> {
     record::root_of(current.kind(), current.value().slice())
-}
-
-fn value_in<'a>(packed: Packed<'a>, hash: KeyHash, element: &[u8]) -> Option<&'a [u8]> {
-    packed.find(hash.low_bits(), element).map(|at| packed.element(at).1)
 }
 
 /// A node that is copied takes about as long as so many elements.

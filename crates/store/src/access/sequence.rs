@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::error::Stop;
 use crate::packed::{Element, Packed, Shape, by_score};
 use crate::tree::{Child, NODE, Tree, element_at};
@@ -201,13 +203,16 @@ fn elements_in<'a>(
 
 /// The nodes from the top to a leaf.
 pub(super) struct Path {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Steps,
     pub(super) leaf: u32,
     /// Elements before those of the leaf.
     pub(super) before: u64,
     /// Elements of the leaf, as its parent counts them.
     counted: Option<u64>,
 }
+
+/// One for each level above the leaf.
+pub(super) type Steps = SmallVec<[Step; LEVELS_FEW]>;
 
 /// From an inner node to its child number `at`.
 #[derive(Clone, Copy, Debug)]
@@ -237,7 +242,7 @@ impl Path {
         is_before: impl Fn(Element<'_>) -> bool,
     ) -> Result<Self, Stop> {
         let shape = paged.shape();
-        let mut path = Self { steps: Vec::new(), leaf: tree.top, before: 0, counted: None };
+        let mut path = Self { steps: Steps::new(), leaf: tree.top, before: 0, counted: None };
         for _ in 0..tree.depth {
             let inner = inner_node(nodes, paged, path.leaf)?;
             // the first child's bound says nothing
@@ -299,7 +304,7 @@ impl Path {
         index: u64,
     ) -> Result<Self, Stop> {
         let mut end = count;
-        let mut path = Self { steps: Vec::new(), leaf: tree.top, before: 0, counted: Some(count) };
+        let mut path = Self { steps: Steps::new(), leaf: tree.top, before: 0, counted: Some(count) };
         for _ in 0..tree.depth {
             let inner = inner_node(nodes, paged, path.leaf)?;
             let nearer_to_end = end.saturating_sub(index) < index.saturating_sub(path.before);
@@ -502,3 +507,5 @@ const IN_ONE_LEAF: u64 = 16;
 const ROOM_MAX: usize = 1 << 16;
 /// What an element takes in a list of them, and decoded.
 const LISTED_BYTES: u64 = 64;
+/// Levels of inner nodes for which nothing is put on the heap: with leaves of 2 KiB above some ten million elements.
+const LEVELS_FEW: usize = 4;

@@ -726,18 +726,17 @@ fn field_set(
     field: &[u8],
     value: &[u8],
 ) -> Result<(), Stop> {
-    let tag = access.tag(field);
-    let mut set = || access.edit(db, key, ValueKind::Hash, |hash| hash.put(tag, field, value));
-    if set()?.is_err() {
+    let put = |hash: &mut crate::Edit<'_>, tag| hash.put(tag, field, value);
+    if access.edit_element((db, key), ValueKind::Hash, field, put)?.is_err() {
         access.remove(db, key)?;
-        access.edit(db, key, ValueKind::Hash, |hash| hash.put(tag, field, value))?.expect("nothing is there");
+        access.edit_element((db, key), ValueKind::Hash, field, put)?.expect("nothing is there");
     }
     Ok(())
 }
 
 fn field_delete(access: &mut crate::Access<'_>, db: u16, key: &[u8], field: &[u8]) -> Result<bool, Stop> {
-    let tag = access.tag(field);
-    let deleted = access.edit(db, key, ValueKind::Hash, |hash| hash.delete(tag, field))?;
+    let deleted =
+        access.edit_element((db, key), ValueKind::Hash, field, |hash, tag| hash.delete(tag, field))?;
     Ok(deleted.unwrap_or(false))
 }
 

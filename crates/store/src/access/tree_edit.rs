@@ -25,7 +25,7 @@ use super::editing::Editing;
 use super::here::Slice;
 use super::nodes::{Leaf, NodePlace, Paged, damaged};
 use super::overlay::Staged;
-use super::sequence::{Nodes, Path, Step, child_at, children, leaves_in, places_in};
+use super::sequence::{Nodes, Path, Step, Steps, child_at, children, leaves_in, places_in};
 use super::state::State;
 
 /// A tree that is being changed.
@@ -41,7 +41,7 @@ pub(super) struct TreeEdit<'e, 's> {
     /// each is looked up as it was.
     counts: Counts,
     /// The first nodes that were looked up, as they were: the way to a leaf is gone down, and up again.
-    met: RefCell<SmallVec<[Met<'e>; MET_MAX]>>,
+    met: RefCell<SmallVec<[Met<'e>; MET_FEW]>>,
 }
 
 /// A node as it was when the change began.
@@ -251,62 +251,99 @@ impl<'e, 's> TreeEdit<'e, 's> {
         Ok(total.min(most))
     }
 
-    /// Lets `change` change keyed elements, which are ascending: each time those of one leaf.
-    ///
-    /// Leaves that are cold are missed together.
+    /// Lets `change` change keyed elements, which are ascending: each time those of one leaf. Leaves that are cold are missed together.
     pub(super) fn change_keyed<E: Editing, T>(
         &mut self,
-        mut changes: &[T],
+        changes: &[T],
         element: impl for<'t> Fn(&'t T) -> Element<'t>,
-        change: impl Fn(&mut E::Of<'_>, &T),
+        change: impl Fn(&mut E::Of<'_>, &[T]),
     ) -> Result<(), Stop> {
-        let shape = self.paged.shape();
-        let is_behind = |element: Element<'_>, other: Element<'_>| match shape {
-            Shape::Scored => by_score(element, other).is_gt(),
-            _ => element.0 > other.0,
-        };
         self.access.charge(changes.len())?;
         // who reads here reads each when he comes to it
-        if changes.len() > 1 && !self.access.reads_here() {
-            self.miss_together(changes.iter().map(&element), is_behind)?;
+        if self.access.reads_here() || changes.len() == 1 {
+            return self.change_behind::<E, T>(changes, &element, &change);
         }
+        // those that change nothing above their leaf but counts come first: they find the nodes as they were
+        let mut others = SmallVec::<[&[T]; 1]>::new();
+        for (path, these) in self.by_leaves(changes, &element)? {
+            if !self.change_within::<E>(&path, |edit| change(edit, these))? {
+                others.push(these);
+            }
+        }
+        others.into_iter().try_for_each(|these| self.change_behind::<E, T>(these, &element, &change))
+    }
+
+    /// The ways to the leaves of these elements, and those of each.
+    fn by_leaves<'t, T>(
+        &self,
+        mut changes: &'t [T],
+        element: &impl for<'a> Fn(&'a T) -> Element<'a>,
+    ) -> Result<SmallVec<[(Path, &'t [T]); WAYS_FEW]>, Stop> {
+        let (mut ways, mut is_cold) = (SmallVec::new(), false);
         while let Some(first) = changes.first() {
-            let wanted = element(first);
-            let down =
-                |edit: &Self| Path::down(edit, edit.paged, &edit.tree, |other| !is_behind(other, wanted));
-            let mut path = down(self)?;
+            let way = self.way_to(element(first)).and_then(|path| {
+                let count = self.count_of_leaf(&path, changes, element)?;
+                self.node(path.leaf, true)?;
+                Ok((path, count))
+            });
+            let count = match way {
+                Ok((path, count)) => {
+                    ways.push((path, &changes[..count]));
+                    count
+                }
+                // the others of its leaf will be there with it
+                Err(Stop::Cold) => {
+                    is_cold = true;
+                    1
+                }
+                Err(stop) => return Err(stop),
+            };
+            changes = &changes[count..];
+        }
+        if is_cold { Err(Stop::Cold) } else { Ok(ways) }
+    }
+
+    /// As [`TreeEdit::change_keyed`], one leaf after the other, whatever becomes of the nodes above them.
+    fn change_behind<E: Editing, T>(
+        &mut self,
+        mut changes: &[T],
+        element: &impl for<'a> Fn(&'a T) -> Element<'a>,
+        change: &impl Fn(&mut E::Of<'_>, &[T]),
+    ) -> Result<(), Stop> {
+        while let Some(first) = changes.first() {
+            let mut path = self.way_to(element(first))?;
             if self.nodes.contains_key(&(path.leaf | NODE)) {
                 // its parent is to say how many elements it has by now
                 self.settle()?;
-                path = down(self)?;
+                path = self.way_to(element(first))?;
             }
-            // one alone is of this leaf, and needs not ask where the next begins
-            let until = if changes.len() > 1 { self.until(&path)? } else { None };
-            let until = until.as_deref().and_then(|bound| element_at(shape, bound));
-            let is_beyond = |it: &T| until.is_some_and(|until| !is_behind(until, element(it)));
-            let count = changes.iter().take_while(|it| !is_beyond(it)).count().max(1);
+            let count = self.count_of_leaf(&path, changes, element)?;
             let (these, rest) = changes.split_at(count);
-            self.change_leaf::<E, _>(path, |edit| these.iter().for_each(|it| change(edit, it)))?;
+            self.change_leaf::<E, _>(path, |edit| change(edit, these))?;
             changes = rest;
         }
         Ok(())
     }
 
-    /// Looks for the leaves of these elements, so that all that are cold are fetched at once.
-    fn miss_together<'t>(
+    /// The way to the leaf that has this element, or would have.
+    fn way_to(&self, wanted: Element<'_>) -> Result<Path, Stop> {
+        let shape = self.paged.shape();
+        Path::down(self, self.paged, &self.tree, |other| !is_behind(shape, other, wanted))
+    }
+
+    /// How many of these changes, which are ascending, are of the leaf to which the first one leads.
+    fn count_of_leaf<T>(
         &self,
-        elements: impl Iterator<Item = Element<'t>>,
-        is_behind: impl Fn(Element<'_>, Element<'_>) -> bool,
-    ) -> Result<(), Stop> {
-        let mut is_cold = false;
-        for wanted in elements {
-            let path = Path::down(self, self.paged, &self.tree, |other| !is_behind(other, wanted));
-            match path.and_then(|path| self.node(path.leaf, true)) {
-                Err(Stop::Cold) => is_cold = true,
-                found => _ = found?,
-            }
-        }
-        if is_cold { Err(Stop::Cold) } else { Ok(()) }
+        path: &Path,
+        changes: &[T],
+        element: &impl for<'a> Fn(&'a T) -> Element<'a>,
+    ) -> Result<usize, Stop> {
+        // one alone is of this leaf, and need not ask where the next begins
+        let until = if changes.len() > 1 { self.until(path)? } else { None };
+        let shape = self.paged.shape();
+        let until = until.as_deref().and_then(|bound| element_at(shape, bound));
+        let is_beyond = |it: &T| until.is_some_and(|until| !is_behind(shape, until, element(it)));
+        Ok(changes.iter().take_while(|it| !is_beyond(it)).count().max(1))
     }
 
     /// Removes `count` elements from number `from` on: of leaves that go as a whole nothing is read.
@@ -422,8 +459,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             drop(looked_at);
             return self.change_to(path, size, ended).map(|()| done);
         }
-        let met = self.met(self.paged, path.leaf, true)?;
-        let before = path.counted_leaf(self.paged, met.state.value.slice())?;
+        let (met, before) = self.leaf_at(&path)?;
         let mut edit = E::begin(before, None);
         let done = change(&mut edit);
         if !E::is_changed(&edit) {
@@ -435,6 +471,35 @@ impl<'e, 's> TreeEdit<'e, 's> {
             None => self.change_to(path, size, E::end(edit))?,
         }
         Ok(done)
+    }
+
+    /// Lets `change` change a leaf if that changes nothing above it but counts; returns whether it does.
+    fn change_within<E: Editing>(
+        &mut self,
+        path: &Path,
+        change: impl for<'l> FnOnce(&mut E::Of<'l>),
+    ) -> Result<bool, Stop> {
+        if self.nodes.contains_key(&(path.leaf | NODE)) {
+            return Ok(false);
+        }
+        let (met, before) = self.leaf_at(path)?;
+        let mut edit = E::begin(before, None);
+        change(&mut edit);
+        if !E::is_changed(&edit) {
+            return Ok(true);
+        }
+        let size = (before.encoded_len(), before.len());
+        let Some(bytes) = self.staying::<E>(path, &met, &edit)? else { return Ok(false) };
+        self.keep::<E>(path, (&met, size), (edit, bytes))?;
+        Ok(true)
+    }
+
+    /// The leaf at the end of `path`, as it was when the change began.
+    fn leaf_at(&self, path: &Path) -> Result<(Met<'e>, Packed<'e>), Stop> {
+        let met = self.met(self.paged, path.leaf, true)?;
+        // what it was lent from is as it was
+        let value = met.state.value;
+        Ok((met, path.counted_leaf(self.paged, value.slice())?))
     }
 
     /// Bytes of what `edit` makes of the leaf at the end of `path`, if the nodes above it stay as they are but for its count: it was not staged
@@ -480,7 +545,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         (edit, bytes): (E::Of<'_>, usize),
     ) -> Result<(), Stop> {
         let more = E::len(&edit) as i64 - before_len as i64;
-        let mut kept = SmallVec::<[(u32, Staged); MET_MAX]>::new();
+        let mut kept = SmallVec::<[(u32, Staged); MET_FEW]>::new();
         for step in path.steps.iter().filter(|_| more != 0) {
             let place = self.met(self.paged, step.node, false)?.place;
             let is_unsettled = self.nodes.is_empty() || !self.counts.is_empty();
@@ -542,7 +607,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     }
 
     /// Replaces children of `node`, at which `steps` end, and what follows from it up to the top.
-    fn replace(&mut self, mut steps: Vec<Step>, mut node: u32, mut replaced: Replaced) -> Result<(), Stop> {
+    fn replace(&mut self, mut steps: Steps, mut node: u32, mut replaced: Replaced) -> Result<(), Stop> {
         loop {
             let Some(changed) = self.replaced(node, &replaced)? else { return Ok(()) };
             let Some(step) = steps.pop() else {
@@ -839,7 +904,19 @@ impl<'e, 's> TreeEdit<'e, 's> {
     }
 }
 
-/// Nodes that are kept as they were met: the ways to two leaves of a large tree.
-const MET_MAX: usize = 6;
+/// Whether one element of a collection comes behind another.
+fn is_behind(shape: Shape, element: Element<'_>, other: Element<'_>) -> bool {
+    match shape {
+        Shape::Scored => by_score(element, other).is_gt(),
+        _ => element.0 > other.0,
+    }
+}
+
+/// Nodes that are met for which nothing is put on the heap: the ways to two leaves of a large tree.
+const MET_FEW: usize = 6;
+/// Nodes that are kept as they were met: the ways to the leaves of a series.
+const MET_MAX: usize = 64;
+/// Leaves of a change for which nothing is put on the heap.
+const WAYS_FEW: usize = 2;
 /// Elements that are compared before more are read.
 const LOOKED_AT: u64 = 1_024;

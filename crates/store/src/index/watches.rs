@@ -101,8 +101,7 @@ impl Watches {
 
     /// Whether somebody waits for a change of this key.
     pub(crate) fn is_waited(&self, db: u16, key: &[u8]) -> bool {
-        !self.keys.is_empty()
-            && self.keys.get(&(db, Box::from(key))).is_some_and(|entry| entry.waiting > 0)
+        !self.keys.is_empty() && self.keys.get(&(db, Box::from(key))).is_some_and(|entry| entry.waiting > 0)
     }
 
     /// Keys of database `db` that somebody waits for.

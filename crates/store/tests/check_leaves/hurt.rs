@@ -176,11 +176,9 @@ fn use_saved(disk: &SimDisk, changed: &Changed, context: &str) -> (Salvaged, BTr
         let names: Vec<Vec<u8>> = found.iter().take(200).map(|(name, _)| name.clone()).collect();
         after -= names.len();
         change(&store, &[b"key"], |access| {
-            let tagged: Vec<(u16, &[u8])> = names.iter().map(|name| (access.tag(name), &name[..])).collect();
-            let delete = |edit: &mut store::Edit<'_>| {
-                tagged.iter().for_each(|(tag, name)| _ = edit.delete(*tag, name));
-            };
-            access.edit_elements(0, b"key", kind, names.iter().map(|name| &name[..]), delete)
+            let delete =
+                |edit: &mut store::Edit<'_>, tag, number: usize| _ = edit.delete(tag, &names[number]);
+            access.edit_each((0, b"key"), kind, names.iter().map(|name| &name[..]), delete)
         })
         .expect("of this type");
     }

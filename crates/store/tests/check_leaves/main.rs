@@ -3,6 +3,7 @@
 
 mod hurt;
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -80,13 +81,11 @@ fn change<R>(store: &Arc<Store>, names: &[&[u8]], change: impl Fn(&mut Access<'_
 fn fill(store: &Arc<Store>, key: &[u8], fields: std::ops::Range<usize>) {
     let names: Vec<String> = fields.map(|number| format!("field-{number}")).collect();
     change(store, &[key], |access| {
-        let tags: Vec<u16> = names.iter().map(|name| access.tag(name.as_bytes())).collect();
-        let put = |edit: &mut store::Edit<'_>| {
-            for (name, tag) in names.iter().zip(tags) {
-                edit.put(tag, name.as_bytes(), b"value");
-            }
+        let put = |edit: &mut store::Edit<'_>, tag, number: usize| {
+            edit.put(tag, names[number].as_bytes(), b"value");
         };
-        access.edit(0, key, ValueKind::Hash, put)?.expect("a hash");
+        let named = names.iter().map(|name| name.as_bytes());
+        access.edit_each((0, key), ValueKind::Hash, named, put)?.expect("a hash");
         Ok(())
     });
 }
@@ -384,8 +383,8 @@ fn rename_and_removal_in_one_group_leave_no_leaves() {
     fill(&store, b"a", 0..2 * FIELDS);
     change(&store, &[b"a", b"b"], |access| {
         assert!(access.rename_paged(0, b"a", b"b")?);
-        let put = |edit: &mut store::Edit<'_>| _ = edit.put(7, b"more", b"value");
-        assert!(access.edit(0, b"b", ValueKind::Hash, put)?.is_ok());
+        let put = |edit: &mut store::Edit<'_>, tag| _ = edit.put(tag, b"more", b"value");
+        assert!(access.edit_element((0, b"b"), ValueKind::Hash, b"more", put)?.is_ok());
         access.remove(0, b"b")
     });
     fill(&store, b"a", 0..2 * FIELDS);
@@ -431,18 +430,17 @@ fn put(store: &Arc<Store>, kind: ValueKind, elements: &[(&str, usize)], value: &
                 access.change_stream(0, b"key", &changes)?.expect("a stream");
             }
             _ => {
-                let tags: Vec<u16> = elements.iter().map(|(name, _)| access.tag(name.as_bytes())).collect();
                 let names = elements.iter().map(|(name, _)| name.as_bytes());
-                let change = |edit: &mut store::Edit<'_>| {
-                    for ((name, number), tag) in elements.iter().zip(&tags) {
-                        match kind {
-                            ValueKind::Hash => edit.put(*tag, name.as_bytes(), value.as_bytes()),
-                            ValueKind::Set => edit.add(*tag, name.as_bytes()),
-                            _ => edit.put_score(*tag, name.as_bytes(), *number as f64),
-                        };
-                    }
+                if kind == ValueKind::SortedSet {
+                    let score = |_, at: usize| Ok::<_, Infallible>(Some(elements[at].1 as f64));
+                    let Ok(()) = access.rescore((0, b"key"), names, score)?.expect("of this type");
+                    return Ok(());
+                }
+                let change = |edit: &mut store::Edit<'_>, tag, at: usize| match kind {
+                    ValueKind::Hash => _ = edit.put(tag, elements[at].0.as_bytes(), value.as_bytes()),
+                    _ => _ = edit.add(tag, elements[at].0.as_bytes()),
                 };
-                access.edit_elements(0, b"key", kind, names, change)?.expect("of this type");
+                access.edit_each((0, b"key"), kind, names, change)?.expect("of this type");
             }
         }
         Ok(())

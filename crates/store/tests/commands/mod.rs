@@ -1,6 +1,8 @@
 //! Commands of one element on hot data, numbered, so that what each costs can be counted: keys of 16 bytes, elements of 14, values of 60.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part of this")]
 
+use std::convert::Infallible;
+
 use store::{Access, KeyRef, ListChange, Prepared, Scope, Store, Value, ValueKind};
 
 pub const VALUE: [u8; 60] = [b'v'; 60];
@@ -57,8 +59,17 @@ pub fn sadd(store: &Store, n: u64) {
 }
 
 pub fn zadd(store: &Store, n: u64, score: f64) {
-    edit(store, (b"zset:00000000001", ValueKind::SortedSet), n, |edit, tag, member| {
-        edit.put_score(tag, member, score);
+    let member = named(*b"el:00000000000", n);
+    rescore(store, &[member], |_| score);
+}
+
+/// Gives members of a sorted set scores, by their numbers.
+fn rescore(store: &Store, members: &[[u8; 14]], score_of: impl Fn(usize) -> f64) {
+    let key = b"zset:00000000001";
+    write(store, key, |access| {
+        let members = members.iter().map(|member| &member[..]);
+        let score = |_, number: usize| Ok::<_, Infallible>(Some(score_of(number)));
+        let Ok(()) = access.rescore((0, key), members, score).expect("it is hot").expect("a sorted set");
     });
 }
 
@@ -121,9 +132,7 @@ fn edit(
 ) {
     let element = named(*b"el:00000000000", n);
     write(store, key, |access| {
-        let tag = access.tag(&element);
-        let elements = std::iter::once(&element[..]);
-        let done = access.edit_elements(0, key, kind, elements, |edit| change(edit, tag, &element));
+        let done = access.edit_element((0, key), kind, &element, |edit, tag| change(edit, tag, &element));
         done.expect("it is hot").expect("it is of this type");
     });
 }
@@ -133,36 +142,38 @@ fn edit_run(
     store: &Store,
     (key, kind): (&[u8], ValueKind),
     n: u64,
-    change: impl Fn(&mut store::Edit<'_>, u16, &[u8], u64),
+    change: impl Fn(&mut store::Edit<'_>, u16, &[u8]),
 ) {
-    let elements: Vec<_> = (n..n + RUN as u64).map(|n| (n, named(*b"el:00000000000", n))).collect();
+    let elements = run_from(n);
     write(store, key, |access| {
-        let tags: Vec<u16> = elements.iter().map(|(_, element)| access.tag(element)).collect();
-        let named = elements.iter().map(|(_, element)| &element[..]);
-        let done = access.edit_elements(0, key, kind, named, |edit| {
-            elements.iter().zip(tags).for_each(|((n, element), tag)| change(edit, tag, element, *n));
+        let named = elements.iter().map(|element| &element[..]);
+        let done = access.edit_each((0, key), kind, named, |edit, tag, number| {
+            change(edit, tag, &elements[number]);
         });
         done.expect("it is hot").expect("it is of this type");
     });
 }
 
+/// Elements from number `n` on, as many as a run has.
+fn run_from(n: u64) -> Vec<[u8; 14]> {
+    (n..n + RUN as u64).map(|n| named(*b"el:00000000000", n)).collect()
+}
+
 pub fn hset_run(store: &Store, n: u64) {
-    edit_run(store, (b"hash:00000000001", ValueKind::Hash), n, |edit, tag, field, _| {
+    edit_run(store, (b"hash:00000000001", ValueKind::Hash), n, |edit, tag, field| {
         edit.put(tag, field, &VALUE);
     });
 }
 
 pub fn sadd_run(store: &Store, n: u64) {
-    edit_run(store, (b"set:000000000001", ValueKind::Set), n, |edit, tag, member, _| {
+    edit_run(store, (b"set:000000000001", ValueKind::Set), n, |edit, tag, member| {
         edit.add(tag, member);
     });
 }
 
 /// As so many [`zadd_any`], the scores of the members `more` further.
 pub fn zadd_run(store: &Store, n: u64, more: u64) {
-    edit_run(store, (b"zset:00000000001", ValueKind::SortedSet), n, |edit, tag, member, n| {
-        edit.put_score(tag, member, mixed(n + more));
-    });
+    rescore(store, &run_from(n), |number| mixed(n + number as u64 + more));
 }
 
 pub fn write(store: &Store, key: &[u8], change: impl FnOnce(&mut Access<'_>)) {

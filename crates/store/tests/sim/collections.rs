@@ -7,6 +7,7 @@
 //! them. Server time runs back at starts of the machine alone, when the log does not say how late it was: they may be back then.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 use store::{
     Access, Deadline, Edit, EngineKind, KeyedChange, ListChange, ListEdit, Moment, OrderedEdit, Packed, Stop,
@@ -255,7 +256,7 @@ impl Operation {
             }
             (Self::Time(key, ms), _) => set_time(edit, tag, key, *ms),
             (Self::Put(key, _), ValueKind::Set) => edit.add(tag, key),
-            (Self::Put(key, score), _) => edit.put_score(tag, key, store::score_of(score)),
+            (Self::Put(key, score), ValueKind::SortedSet) => edit.put_score(tag, key, store::score_of(score)),
             (Self::Delete(key), _) => edit.delete(tag, key),
             _ => unreachable!("{self:?} is of lists"),
         };
@@ -285,17 +286,18 @@ impl Operation {
         })
     }
 
-    fn element(&self) -> Option<&[u8]> {
+    fn element(&self) -> &[u8] {
         match self {
-            Self::Put(key, _) | Self::Delete(key) | Self::Time(key, _) => Some(key),
-            _ => None,
+            Self::Put(key, _) | Self::Delete(key) | Self::Time(key, _) => key,
+            _ => unreachable!("{self:?} is of lists"),
         }
     }
 
-    fn tag(&self, access: &Access<'_>) -> u16 {
+    /// The score that a member gets by it, if it stays.
+    fn score(&self) -> Option<f64> {
         match self {
-            Self::Put(key, _) | Self::Delete(key) | Self::Time(key, _) => access.tag(key),
-            _ => 0,
+            Self::Put(_, score) => Some(store::score_of(score)),
+            _ => None,
         }
     }
 }
@@ -329,15 +331,13 @@ pub fn stage_change(
         let changes: Vec<_> = operations.iter().map(Operation::keyed_change).collect();
         return Ok(access.change_stream(db, key, &changes)?.is_ok());
     }
-    let tags: Vec<u16> = operations.iter().map(|operation| operation.tag(access)).collect();
-    let each = operations.iter().zip(tags);
-    let change = |edit: &mut Edit<'_>| each.for_each(|(operation, tag)| operation.stage(edit, kind, tag));
-    let named: Option<Vec<&[u8]>> = operations.iter().map(Operation::element).collect();
-    let changed = match named.filter(|named| named.len() <= NAMED_MAX) {
-        Some(named) => access.edit_elements(db, key, kind, named.into_iter(), change)?,
-        None => access.edit(db, key, kind, change)?,
-    };
-    Ok(changed.is_ok())
+    let named = operations.iter().map(Operation::element);
+    if kind == ValueKind::SortedSet {
+        let score = |_, number: usize| Ok::<_, Infallible>(operations[number].score());
+        return Ok(access.rescore((db, key), named, score)?.is_ok());
+    }
+    let stage = |edit: &mut Edit<'_>, tag, number: usize| operations[number].stage(edit, kind, tag);
+    Ok(access.edit_each((db, key), kind, named, stage)?.is_ok())
 }
 
 /// Packs `elements` anew, as RENAME and RESTORE store them, and hands them to `put`.
@@ -554,8 +554,6 @@ const COLLECTIONS_FROM: u64 = 4;
 const COLLECTIONS: u64 = 5;
 const KINDS: [ValueKind; 5] =
     [ValueKind::Hash, ValueKind::Set, ValueKind::List, ValueKind::SortedSet, ValueKind::Stream];
-/// So many elements are named where they are changed; of more the collection is changed as a whole.
-const NAMED_MAX: usize = 8;
 /// Bytes of a few elements of busy lives: some have a leaf of their own.
 const LONG: [usize; 3] = [300, 1_000, 3_000];
 /// Smaller collections are logged whole.

@@ -63,12 +63,10 @@ fn change_of_a_leaf_of_a_locked_collection_stops() {
         let fields: Vec<Vec<u8>> = (0..800).map(|at| format!("field-{at:04}").into_bytes()).collect();
         let put = |fields: &[Vec<u8>], value: &[u8]| {
             bench.run(&[(0, b"k")], |access| {
-                let tags: Vec<u16> = fields.iter().map(|field| access.tag(field)).collect();
                 let named = fields.iter().map(|field| &field[..]);
-                let change = |edit: &mut Edit<'_>| {
-                    fields.iter().zip(tags).for_each(|(field, tag)| _ = edit.put(tag, field, value));
-                };
-                Ok(access.edit_elements(0, b"k", ValueKind::Hash, named, change)?.is_ok())
+                let change =
+                    |edit: &mut Edit<'_>, tag, number: usize| _ = edit.put(tag, &fields[number], value);
+                Ok(access.edit_each((0, b"k"), ValueKind::Hash, named, change)?.is_ok())
             })
         };
         assert!(put(&fields, b"before").expect("room"));
