@@ -30,7 +30,7 @@
 //! Invariants
 //!   1. A word with HOT owns exactly one live object; dropping the word frees it.
 //!   2. LARGE only beside WIDE. The object owns one count of its large value.
-//!   3. Header fields that fix the size (flags, lengths) never change after the allocation.
+//!   3. Of the header fields that fix the size of the allocation only the length of the value ever changes, to one that has the same size ([`Word::rewrite`]).
 //!
 //! Checked by hand, not in CI: `cargo test -p store --lib --no-run`, then `valgrind BINARY object::` (memcheck). Miri is a
 //! component of nightly toolchains alone.
@@ -51,6 +51,7 @@ use journal::{LogAddress, Seq};
 use crate::allocator::MAPPED_BYTES_MIN;
 use crate::large::{Bytes, LARGE_BYTES, Large};
 use crate::policy::{self, LEVEL_MAX};
+use crate::record::is_collection;
 
 use crate::index::cpu::prefetch;
 
@@ -151,7 +152,7 @@ impl Drop for Object {
             // SAFETY: invariant 2: `new` wrote an Arc there, and the object that owns it is gone after this.
             unsafe { self.0.as_ptr().add(large_offset(flags)).cast::<Arc<Large>>().drop_in_place() }
         }
-        // SAFETY: allocated in `new` with the layout of the same size: flags and lengths never change.
+        // SAFETY: allocated in `new` with the layout of the same size (invariant 3).
         unsafe { dealloc(self.0.as_ptr(), layout(size)) }
     }
 }
@@ -208,13 +209,13 @@ impl<'a> ObjectRef<'a> {
 
     /// Bytes that were asked for its allocation.
     pub(crate) fn alloc_len(self) -> usize {
-        let (key_len, value_len) = self.lengths();
-        header_len(self.flags()) + key_len + if self.flags() & FLAG_LARGE == 0 { value_len } else { 0 }
+        let ((key_len, value_len), flags) = (self.lengths(), self.flags());
+        alloc_len(flags, key_len + if flags & FLAG_LARGE == 0 { value_len } else { 0 })
     }
 
     fn slice(self, offset: usize, len: usize) -> &'a [u8] {
-        // SAFETY: `new` initialised header, key and value contiguously, and the lengths never change; the
-        // owner is borrowed for 'a, so nobody frees or writes them meanwhile.
+        // SAFETY: `new` and `rewrite` initialised header, key and value contiguously; the owner is borrowed for 'a, so nobody frees or writes
+        // them, or their lengths, meanwhile.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), len) }
     }
 
@@ -267,6 +268,11 @@ impl<'a> ObjectRef<'a> {
     /// What the allocation costs: glibc rounds size + 8 up to 16.
     pub(crate) fn own_bytes(self) -> u64 {
         chunk_bytes(self.alloc_len())
+    }
+
+    /// As [`ObjectRef::own_bytes`], with a value of so many bytes that is not large.
+    pub(crate) fn own_bytes_with(self, value_len: usize) -> u64 {
+        chunk_bytes(alloc_len(self.flags() & !FLAG_LARGE, self.lengths().0 + value_len))
     }
 
     /// Where its allocation begins.
@@ -452,6 +458,38 @@ impl Word {
         object.stamp(address, seq);
     }
 
+    /// Lets the object of a hot word have this value by effect `seq`: in its allocation, if that has room for it and needs no more, and else in a new one. Address,
+    /// expiry, level and marks stay.
+    ///
+    /// # Panics
+    /// If the word is cold, or a value is large.
+    pub(crate) fn rewrite(&mut self, seq: Seq, value: &[u8]) {
+        let object = self.object().expect("cold words have nothing to rewrite");
+        let (flags, (key_len, _), address) = (object.flags(), object.lengths(), object.address());
+        assert!(flags & FLAG_LARGE == 0 && value.len() < LARGE_BYTES, "large values are shared");
+        if flags & FLAG_WIDE != 0 || alloc_len(flags, key_len + value.len()) != object.alloc_len() {
+            let mut object =
+                Object::new(object.kind(), object.key(), Bytes::Plain(value), object.expiry_ms());
+            object.stamp(address, seq);
+            let of_word = self.0.get() & !POINTER_MASK;
+            // SAFETY: as in `drop`; the word owns the new object from here on.
+            let before = unsafe { Object::from_raw(self.0.get() & POINTER_MASK) };
+            self.0.set(of_word | object.into_raw());
+            drop(before);
+            return;
+        }
+        let base = object.base.as_ptr();
+        // SAFETY: header, key and a value of so many bytes lie within the allocation, whose size stays the same (invariant 3), and which the word owns
+        // (invariant 1); `&mut self` excludes readers, and `value` is of somebody else. The header is not WIDE, so the length is a u16, aligned as in `lengths`.
+        unsafe {
+            base.add(OFFSET_VALUE_LEN).cast::<u16>().write(value.len() as u16);
+            std::ptr::copy_nonoverlapping(value.as_ptr(), base.add(header_len(flags) + key_len), value.len());
+        }
+        // SAFETY: as in `swing`.
+        let mut object = ManuallyDrop::new(unsafe { Object::from_raw(self.0.get() & POINTER_MASK) });
+        object.stamp(address, seq);
+    }
+
     /// Moves the object of a hot word to `place`; returns the place that it leaves. Level and marks stay.
     ///
     /// # Panics
@@ -460,7 +498,7 @@ impl Word {
         let from = self.object().expect("cold words have nothing to move");
         let (base, len) = (from.base, from.alloc_len());
         assert_eq!(len, place.len, "a place of another size");
-        // SAFETY: both allocations have `len` bytes, all of the first are initialised, and a fresh one overlaps nothing. What the object
+        // SAFETY: both allocations have `len` bytes, and a fresh one overlaps nothing; a copy need not be of initialised bytes alone. What the object
         // owns is owned by the copy from here on: the old bytes become a Place, which drops none of it. `&mut self` excludes readers.
         unsafe { std::ptr::copy_nonoverlapping(base.as_ptr(), place.base.as_ptr(), len) };
         let raw = Object(ManuallyDrop::new(place).base).into_raw();
@@ -554,7 +592,7 @@ impl FieldWriter {
             | marked(large.is_some(), FLAG_LARGE);
         let inline_len = if large.is_some() { 0 } else { value_len };
         let len = header_len(flags) + key.len() + inline_len;
-        let base = ManuallyDrop::new(Place::new(len)).base;
+        let base = ManuallyDrop::new(Place::new(alloc_len(flags, key.len() + inline_len))).base;
         let mut writer = Self { base, at: 0 };
         writer.put(&[0; OFFSET_FLAGS]);
         writer.put(&[flags]);
@@ -627,6 +665,16 @@ fn fields_len(flags: u8) -> usize {
     HEADER_BYTES + if flags & FLAG_WIDE != 0 { 8 } else { 0 } + if flags & FLAG_EXPIRY != 0 { 8 } else { 0 }
 }
 
+/// Bytes of an allocation for a header with `flags` and so many bytes behind it. Those of a longer collection are rounded up: it changes by a few bytes at a time, and
+/// stays where it is.
+fn alloc_len(flags: u8, len: usize) -> usize {
+    let len = header_len(flags) + len;
+    if len < ROOM_FROM_BYTES || !is_collection(flags & KIND_MASK) {
+        return len;
+    }
+    (len + MALLOC_BYTES).next_multiple_of(ROOM_BYTES) - MALLOC_BYTES
+}
+
 fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, ALIGN_BYTES).expect("lengths are 32 bits each")
 }
@@ -649,6 +697,10 @@ const PLACE_MASK: u64 = (1 << 60) - 1;
 const POINTER_MASK: u64 = (1 << 48) - 1;
 const ALIGN_BYTES: usize = 8;
 const HEADER_BYTES: usize = 20;
+/// Allocations of collections from so many bytes on are rounded up, to multiples of [`ROOM_BYTES`] with what malloc adds.
+const ROOM_FROM_BYTES: usize = 512;
+const ROOM_BYTES: usize = 128;
+const MALLOC_BYTES: usize = 8;
 const OFFSET_PLACE: usize = 0;
 const OFFSET_SEQ: usize = 8;
 const OFFSET_FLAGS: usize = 16;
@@ -669,6 +721,7 @@ const _: () = assert!((SEGMENT_MAX as u64) << 32 | 0xffff_ffff == PLACE_MASK);
 mod tests {
     use super::*;
     use crate::large::Ledger;
+    use crate::record;
     use crate::testlog::at;
 
     #[test]
@@ -748,6 +801,28 @@ mod tests {
         }
         drop(large);
         assert_eq!(ledger.bytes(), 0, "it went with the word that owned it last");
+    }
+
+    #[test]
+    fn value_that_is_rewritten_is_as_one_that_was_made_so() {
+        for kind in [record::STRING, record::LIST] {
+            let (mut moved, mut stayed) = (0, 0);
+            let mut word = Word::hot(Object::new(kind, b"key", Bytes::Plain(b"value"), 9), WORD_DELTAS);
+            word.set_level(2);
+            for len in (0..2_000).step_by(37).chain([65_535, 0, 600, 601, 1, 1_500]) {
+                let (value, start) = (vec![len as u8; len], word.object().expect("hot").start());
+                word.rewrite(Seq(len as u64), &value);
+                let (view, made) =
+                    (word.object().expect("hot"), Object::new(kind, b"key", Bytes::Plain(&value), 9));
+                assert_eq!((view.key(), view.value()), (&b"key"[..], &value[..]));
+                assert_eq!((view.kind(), view.seq(), view.expiry_ms()), (kind, Seq(len as u64), 9));
+                assert_eq!(view.alloc_len(), made.view().alloc_len());
+                assert_eq!((word.marks(), word.level()), (WORD_DELTAS, 2));
+                *(if view.start() == start { &mut stayed } else { &mut moved }) += 1;
+            }
+            assert!(moved > 5, "{moved} moved");
+            assert!(kind == record::STRING || stayed > 20, "{stayed} stayed");
+        }
     }
 
     #[test]

@@ -286,6 +286,11 @@ pub(crate) fn kind_of(value: ValueKind) -> u8 {
     }
 }
 
+/// Whether a value of this kind is a collection, or a part of one, that is packed.
+pub(crate) const fn is_collection(kind: u8) -> bool {
+    matches!(kind, HASH..=STREAM)
+}
+
 /// The kind of roots of collections of this type; `None`: they have none.
 pub(crate) fn paged_kind_of(value: ValueKind) -> Option<u8> {
     match value {

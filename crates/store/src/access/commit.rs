@@ -53,6 +53,10 @@ impl Access<'_> {
         if let Some(stop) = self.stopped.take() {
             return Err(stop);
         }
+        if let Some(seq) = self.commit_within()? {
+            self.look(seq);
+            return Ok(self.ticket());
+        }
         debug_assert!(
             self.overlay.iter().all(|staged| staged.cause != Cause::Resumed),
             "what was resumed is kept, or dropped"
@@ -63,6 +67,20 @@ impl Access<'_> {
         };
         self.look(last_seq);
         Ok(self.ticket())
+    }
+
+    /// Commits what is overwritten in place, where that is all that is to be written.
+    fn commit_within(&mut self) -> Result<Option<Seq>, Stop> {
+        let is_alone = self.counted.is_some()
+            && self.claim.is_none()
+            && self.overlay.is_untouched()
+            && self.purged.is_empty()
+            && self.expired.get_mut().is_empty();
+        if !is_alone {
+            return Ok(None);
+        }
+        self.charge(0)?;
+        Ok(self.commit_counted())
     }
 
     /// What the only change meets, where it is all that is to be written: a command changes one value, which has no deadline and is no root of a
@@ -82,9 +100,9 @@ impl Access<'_> {
 
     /// Commits all that is staged, and what follows from it.
     fn commit_group(&mut self) -> Result<Seq, Stop> {
-        if !self.purged.is_empty() {
-            // what has ended changes the root, too
-            self.settle_counts();
+        self.settle_counts();
+        if let Some(stop) = self.stopped.take() {
+            return Err(stop);
         }
         self.charge(0)?;
         self.check_mapping_locks()?;
@@ -96,10 +114,8 @@ impl Access<'_> {
             return Ok(Seq::NONE);
         }
         self.record_clock_if_due()?;
-        let counted = if self.counted.is_some() { self.commit_counted()? } else { None };
-        let last_seq = match (counted, self.overlay.len(), self.overlay.mapping()) {
-            (Some(seq), ..) => seq,
-            (None, 1, None) if self.claim.is_none() && self.counted.is_none() => {
+        let last_seq = match (self.overlay.len(), self.overlay.mapping()) {
+            (1, None) if self.claim.is_none() => {
                 let plan = self.resolve(0)?;
                 self.commit_one(&plan)?
             }
@@ -431,11 +447,20 @@ impl Access<'_> {
             return Ok(());
         }
         let grown: i64 = self.overlay.iter().zip(plans).map(|(staged, plan)| grown_bytes(staged, plan)).sum();
+        self.admit_bytes(grown, || self.only_shrinks(plans))
+    }
+
+    /// As [`Access::admit`], of leaves that are overwritten in place.
+    pub(super) fn admit_grown(&self, grown: i64) -> Result<(), Stop> {
+        self.admit_bytes(grown, || false)
+    }
+
+    fn admit_bytes(&self, grown: i64, only_shrinks: impl FnOnce() -> bool) -> Result<(), Stop> {
         if grown <= 0 {
             return Ok(());
         }
         match self.store.admit_to_disk() {
-            Err(stop) if is_disk_full(&stop) && self.only_shrinks(plans) => {}
+            Err(stop) if is_disk_full(&stop) && only_shrinks() => {}
             admitted => admitted?,
         }
         let own_credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
@@ -486,7 +511,7 @@ impl Access<'_> {
                     store.engine.on_live(appended.address, appended.bytes);
                 }
                 let delta = appended.delta(&delta, &old, expiry_ms);
-                space.push_delta(&old, delta, &*store.engine);
+                space.push_delta((old.address, old.record_bytes), delta, &*store.engine);
                 let marks = space.table.word(old.spot).marks() | WORD_DELTAS;
                 space.set_word(old.spot, Word::hot(object, marks))
             }
@@ -712,9 +737,9 @@ impl Space {
         }
     }
 
-    /// Adds `delta` on the record of `old`; what it supersedes is dead.
-    pub(super) fn push_delta(&mut self, old: &Old, delta: Delta, engine: &dyn Engine) {
-        if let Some(dead) = self.deltas.push_on(old.address, old.record_bytes, delta) {
+    /// Adds `delta` on a base, of which the record has so many bytes if nothing lies on it; what it supersedes is dead.
+    pub(super) fn push_delta(&mut self, base: (LogAddress, u64), delta: Delta, engine: &dyn Engine) {
+        if let Some(dead) = self.deltas.push_on(base.0, base.1, delta) {
             on_dead_delta(engine, &dead);
         }
     }

@@ -105,7 +105,7 @@ impl Found {
             Value::Plain(value) => Bytes::Plain(value),
             Value::Large(large) => Bytes::Large(large),
         };
-        let (object, staged, deltas) = (None, false, &self.deltas[..]);
+        let (object, spot, staged, deltas) = (None, None, false, &self.deltas[..]);
         State {
             kind,
             value,
@@ -113,6 +113,7 @@ impl Found {
             header_ms,
             seq,
             object,
+            spot,
             staged,
             deltas,
             value_len,

@@ -22,37 +22,27 @@ use crate::engine::Engine;
 use crate::error::Stop;
 use crate::hash::KeyHash;
 use crate::index::delta::Delta;
-use crate::index::stripe::{Current, Seek, Space, Stripe};
+use crate::index::stripe::{Current, Space};
+use crate::index::table::Spot;
 use crate::keyspaces::{HIDDEN_DB, is_own};
-use crate::large::LARGE_BYTES;
-use crate::object::{Object, ObjectRef, WORD_DELTAS};
+use crate::object::{Object, WORD_DELTAS, Word};
 use crate::packed::{Overwritten, Packed, Shape, overwrite, set_operation};
 use crate::paged::{Root, split_leaf_key};
 use crate::policy;
 use crate::record::{self, Draft, PartsEncoder};
 use crate::tree::{CHILD_BYTES_FEW, Child};
 
+use super::Access;
 use super::commit::{Appended, class_of, secure};
 use super::counts::{CHILDREN_FEW, Count, Counted, Counts, LEAVES_MAX, NODES_FEW};
-use super::joined::{PART_BYTES_MAX, takes_totals};
-use super::nodes::{Leaf, Paged, damaged};
+use super::gathered::Gathered;
+use super::joined::PART_BYTES_MAX;
+use super::nodes::{Leaf, LeafChange, LeafChanges, Paged, damaged};
 use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
-use super::plan::{Old, Plan, draft};
 use super::state::State;
-use super::{Access, COUNTS_MAX};
 
-/// What will be overwritten.
-struct Found {
-    nodes: SmallVec<[FoundNode; NODES_FEW]>,
-    /// The root, where it counts anything else than before.
-    root: Option<Old>,
-}
-
-/// A node that will be overwritten.
-struct FoundNode {
-    old: Old,
-    children: SmallVec<[FoundChild; CHILDREN_FEW]>,
-}
+/// Children of nodes, one node after the other, as they will be.
+type Children = SmallVec<[FoundChild; 2 * NODES_FEW]>;
 
 /// Child number `at` of a node, as it will be.
 struct FoundChild {
@@ -62,24 +52,23 @@ struct FoundChild {
 }
 
 impl<'s> Access<'s> {
-    /// Stages what nodes, by `counts`, and the root at `place` will count when leaves have changed, which are staged.
-    pub(super) fn stage_counts(
+    /// Stages leaves that have changed within, and what nodes, by `counts`, and the root at `place` will count.
+    pub(super) fn stage_within(
         &mut self,
-        place: KeyPlace<'_>,
-        paged: &Paged,
+        (place, paged): (KeyPlace<'_>, &Paged),
         root: &Root,
-        counts: Counts,
+        (leaves, counts): (LeafChanges, Counts),
     ) -> Result<(), Stop> {
-        if (*root != paged.root || !counts.is_empty())
-            && let Some(key) = self.may_overwrite(&place, paged, root)
-        {
-            let (KeyPlace { db, keyspace, hash, .. }, root) = (place, *root);
-            let whole = (0..=counts.len()).map(|_| OnceCell::new()).collect();
-            let paged = *paged;
-            let counted = Counted { db, keyspace, hash, key, paged, root, nodes: counts, whole };
+        if let Some(key) = self.may_overwrite((&place, paged), root, (&leaves, &counts)) {
+            let KeyPlace { db, keyspace, hash, .. } = place;
+            self.effort.note(leaves.len());
+            self.gathered = Gathered::default();
+            let (paged, root, nodes, whole) = (*paged, *root, counts, OnceCell::new());
+            let counted = Counted { db, keyspace, hash, key, paged, root, leaves, nodes, whole };
             self.counted = Some(Box::new(counted));
             return Ok(());
         }
+        leaves.iter().for_each(|leaf| self.stage(leaf.staged(paged)));
         for count in &counts {
             let staged = self.counted_node(paged, count)?;
             self.stage(staged);
@@ -88,11 +77,16 @@ impl<'s> Access<'s> {
     }
 
     /// The key at `place` if what is there may be overwritten at the commit, as far as is known before.
-    fn may_overwrite(&self, place: &KeyPlace<'_>, paged: &Paged, root: &Root) -> Option<&'s [u8]> {
+    fn may_overwrite(
+        &self,
+        (place, paged): (&KeyPlace<'_>, &Paged),
+        root: &Root,
+        (leaves, counts): (&LeafChanges, &Counts),
+    ) -> Option<&'s [u8]> {
         let engine = &self.store.engine;
+        let is_logged = engine.takes_parts();
         let is_plain = self.counted.is_none()
-            && self.overlay.len() <= LEAVES_MAX
-            && self.overlay.is_plain()
+            && self.overlay.is_untouched()
             && self.claim.is_none()
             && !self.reads_here()
             && !self.keeps_to_workspace
@@ -100,12 +94,18 @@ impl<'s> Access<'s> {
             && self.purged.is_empty()
             && self.late.is_none()
             && !self.prepared.has_records()
-            && (engine.takes_parts() || !engine.has_addresses());
+            && (is_logged || !engine.has_addresses());
         let is_usual = paged.expiry.is_none()
             && !paged.root.is_timed
             && !is_own(place.keyspace)
-            && paged.root.is_same_but_for_totals(root);
-        self.only.map(|(key, _)| key).filter(|key| is_plain && is_usual && *key == place.key)
+            && paged.root.is_same_but_for_totals(root)
+            && (1..=LEAVES_MAX).contains(&leaves.len());
+        let is_met = paged.spot.is_some()
+            && (paged.takes_totals || !is_logged || paged.root == *root)
+            && leaves.iter().all(|leaf| leaf.spot.is_some() && (leaf.is_delta || !is_logged))
+            && leaves.iter().all(|leaf| leaf.operations.len() <= PART_BYTES_MAX)
+            && counts.iter().all(|count| count.spot.is_some() && (count.takes || !is_logged));
+        self.only.map(|(key, _)| key).filter(|key| is_plain && is_usual && is_met && *key == place.key)
     }
 
     /// What is staged here of a node or the root that is looked up.
@@ -116,41 +116,40 @@ impl<'s> Access<'s> {
     ) -> Result<Option<&Staged>, Stop> {
         let Some(counted) = &self.counted else { return Ok(None) };
         let Some(number) = counted.number_of((keyspace, hash), key) else { return Ok(None) };
-        let cell = &counted.whole[number];
-        if cell.get().is_none() {
+        let cells = counted.whole.get_or_init(|| (0..counted.len()).map(|_| OnceCell::new()).collect());
+        if cells[number].get().is_none() {
             let staged = self.counted_change(counted, number)?;
             // nobody else has set it
-            _ = cell.set(Box::new(staged));
+            _ = cells[number].set(staged);
         }
-        Ok(cell.get().map(|staged| &**staged))
+        Ok(cells[number].get())
     }
 
-    /// Stages nodes and root as changes of their own.
+    /// Stages leaves, nodes and root as changes of their own.
     #[cold]
     pub(super) fn settle_counts(&mut self) {
-        let Some(mut counted) = self.counted.take() else { return };
-        if counted.root == counted.paged.root {
+        let Some(counted) = self.counted.take() else { return };
+        if !counted.changes_root() {
             let touched = self.stage_touch(counted.place());
             touched.unwrap_or_else(|stop| _ = self.stopped.get_or_insert(stop));
         }
         for number in 0..counted.len() {
-            let known = counted.whole[number].take();
-            let staged = known.map_or_else(|| self.counted_change(&counted, number), |staged| Ok(*staged));
-            match staged {
+            match self.counted_change(&counted, number) {
                 Ok(staged) => self.stage(staged),
                 Err(stop) => _ = self.stopped.get_or_insert(stop),
             }
         }
     }
 
-    /// Node `number`, or behind them the root, as a change of its own.
+    /// Leaf, node or root `number` as a change of its own.
     fn counted_change(&self, counted: &Counted<'_>, number: usize) -> Result<Staged, Stop> {
-        match counted.nodes.get(number) {
-            Some(count) => self.counted_node(&counted.paged, count),
-            None => {
-                let Counted { paged, root, .. } = counted;
-                Ok(self.root_change(counted.place(), paged.kind, root, paged.expiry_ms()))
-            }
+        let Counted { paged, root, leaves, nodes, .. } = counted;
+        if let Some(leaf) = leaves.get(number) {
+            return Ok(leaf.staged(paged));
+        }
+        match nodes.get(number - leaves.len()) {
+            Some(count) => self.counted_node(paged, count),
+            None => Ok(self.root_change(counted.place(), paged.kind, root, paged.expiry_ms())),
         }
     }
 
@@ -205,188 +204,186 @@ impl<'s> Access<'s> {
         Ok(Staged { db, keyspace, hash, change: Change::of(object, delta), cause: Cause::Command })
     }
 
-    /// Commits what is staged with nodes and root overwritten, if all is as usual; nothing has happened if not: then they are staged as changes of their own.
-    ///
-    /// # Errors
-    /// [`Stop::Cold`] as any commit.
-    pub(super) fn commit_counted(&mut self) -> Result<Option<Seq>, Stop> {
-        let plans = self.plans(0)?;
-        let Some(counted) = self.counted.take() else { return Ok(None) };
-        let found = if self.are_usual(&plans) { self.found(&counted) } else { None };
-        let committed = found.and_then(|found| self.append_counted(&counted, &found, &plans));
+    /// Commits what is kept here, if all is as usual; nothing has happened if not: then it is staged as changes of their own.
+    pub(super) fn commit_counted(&mut self) -> Option<Seq> {
+        let counted = self.counted.take()?;
+        let children = self.found(&counted);
+        let committed = children.and_then(|children| self.append_counted(&counted, &children));
         if committed.is_none() {
             self.counted = Some(counted);
         }
-        Ok(committed)
+        committed
     }
 
-    /// Whether the leaves that are staged, which meet `plans`, are there before and after, and are logged by their operations where they are logged.
-    fn are_usual(&self, plans: &[Plan]) -> bool {
-        let is_logged = self.store.engine.takes_parts();
-        self.overlay.iter().zip(plans).all(|(staged, plan)| {
-            let is_there = plan.old.is_some_and(|old| !old.removed) && !plan.shared;
-            let is_part = match &staged.change {
-                Change::Delta { delta: Small::Elements { operations, retimes: false }, .. } => {
-                    operations.len() <= PART_BYTES_MAX
-                }
-                Change::Put(_) => !is_logged,
-                _ => false,
-            };
-            is_there && is_part
-        })
-    }
-
-    /// Where nodes and root are, if each is in memory, nobody reads or holds it as it is, and it may have one more change on its record.
-    fn found(&self, counted: &Counted<'_>) -> Option<Found> {
-        let Counted { paged, keyspace, hash, key, .. } = counted;
+    /// What becomes of the children of nodes, if all that is to be overwritten is in memory, and nobody reads or holds it as it is.
+    fn found(&self, counted: &Counted<'_>) -> Option<Children> {
+        let Counted { paged, keyspace, hash, key, leaves, nodes, .. } = counted;
         if self.store.snapshots.has(paged.root.object) {
             return None;
         }
-        let root_stripe = self.guards.stripe(hash.stripe()).ok()?;
-        let is_changed = counted.len() > counted.nodes.len();
-        let takes = |current: Current<'_>, deltas: usize| !is_changed || takes_totals(current, deltas);
-        let (root, object) = self.hot(root_stripe, (*keyspace, *hash), key, takes)?;
-        let is_as_met = record::root_of(object.kind(), object.value()) == Some(paged.root);
-        if !is_as_met {
-            return None;
+        let stripe = self.guards.stripe(hash.stripe()).ok()?;
+        stripe.space(*keyspace)?.met(paged.spot?, key).filter(|_| stripe.locks.is_none())?;
+        // those of one collection are in one stripe
+        let stripe = self.guards.stripe(leaves.first()?.place.1.stripe()).ok()?;
+        let space = stripe.space(paged.leaves).filter(|_| stripe.locks.is_none())?;
+        for leaf in leaves {
+            space.met(leaf.spot?, &leaf.place.0)?;
         }
-        let mut nodes = SmallVec::new();
-        for Count { place: (key, hash), children } in &counted.nodes {
-            let stripe = self.guards.stripe(hash.stripe()).ok()?;
-            let takes = |_: Current<'_>, deltas: usize| deltas < COUNTS_MAX;
-            let (old, object) = self.hot(stripe, (paged.leaves, *hash), key, takes)?;
+        let mut found = Children::new();
+        for Count { place: (key, _), spot, children, .. } in nodes {
+            let (_, object) = space.met((*spot)?, key)?;
             let list = Packed::new(Shape::List, object.value());
-            let counted = children.iter().map(|(at, more)| {
+            for (at, more) in children {
                 let child = Child::recounted(list.element(*at).0, *more)?;
-                Some(FoundChild { at: *at, place: Overwritten::at(&list, *at), child })
-            });
-            nodes.push(FoundNode { old, children: counted.collect::<Option<_>>()? });
+                found.push(FoundChild { at: *at, place: Overwritten::at(&list, *at), child });
+            }
         }
-        Some(Found { nodes, root: is_changed.then_some(root) })
-    }
-
-    /// What `key` is in memory, if nothing else has its bits, nobody holds it, and one more change of it may be logged beside those that there are.
-    fn hot<'a>(
-        &'a self,
-        stripe: &'a Stripe,
-        (keyspace, hash): (Keyspace, KeyHash),
-        key: &[u8],
-        takes: impl Fn(Current<'_>, usize) -> bool,
-    ) -> Option<(Old, ObjectRef<'a>)> {
-        if stripe.locks.is_some() {
-            return None;
-        }
-        let space = stripe.space(keyspace)?;
-        let Seek::At { spot, word, shared: false, current: current @ Current::Hot(object), .. } =
-            space.seek((keyspace, hash), key, self.prepared())
-        else {
-            return None;
-        };
-        let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(object.address()) };
-        let is_usual = !current.is_removed() && object.value().len() < LARGE_BYTES;
-        let takes = !self.store.engine.takes_parts() || takes(current, deltas.len());
-        (is_usual && takes).then(|| (Old::of(spot, object.address(), current), object))
+        Some(found)
     }
 
     /// Appends one record and applies it, if there is room for it.
-    fn append_counted(&mut self, counted: &Counted<'_>, found: &Found, plans: &[Plan]) -> Option<Seq> {
-        self.admit(plans).ok()?;
-        let payload = self.counted_parts(counted, found, plans);
-        let draft = match &payload {
-            Some(payload) => Draft::changes(counted.paged.leaves, &payload.payload),
-            None => draft(self.overlay.get(0), &plans[0]),
-        };
+    fn append_counted(&mut self, counted: &Counted<'_>, children: &Children) -> Option<Seq> {
+        let store = self.store;
+        self.admit_grown(self.grown_within(counted)?).ok()?;
+        let mut encoder = PartsEncoder::new(counted.paged.root.object);
+        if store.engine.takes_parts() {
+            self.encode_within(counted, children, &mut encoder)?;
+        }
+        let draft = Draft::changes(counted.paged.leaves, &encoder.payload);
         let bytes = draft.record_bytes();
-        if bytes > self.store.options.transaction_bytes_max {
+        if bytes > store.options.transaction_bytes_max {
             return None;
         }
         let (had, class) = (self.credits.take(), class_of(self.takes_reserve));
-        let credits = secure(had, &*self.store.engine, (bytes, 1), class).ok()?;
+        let credits = secure(had, &*store.engine, (bytes, 1), class).ok()?;
         let mut addresses = [LogAddress::default()];
-        let seq = self.store.engine.append(credits, &[draft], &mut addresses);
-        let further = Appended { address: addresses[0], seq, bytes: 0 };
-        self.overwrite(counted, found, further);
-        let (first, rest) = self.overlay.take_all();
-        // the first part counts the bytes of all
-        let parts = first.into_iter().chain(rest).zip([bytes].into_iter().chain(std::iter::repeat(0)));
-        for ((staged, bytes), plan) in parts.zip(plans) {
-            let plan = self.refresh(&staged, *plan);
-            let (keyspace, appended) = (staged.keyspace, Appended { bytes, ..further });
-            let change = self.apply(staged, &plan, appended);
-            self.store.index.count_keys(keyspace, change);
-        }
+        let seq = store.engine.append(credits, &[draft], &mut addresses);
+        self.overwrite(counted, children, Appended { address: addresses[0], seq, bytes });
         Some(seq)
     }
 
-    /// The record, where changes of several parts are one.
-    fn counted_parts(&self, counted: &Counted<'_>, found: &Found, plans: &[Plan]) -> Option<PartsEncoder> {
-        if !self.store.engine.takes_parts() {
-            return None;
-        }
-        let mut encoder = PartsEncoder::new(counted.paged.root.object);
-        let number_of = |key: &[u8]| split_leaf_key(key).expect("a leaf or a node").1;
-        for (staged, plan) in self.overlay.iter().zip(plans) {
-            let number = number_of(staged.object().view().key());
-            let operations = staged.change.operations().expect("it is a part");
-            encoder.node(number, plan.old.expect("it is there").seq, operations);
-        }
-        for (count, FoundNode { old, children }) in counted.nodes.iter().zip(&found.nodes) {
-            let operations: SmallVec<[u8; CHILD_BYTES_FEW]> =
-                children.iter().flat_map(|it| set_operation(it.at, &it.child)).collect();
-            encoder.node(number_of(&count.place.0), old.seq, &operations);
-        }
-        if found.root.is_some() {
-            encoder.root(counted.hash.slot(), &counted.root.totals());
-        }
-        Some(encoder)
+    /// By how much leaves grow in memory.
+    fn grown_within(&self, counted: &Counted<'_>) -> Option<i64> {
+        let stripe = self.guards.stripe(counted.leaves.first()?.place.1.stripe()).ok()?;
+        let table = &stripe.space(counted.paged.leaves)?.table;
+        let grown = |leaf: &LeafChange| {
+            let before = table.word(leaf.spot?).object()?;
+            Some(before.own_bytes_with(leaf.value.len()) as i64 - before.own_bytes() as i64)
+        };
+        counted.leaves.iter().map(grown).sum()
     }
 
-    /// Overwrites nodes and root, whose change was `appended`.
-    fn overwrite(&mut self, counted: &Counted<'_>, found: &Found, appended: Appended) {
+    /// Encodes the parts of the record.
+    fn encode_within(
+        &self,
+        counted: &Counted<'_>,
+        children: &Children,
+        encoder: &mut PartsEncoder,
+    ) -> Option<()> {
+        let Counted { paged, leaves, nodes, .. } = counted;
+        let stripe = self.guards.stripe(leaves.first()?.place.1.stripe()).ok()?;
+        let table = &stripe.space(paged.leaves)?.table;
+        let seq_at = |spot: Option<Spot>| Some(table.word(spot?).object()?.seq());
+        for leaf in leaves {
+            encoder.node(leaf.number(), seq_at(leaf.spot)?, &leaf.operations);
+        }
+        let mut children = children.iter();
+        for Count { place, spot, children: changed, .. } in nodes {
+            let of_node = children.by_ref().take(changed.len());
+            let operations: SmallVec<[u8; CHILD_BYTES_FEW]> =
+                of_node.flat_map(|it| set_operation(it.at, &it.child)).collect();
+            let (_, number) = split_leaf_key(&place.0).expect("a node");
+            encoder.node(number, seq_at(*spot)?, &operations);
+        }
+        if counted.changes_root() {
+            encoder.root(counted.hash.slot(), &counted.root.totals());
+        }
+        Some(())
+    }
+
+    /// Overwrites leaves, nodes and root, whose change was `appended`.
+    fn overwrite(&mut self, counted: &Counted<'_>, children: &Children, appended: Appended) {
         let store = self.store;
-        let is_logged = store.engine.takes_parts();
-        for (Count { place: (_, hash), .. }, node) in counted.nodes.iter().zip(&found.nodes) {
-            let stripe = self.guards.stripe_mut(hash.stripe()).expect("found before");
-            let space = stripe.space_mut(counted.paged.leaves);
-            let small = Small::Elements { operations: Vec::new(), retimes: false };
-            let delta = is_logged.then(|| appended.delta(&small, &node.old, 0));
-            let write = |value: &mut [u8]| {
-                node.children.iter().for_each(|it| it.place.write(value, &it.child));
-            };
-            stripe.unreported_bytes +=
-                space.overwrite((&node.old, delta), appended.seq, &*store.engine, write);
+        let Counted { db, key, paged, leaves, nodes, .. } = counted;
+        let overwriting = Overwriting { engine: &*store.engine, appended };
+        let number = leaves[0].place.1.stripe();
+        let stripe = self.guards.stripe_mut(number).expect("found before");
+        let space = stripe.space_mut(paged.leaves);
+        let side_bytes = space.side_bytes();
+        let mut grown = 0;
+        for (at, leaf) in leaves.iter().enumerate() {
+            // the first part counts the bytes of all
+            let bytes = if at == 0 { appended.bytes } else { 0 };
+            let spot = leaf.spot.expect("found before");
+            grown += overwriting.change(space, spot, (record::CHANGE, bytes), |word, seq| {
+                word.rewrite(seq, &leaf.value);
+            });
         }
+        let mut children = children.iter();
+        for Count { spot, children: changed, .. } in nodes {
+            let of_node = children.by_ref().take(changed.len());
+            let spot = spot.expect("found before");
+            overwriting.change(space, spot, (record::CHANGE, 0), |word, seq| {
+                word.overwrite(seq, |value| of_node.for_each(|it| it.place.write(value, &it.child)));
+            });
+        }
+        grown += space.side_bytes() - side_bytes;
+        stripe.unreported_bytes += grown;
+        store.index.account(stripe.take_unreported());
         let stripe = self.guards.stripe_mut(counted.hash.stripe()).expect("found before");
-        if stripe.watches.touch(counted.db, counted.key, appended.seq, false) {
-            store.changed.note(counted.db, counted.key);
+        if stripe.watches.touch(*db, key, appended.seq, false) {
+            store.changed.note(*db, key);
         }
-        if let Some(root) = &found.root {
-            let delta = is_logged.then(|| appended.delta(&Small::Totals, root, 0));
+        if counted.changes_root() {
             let space = stripe.space_mut(counted.keyspace);
-            let write = |value: &mut [u8]| value.copy_from_slice(&counted.root.encode());
-            stripe.unreported_bytes += space.overwrite((root, delta), appended.seq, &*store.engine, write);
+            let side_bytes = space.side_bytes();
+            let spot = paged.spot.expect("found before");
+            overwriting.change(space, spot, (record::TOTALS, 0), |word, seq| {
+                word.overwrite(seq, |value| value.copy_from_slice(&counted.root.encode()));
+            });
+            stripe.unreported_bytes += space.side_bytes() - side_bytes;
         }
         store.index.account(stripe.take_unreported());
+        // when no spot is used any more
+        for number in [number, counted.hash.stripe()] {
+            self.guards.stripe_mut(number).expect("found before").sweep_pending(store.engine.released());
+        }
     }
 }
 
-impl Space {
-    /// Lets `write` overwrite the hot value of `old`, which `delta` says in the log, if it has one. Returns by how many bytes memory grew.
-    fn overwrite(
-        &mut self,
-        (old, delta): (&Old, Option<Delta>),
-        seq: Seq,
-        engine: &dyn Engine,
-        write: impl FnOnce(&mut [u8]),
+/// What overwrites values in memory, by one record.
+struct Overwriting<'e> {
+    engine: &'e dyn Engine,
+    appended: Appended,
+}
+
+impl Overwriting<'_> {
+    /// Lets `write` overwrite the hot value at `spot`; in the log that is a delta of this kind, whose record counts `bytes`. Returns by how many bytes its object grew.
+    fn change(
+        &self,
+        space: &mut Space,
+        spot: Spot,
+        (kind, bytes): (u8, u64),
+        write: impl FnOnce(&mut Word, Seq),
     ) -> i64 {
-        let side_bytes = self.side_bytes();
-        let word = self.table.word_mut(old.spot);
-        word.overwrite(seq, write);
+        let Appended { address, seq, .. } = self.appended;
+        let word = space.table.word_mut(spot);
+        let old = word.object().expect("found before");
+        let (base, base_bytes) = (old.address(), Current::Hot(old).record_bytes());
+        let (old_seq, own_bytes) = (old.seq(), old.own_bytes());
+        write(word, seq);
         word.set_level(policy::rewritten(word.level()));
-        if let Some(delta) = delta {
+        let grown = word.object().expect("it stays").own_bytes() as i64 - own_bytes as i64;
+        if self.engine.takes_parts() {
             word.set_mark(WORD_DELTAS);
-            self.push_delta(old, delta, engine);
+            let since = if kind == record::TOTALS { record::SINCE_TOTALS } else { old_seq };
+            let delta = Delta { address, seq, since, kind, record_bytes: bytes as u32, expiry_ms: 0 };
+            if bytes > 0 {
+                self.engine.on_live(address, bytes);
+            }
+            space.push_delta((base, base_bytes), delta, self.engine);
         }
-        self.side_bytes() - side_bytes
+        space.hot_bytes += grown;
+        grown
     }
 }

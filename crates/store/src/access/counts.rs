@@ -3,18 +3,23 @@
 use std::cell::OnceCell;
 
 use journal::Keyspace;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::hash::KeyHash;
+use crate::index::table::Spot;
 use crate::paged::Root;
 
 use super::joined::PARTS_MAX;
-use super::nodes::{NodePlace, Paged};
+use super::nodes::{LeafChanges, NodePlace, Paged};
 use super::overlay::{KeyPlace, Staged};
 
 /// A node, and the children below which there are more elements, or fewer: the number of each, and how many.
 pub(super) struct Count {
     pub(super) place: NodePlace,
+    /// Where it is in memory, if it is there.
+    pub(super) spot: Option<Spot>,
+    /// Whether one more change of it may be logged beside those that there are.
+    pub(super) takes: bool,
     pub(super) children: SmallVec<[(usize, i64); CHILDREN_FEW]>,
 }
 
@@ -29,9 +34,10 @@ pub(super) struct Counted<'s> {
     pub(super) key: &'s [u8],
     pub(super) paged: Paged,
     pub(super) root: Root,
+    pub(super) leaves: LeafChanges,
     pub(super) nodes: Counts,
-    /// Each node, and behind them the root, as a change of its own, for who looks it up.
-    pub(super) whole: SmallVec<[OnceCell<Box<Staged>>; NODES_FEW + 1]>,
+    /// Each leaf and node, and behind them the root, as a change of its own, for who looks it up.
+    pub(super) whole: OnceCell<Box<[OnceCell<Staged>]>>,
 }
 
 impl<'s> Counted<'s> {
@@ -41,42 +47,49 @@ impl<'s> Counted<'s> {
         KeyPlace { db, keyspace, hash, key }
     }
 
-    /// How many nodes, and roots, are overwritten.
+    /// How many leaves, nodes and roots are overwritten.
     pub(super) fn len(&self) -> usize {
-        self.nodes.len() + usize::from(self.root != self.paged.root)
+        self.leaves.len() + self.nodes.len() + usize::from(self.changes_root())
     }
 
-    /// The number of a node with this key, or behind them that of the root.
+    pub(super) fn changes_root(&self) -> bool {
+        self.root != self.paged.root
+    }
+
+    /// The number of a leaf or node with this key, or behind them that of the root.
     pub(super) fn number_of(&self, (keyspace, hash): (Keyspace, KeyHash), key: &[u8]) -> Option<usize> {
         if keyspace == self.keyspace {
-            let is_root = self.len() > self.nodes.len() && hash == self.hash && key == self.key;
-            return is_root.then_some(self.nodes.len());
+            let is_root = self.changes_root() && hash == self.hash && key == self.key;
+            return is_root.then_some(self.len() - 1);
         }
-        let is_it = |count: &Count| count.place.1 == hash && count.place.0[..] == *key;
-        self.nodes.iter().position(is_it).filter(|_| keyspace == self.paged.leaves)
+        let leaves = self.leaves.iter().map(|leaf| &leaf.place);
+        let mut places = leaves.chain(self.nodes.iter().map(|count| &count.place));
+        let number = places.position(|place| place.1 == hash && place.0[..] == *key);
+        number.filter(|_| keyspace == self.paged.leaves)
     }
 }
 
-/// Adds to `counts` that below child number `at` of the node at `place` there are so many elements `more`; returns whether there was room for that.
-pub(super) fn add(counts: &mut Counts, place: NodePlace, (at, more): (usize, i64)) -> bool {
-    let Some(number) = counts.iter().position(|count| count.place == place) else {
+/// Adds to `counts` one child of a node below which there are more elements, or fewer; returns it if there was no room for that.
+pub(super) fn add(counts: &mut Counts, one: Count) -> Result<(), Count> {
+    let Some(number) = counts.iter().position(|count| count.place == one.place) else {
         if counts.len() == NODES_MAX {
-            return false;
+            return Err(one);
         }
-        counts.push(Count { place, children: smallvec![(at, more)] });
-        return true;
+        counts.push(one);
+        return Ok(());
     };
+    let (at, more) = one.children[0];
     let children = &mut counts[number].children;
     match children.iter().position(|child| child.0 == at) {
         Some(child) => children[child].1 += more,
-        None if children.len() == CHILDREN_MAX => return false,
+        None if children.len() == CHILDREN_MAX => return Err(one),
         None => children.push((at, more)),
     }
     children.retain(|child| child.1 != 0);
     if children.is_empty() {
         counts.remove(number);
     }
-    true
+    Ok(())
 }
 
 /// Nodes for which nothing is put on the heap: those above two leaves of a tree of two levels, or above one of four.

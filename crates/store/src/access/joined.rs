@@ -148,7 +148,7 @@ pub(super) fn is_totals(staged: &Staged, current: Current<'_>, deltas: &[Delta])
     let object = staged.object().view();
     let is_root = record::is_root(object.kind()) && object.kind() == current.kind();
     let is_usual = is_root && staged.cause == Cause::Command && matches!(staged.change, Change::Put(_));
-    let takes = takes_totals(current, deltas.len());
+    let takes = takes_totals(current.seq(), deltas.len());
     if !is_usual || !takes || is_leaves(staged.keyspace) || is_own(staged.keyspace) {
         return false;
     }
@@ -158,8 +158,8 @@ pub(super) fn is_totals(staged: &Staged, current: Current<'_>, deltas: &[Delta])
 }
 
 /// Whether a root with so many deltas may have its totals changed without being written whole.
-pub(super) fn takes_totals(current: Current<'_>, deltas: usize) -> bool {
-    !current.seq().0.is_multiple_of(WHOLE_EVERY) && deltas < DELTAS_MAX
+pub(super) fn takes_totals(seq: Seq, deltas: usize) -> bool {
+    !seq.0.is_multiple_of(WHOLE_EVERY) && deltas < DELTAS_MAX
 }
 
 /// Changes of a group for which nothing is put on the heap.

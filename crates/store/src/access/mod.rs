@@ -889,7 +889,8 @@ impl<'s> Access<'s> {
             space.table.touch(spot, self.now.server_ms());
         }
         let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(word.address()) };
-        let state = State { deltas, ..State::timed(current, times) };
+        let state = State::timed(current, times);
+        let state = State { deltas, spot: state.object.map(|_| spot), ..state };
         match times {
             Some(times) if Self::has_passed(times, self.passed_for(current.seq())) => {
                 Ok(self.purge((db, keyspace, hash), current, state))

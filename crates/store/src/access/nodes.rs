@@ -1,17 +1,24 @@
 //! A paged collection as an access meets it: its root and keyspace, and what becomes of its leaves and nodes.
 
+use std::cell::RefCell;
+use std::ops::Deref;
+
 use journal::Keyspace;
+use smallvec::SmallVec;
 
 use crate::error::{Stop, StoreError};
 use crate::hash::KeyHash;
+use crate::index::table::Spot;
 use crate::keyspaces::HIDDEN_DB;
+use crate::large::Bytes;
+use crate::object::Object;
 use crate::packed::Shape;
-use crate::paged::{LEAF_KEY_BYTES, Root};
+use crate::paged::{LEAF_KEY_BYTES, Root, split_leaf_key};
 use crate::time::Deadline;
 use crate::tree::Tree;
 use crate::value::ValueKind;
 
-use super::overlay::{KeyPlace, Staged};
+use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
 
 /// Key and hash of a leaf or other node.
 pub(super) type NodePlace = ([u8; LEAF_KEY_BYTES], KeyHash);
@@ -24,7 +31,27 @@ pub(super) struct Paged {
     pub(super) root: Root,
     /// When the key expires.
     pub(super) expiry: Option<Deadline>,
+    /// Where the root is in memory, if it is there.
+    pub(super) spot: Option<Spot>,
+    /// Whether it may have its totals changed without being written whole.
+    pub(super) takes_totals: bool,
 }
+
+/// A leaf of a large collection that becomes another value by `operations`, while nothing else is to be thought of: it was there before, and is neither split, put
+/// together with another, nor removed.
+pub(super) struct LeafChange {
+    pub(super) place: NodePlace,
+    pub(super) kind: u8,
+    /// Where it is in memory, if it is there.
+    pub(super) spot: Option<Spot>,
+    pub(super) value: Buffer,
+    pub(super) operations: Vec<u8>,
+    /// Whether it is logged by its operations.
+    pub(super) is_delta: bool,
+}
+
+/// Leaves that change so; of most commands one, or two.
+pub(super) type LeafChanges = SmallVec<[LeafChange; 2]>;
 
 /// What becomes of a leaf, or of another node.
 pub(super) enum Leaf {
@@ -64,6 +91,27 @@ impl Paged {
     }
 }
 
+impl LeafChange {
+    /// The number of its key.
+    pub(super) fn number(&self) -> u32 {
+        split_leaf_key(&self.place.0).expect("the key of a leaf").1
+    }
+
+    /// What it takes in memory until it is staged.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.value.len() + self.operations.len()) as u64
+    }
+
+    /// As a change of its own.
+    pub(super) fn staged(&self, paged: &Paged) -> Staged {
+        let object = Object::new(self.kind, &self.place.0, Bytes::Plain(&self.value), 0);
+        let operations = self.is_delta.then(|| self.operations.clone());
+        let delta = operations.map(|operations| Small::Elements { operations, retimes: false });
+        let KeyPlace { db, keyspace, hash, .. } = paged.key_place(&self.place);
+        Staged { db, keyspace, hash, change: Change::of(object, delta), cause: Cause::Command }
+    }
+}
+
 impl Leaf {
     /// One that is found by hash, made anew.
     pub(super) fn whole(paged: &Paged, value: Vec<u8>) -> Self {
@@ -100,3 +148,48 @@ pub(super) fn damaged(paged: &Paged, what: &str) -> Stop {
     let reason = format!("object {:016x}: {what}", paged.root.object);
     Stop::Damaged(StoreError::Damaged { segment: 0, offset: 0, reason })
 }
+
+/// Bytes on the heap, whose room is kept for the next ones of this thread.
+pub(super) struct Buffer(Vec<u8>);
+
+thread_local! {
+    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Buffer {
+    /// So many bytes of whatever content, which `fill` writes over.
+    pub(super) fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
+        let mut bytes = BUFFERS.with_borrow_mut(Vec::pop).unwrap_or_default();
+        bytes.resize(len, 0);
+        fill(&mut bytes);
+        Self(bytes)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.0.capacity() > BUFFER_BYTES_MAX {
+            return;
+        }
+        let bytes = std::mem::take(&mut self.0);
+        // a thread that ends keeps none
+        _ = BUFFERS.try_with(|buffers| {
+            let mut buffers = buffers.borrow_mut();
+            if buffers.len() < BUFFERS_MAX {
+                buffers.push(bytes);
+            }
+        });
+    }
+}
+
+/// Buffers that a thread keeps, at most, and bytes of each: as many as a series changes leaves.
+const BUFFERS_MAX: usize = 48;
+const BUFFER_BYTES_MAX: usize = 8 << 10;

@@ -315,11 +315,9 @@ impl Overlay {
         }
     }
 
-    /// Whether all changes are of leaves and other nodes, and nobody saves or counts them.
-    pub(super) fn is_plain(&self) -> bool {
-        let is_plain =
-            |more: &More| more.done.is_none() && more.counted_bytes.is_none() && more.mapping.is_none();
-        self.more.as_deref().is_none_or(is_plain) && self.iter().all(|staged| is_leaves(staged.keyspace))
+    /// Whether nothing is staged, saved or counted here.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.first.is_none() && self.more.is_none()
     }
 
     /// Counts the bytes of changes from now on.

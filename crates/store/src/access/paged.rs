@@ -38,8 +38,10 @@ use journal::Keyspace;
 use super::commit::PLANS_MAX;
 use super::copied::Copied;
 use super::counts::Counts;
+use super::editing::Editing;
 use super::here::{Slice, slices};
-use super::nodes::{Leaf, NodePlace, Paged, damaged};
+use super::joined::takes_totals;
+use super::nodes::{Buffer, Leaf, LeafChange, LeafChanges, NodePlace, Paged, damaged};
 use super::overlay::{Cause, Change, Staged};
 use super::purged::next_deadline;
 use super::tree_edit::TreeEdit;
@@ -58,6 +60,8 @@ type EachOf<T> = Vec<Option<T>>;
 pub(super) struct Changed {
     root: Root,
     leaves: BTreeMap<u32, Leaf>,
+    /// Leaves that are not among these, above which nothing changes but counts.
+    within: LeafChanges,
     /// What nodes count that are not among these.
     counts: Counts,
 }
@@ -318,7 +322,8 @@ impl Access<'_> {
     ) -> Result<(R, u64), Stop> {
         let mut tree = TreeEdit::new(self, paged);
         let (done, small) = (change(&mut tree)?, tree.small_list()?);
-        let (tree, leaves, count, counts) = tree.end();
+        let (now, count) = tree.now();
+        let (leaves, counts, within) = tree.end();
         if let Some(value) = small
             && let Some(place) = self.place(db, key)
         {
@@ -327,9 +332,10 @@ impl Access<'_> {
             self.stage_value(place, record::LIST, &value, expiry_ms);
             return Ok((done, count));
         }
-        if !leaves.is_empty() {
-            let root = Root { count, tree: Some(tree), ..paged.root };
-            self.stage_leaves((db, key), paged, Changed { root, leaves, counts })?;
+        let root = Root { count, tree: Some(now), ..paged.root };
+        let changed = Changed { root, leaves, within, counts };
+        if !changed.is_none() {
+            self.stage_leaves((db, key), paged, changed)?;
         }
         Ok((done, count))
     }
@@ -511,11 +517,9 @@ impl Access<'_> {
             return self.stage_leaves((db, key), paged, changed).map(|()| done);
         };
         let Some(place) = self.place(db, key) else { return Ok(done) };
-        let (leaf_place, kind) = (paged.key_place(&leaf_place), paged.hashed_kind());
-        let staged =
-            self.small_change::<Edit<'static>>(leaf_place, kind, (edit, bytes), (Some(&state), None));
-        self.stage(staged);
-        self.stage_counts(place, paged, &root, Counts::new())?;
+        let leaf =
+            self.leaf_change::<Edit<'static>>(paged.hashed_kind(), (leaf_place, &state), (edit, bytes));
+        self.stage_within((place, paged), &root, (LeafChanges::from_iter([leaf]), Counts::new()))?;
         Ok(done)
     }
 
@@ -532,6 +536,20 @@ impl Access<'_> {
         let may_split = root.leaves < least && bytes as u64 > room_bytes(leaf_bytes);
         let is_small = root.has_one_leaf() && root.all_bytes() < leaf_bytes / 2;
         (count > 0 && !may_split && root.leaves <= most && !is_small).then_some((root, bytes))
+    }
+
+    /// What `edit`, of so many bytes, makes of the leaf at `place`, which is `state`.
+    pub(super) fn leaf_change<E: Editing>(
+        &self,
+        kind: ValueKind,
+        (place, state): (NodePlace, &State<'_>),
+        (edit, bytes): (E::Of<'_>, usize),
+    ) -> LeafChange {
+        let value = Buffer::filled(bytes, |value| E::write(&edit, value));
+        let operations = E::operations(edit);
+        let record_bytes = record::change_bytes(LEAF_KEY_BYTES, operations.len());
+        let is_delta = state.header_ms == 0 && self.takes_change(state, record_bytes);
+        LeafChange { place, kind: record::kind_of(kind), spot: state.spot, value, operations, is_delta }
     }
 
     /// Whether a leaf of so many bytes is neither refused nor a large value.
@@ -559,7 +577,7 @@ impl Access<'_> {
         leaves: impl Iterator<Item = (u32, T)>,
         mut change: impl FnMut(&mut Edit<'_>, T),
     ) -> Result<Changed, Stop> {
-        let mut changed = Changed { root: paged.root, leaves: BTreeMap::new(), counts: Counts::new() };
+        let mut changed = Changed::of(paged);
         let (mut cold, mut log_bytes) = (0, 0);
         for (number, given) in leaves {
             self.charge(1)?;
@@ -574,13 +592,28 @@ impl Access<'_> {
             };
             let mut edit = Edit::new(Packed::new(paged.hashed_shape(), state.value.slice()));
             change(&mut edit, given);
-            if edit.is_changed() {
-                let leaf = self.leaf_by(paged, (&place, &state), edit)?;
+            if !edit.is_changed() {
+                continue;
+            }
+            let is_plain =
+                !state.staged && !paged.root.is_timed && self.purged.is_empty() && !self.reads_here();
+            let bytes = edit.encoded_len().filter(|bytes| is_plain && self.is_usual_leaf(*bytes));
+            if let Some(bytes) = bytes {
+                self.ask((bytes + edit.operations().len()) as u64)?;
+                changed.count((edit.len_before(), state.value_len), (edit.len(), bytes as u64));
+                let leaf =
+                    self.leaf_change::<Edit<'static>>(paged.hashed_kind(), (place, &state), (edit, bytes));
+                log_bytes += if leaf.is_delta { leaf.operations.len() } else { bytes } as u64;
+                changed.within.push(leaf);
+            } else {
+                let leaf = self.leaf_by(paged, state.value.slice(), &edit)?;
+                let value = leaf.value().expect("it stays");
+                let len = Packed::new(paged.hashed_shape(), value).len();
+                changed.count((edit.len_before(), state.value_len), (len, value.len() as u64));
                 log_bytes += self.logged_bytes(&state, &leaf);
-                self.check_changes(log_bytes)?;
-                changed.count(state.value.slice(), &leaf, paged.hashed_shape());
                 changed.leaves.insert(number, leaf);
             }
+            self.check_changes(log_bytes)?;
         }
         if cold > 0 {
             return Err(Stop::Cold);
@@ -589,29 +622,15 @@ impl Access<'_> {
         Ok(changed)
     }
 
-    /// What `edit` makes of the leaf at `place`, which is `state`.
-    fn leaf_by(
-        &self,
-        paged: &Paged,
-        (place, state): (&NodePlace, &State<'_>),
-        edit: Edit<'_>,
-    ) -> Result<Leaf, Stop> {
-        let (kind, before) = (paged.hashed_kind(), state.value.slice());
-        let is_plain = !state.staged && !paged.root.is_timed && self.purged.is_empty() && !self.reads_here();
-        let bytes = edit.encoded_len().filter(|bytes| is_plain && self.is_usual_leaf(*bytes));
-        if let Some(bytes) = bytes {
-            self.ask((bytes + edit.operations().len()) as u64)?;
-            let place = paged.key_place(place);
-            let staged = self.small_change::<Edit<'static>>(place, kind, (edit, bytes), (Some(state), None));
-            return Ok(Leaf::Staged(Box::new(staged)));
-        }
+    /// What `edit` makes of a leaf that was `before`.
+    fn leaf_by(&self, paged: &Paged, before: &[u8], edit: &Edit<'_>) -> Result<Leaf, Stop> {
         // when the key ends its root says
         let operations: Vec<u8> =
             packed::elements_of(edit.operations()).flat_map(|(_, it)| it).copied().collect();
         let value = packed::fold(paged.hashed_shape(), before, &[&operations]);
         let value = value.expect("operations of an edit of this leaf");
         self.ask((value.len() + operations.len()) as u64)?;
-        Ok(Leaf::Is { kind, value, operations: Some(operations) })
+        Ok(Leaf::Is { kind: paged.hashed_kind(), value, operations: Some(operations) })
     }
 
     /// Lets there be as many leaves as fit what is in them after a change.
@@ -639,15 +658,16 @@ impl Access<'_> {
         let (leaf_bytes, root) = (self.store.options.leaf_bytes.max(1), &changed.root);
         let (least, most) = leaves_by_bytes(root, leaf_bytes);
         if root.leaves < least {
-            let more = changed.leaves.values().map(|leaf| self.excess_bytes(paged, leaf)).sum::<u64>();
+            let more = changed.values().map(|value| self.excess_bytes(paged, value)).sum::<u64>();
             return least.min(root.leaves.saturating_add(leaf_count(more.div_ceil(leaf_bytes) + 1) - 1));
         }
-        most.max(root.leaves.saturating_sub(MERGED_MAX + changed.leaves.len() as u32)).min(root.leaves)
+        let changes = (changed.leaves.len() + changed.within.len()) as u32;
+        most.max(root.leaves.saturating_sub(MERGED_MAX + changes)).min(root.leaves)
     }
 
     /// Bytes of a leaf that was changed beyond one and a half of a leaf's, elements that are larger than a leaf counted as one.
-    fn excess_bytes(&self, paged: &Paged, leaf: &Leaf) -> u64 {
-        let (Some(value), leaf_bytes) = (leaf.value(), self.store.options.leaf_bytes) else { return 0 };
+    fn excess_bytes(&self, paged: &Paged, value: &[u8]) -> u64 {
+        let leaf_bytes = self.store.options.leaf_bytes;
         let room_bytes = room_bytes(leaf_bytes);
         if value.len() as u64 <= room_bytes {
             return 0;
@@ -674,7 +694,7 @@ impl Access<'_> {
         let split_from = |number: u32| number - (1 << number.ilog2());
         let split = (leaves..wanted).map(split_from);
         let merged = (wanted..leaves).flat_map(|number| [split_from(number), number]);
-        let is_read = |number: &u32| *number < leaves && !changed.leaves.contains_key(number);
+        let is_read = |number: &u32| *number < leaves && changed.value(*number).is_none();
         self.leaves(paged, split.chain(merged).filter(is_read)).map(drop)
     }
 
@@ -690,11 +710,10 @@ impl Access<'_> {
 
     /// The value of leaf `number` after the change so far.
     fn changed_leaf(&self, paged: &Paged, changed: &Changed, number: u32) -> Result<Vec<u8>, Stop> {
-        let value = match changed.leaves.get(&number) {
-            Some(leaf) => leaf.value().expect("leaves are merged when nothing more is split"),
-            None => self.leaf(paged, number)?,
-        };
-        Ok(value.to_vec())
+        Ok(match changed.value(number) {
+            Some(value) => value.to_vec(),
+            None => self.leaf(paged, number)?.to_vec(),
+        })
     }
 
     /// Adds a leaf, with some elements of the one whose turn it is.
@@ -709,7 +728,7 @@ impl Access<'_> {
         for (number, elements) in [(from, stays), (to, moved)] {
             let part = packed::select(packed, Form::Table, &elements);
             changed.root.bytes += part.len() as u64;
-            changed.leaves.insert(number, Leaf::whole(paged, part));
+            changed.put(number, Leaf::whole(paged, part));
         }
         Ok(())
     }
@@ -724,8 +743,8 @@ impl Access<'_> {
         changed.root.bytes += value.len() as u64;
         let former: u64 = values.iter().map(|value| value.len() as u64).sum();
         changed.root.bytes = changed.root.bytes.saturating_sub(former);
-        changed.leaves.insert(to, Leaf::whole(paged, value));
-        changed.leaves.insert(from, Leaf::Gone);
+        changed.put(to, Leaf::whole(paged, value));
+        changed.put(from, Leaf::Gone);
         Ok(())
     }
 
@@ -736,9 +755,10 @@ impl Access<'_> {
         paged: &Paged,
         changed: Changed,
     ) -> Result<(), Stop> {
-        let Changed { mut root, leaves, counts } = changed;
+        let Changed { mut root, leaves, within, counts } = changed;
         // from now on they are counted as effects
         self.give_back(leaves.values().map(Leaf::bytes).sum());
+        self.give_back(within.iter().map(LeafChange::bytes).sum());
         if root.count == self.purged.fields_of(root.object) {
             return self.remove(db, key).map(drop);
         }
@@ -746,7 +766,9 @@ impl Access<'_> {
         let expiry_ms = paged.expiry_ms();
         if root.has_one_leaf() && root.all_bytes() < self.store.options.leaf_bytes / 2 {
             let number = root.tree.map_or(0, |tree| tree.top | NODE);
-            let value = match leaves.get(&number).and_then(Leaf::value) {
+            let is_it = |leaf: &&LeafChange| leaf.number() == number;
+            let of_within = || within.iter().find(is_it).map(|leaf| &leaf.value[..]);
+            let value = match leaves.get(&number).and_then(Leaf::value).or_else(of_within) {
                 Some(value) => value.to_vec(),
                 None => self.node(paged, number, paged.kind)?.to_vec(),
             };
@@ -758,8 +780,10 @@ impl Access<'_> {
             root.is_timed = true;
             self.stage_key_node(paged.leaves, root.object, key);
         }
-        // with the root
-        self.overlay.reserve(leaves.len() + 1);
+        if !leaves.is_empty() {
+            // with the root
+            self.overlay.reserve(leaves.len() + within.len() + 1);
+        }
         for (number, leaf) in leaves {
             let place = || {
                 let key = leaf_key(root.object, number);
@@ -777,7 +801,7 @@ impl Access<'_> {
                 }
             }
         }
-        self.stage_counts(place, paged, &root, counts)
+        self.stage_within((place, paged), &root, (within, counts))
     }
 
     /// Stages what has become of a root, of which leaves have changed.
@@ -846,14 +870,16 @@ impl Access<'_> {
         let object = self.store.objects.next(place.hash.stripe());
         let (count, is_timed) = (packed.len() as u64, packed.is_timed());
         let root = Root { object, count, bytes: 0, leaves: 0, tree: None, is_timed };
-        let mut paged = Paged { leaves: leaves_of(place.keyspace), kind, root, expiry };
+        let (leaves_at, spot, takes_totals) = (leaves_of(place.keyspace), None, false);
+        let mut paged = Paged { leaves: leaves_at, kind, root, expiry, spot, takes_totals };
         let mut leaves = BTreeMap::new();
         if matches!(kind, ValueKind::Hash | ValueKind::Set | ValueKind::SortedSet) {
             self.spread(&mut paged, packed, &mut leaves);
         }
         if packed.is_ordered() {
             // a new tree reads nothing: only memory can stop it
-            let (tree, nodes, ..) = match TreeEdit::of(self, &paged, packed).map(TreeEdit::end) {
+            let made = TreeEdit::of(self, &paged, packed).map(|tree| (tree.now().0, tree.end().0));
+            let (tree, nodes) = match made {
                 Ok(made) => made,
                 Err(stop) => {
                     self.stopped.get_or_insert(stop);
@@ -1087,30 +1113,54 @@ impl Access<'_> {
 }
 
 impl Changed {
+    /// None yet.
+    fn of(paged: &Paged) -> Self {
+        let (leaves, within, counts) = (BTreeMap::new(), LeafChanges::new(), Counts::new());
+        Self { root: paged.root, leaves, within, counts }
+    }
+
     /// Adds what has become of the tree.
     pub(super) fn with_tree(&mut self, paged: &Paged, tree: TreeEdit<'_, '_>) -> Result<(), Stop> {
-        let (tree, nodes, count, counts) = tree.end();
+        let (now, count) = tree.now();
         if count != self.root.count {
             return Err(damaged(paged, "its leaves and its nodes have other members"));
         }
-        self.root.tree = Some(tree);
+        let (nodes, counts, within) = tree.end();
+        self.root.tree = Some(now);
         self.leaves.extend(nodes);
+        self.within.extend(within);
         self.counts = counts;
         Ok(())
     }
 
     /// Whether nothing has changed.
     pub(super) fn is_none(&self) -> bool {
-        self.leaves.is_empty()
+        self.leaves.is_empty() && self.within.is_empty()
     }
 
-    /// Counts that a leaf was `before` and has become `leaf`.
-    fn count(&mut self, before: &[u8], leaf: &Leaf, shape: Shape) {
-        let elements = |value| Packed::new(shape, value).len() as u64;
-        let after = leaf.value().expect("a leaf that is changed stays");
+    /// The value of a leaf that has changed, if it is to be there.
+    fn value(&self, number: u32) -> Option<&[u8]> {
+        let within = || self.within.iter().find(|leaf| leaf.number() == number).map(|leaf| &leaf.value[..]);
+        self.leaves.get(&number).map_or_else(within, Leaf::value)
+    }
+
+    /// The values of all leaves that have changed and are to be there.
+    fn values(&self) -> impl Iterator<Item = &[u8]> {
+        let within = self.within.iter().map(|leaf| &leaf.value[..]);
+        self.leaves.values().filter_map(Leaf::value).chain(within)
+    }
+
+    /// Lets leaf `number` become that, whatever it was to be.
+    fn put(&mut self, number: u32, leaf: Leaf) {
+        self.within.retain(|within| within.number() != number);
+        self.leaves.insert(number, leaf);
+    }
+
+    /// Counts that a leaf had so many elements and bytes, and has others.
+    fn count(&mut self, (len_before, bytes_before): (usize, u64), (len, bytes): (usize, u64)) {
         // where a part of the log is lost there may be less than is counted
-        self.root.count = (self.root.count + elements(after)).saturating_sub(elements(before));
-        self.root.bytes = (self.root.bytes + after.len() as u64).saturating_sub(before.len() as u64);
+        self.root.count = (self.root.count + len as u64).saturating_sub(len_before as u64);
+        self.root.bytes = (self.root.bytes + bytes).saturating_sub(bytes_before);
     }
 }
 
@@ -1142,7 +1192,15 @@ fn scores(set: Packed<'_>, numbers: &[usize]) -> Vec<u8> {
 pub(super) fn paged_of(state: &State<'_>, keyspace: Keyspace) -> Option<Paged> {
     let root = record::root_of(state.kind, state.value.slice())?;
     let expiry = Deadline::of(state.expiry_ms);
-    Some(Paged { leaves: leaves_of(keyspace), kind: ValueKind::of(state.kind), root, expiry })
+    let (spot, takes_totals) = (state.spot, takes_totals(state.seq, state.deltas.len()));
+    Some(Paged {
+        leaves: leaves_of(keyspace),
+        kind: ValueKind::of(state.kind),
+        root,
+        expiry,
+        spot,
+        takes_totals,
+    })
 }
 
 fn root_of(current: Current<'_>) -> Option<Root> {

@@ -4,6 +4,7 @@ use journal::Seq;
 
 use crate::index::delta::Delta;
 use crate::index::stripe::Current;
+use crate::index::table::Spot;
 use crate::large::Bytes;
 use crate::log::checkpoint::BODY_SIZE_BYTES_MAX;
 use crate::object::{Object, ObjectRef};
@@ -22,8 +23,9 @@ pub(super) struct State<'a> {
     /// The same, or when the first of its fields does: what its records say.
     pub(super) header_ms: u64,
     pub(super) seq: Seq,
-    /// Where it is in memory, if it is.
+    /// What it is in memory, if it is there, and where.
     pub(super) object: Option<ObjectRef<'a>>,
+    pub(super) spot: Option<Spot>,
     pub(super) staged: bool,
     /// What lies on its base in the log.
     pub(super) deltas: &'a [Delta],
@@ -52,6 +54,7 @@ impl<'a> State<'a> {
             header_ms,
             seq: current.seq(),
             object: if let Current::Hot(object) = current { Some(object) } else { None },
+            spot: None,
             staged: false,
             deltas: &[],
             value_len: current.value_len(),

@@ -19,14 +19,14 @@ use crate::tree::{
 };
 use crate::value::ValueKind;
 
-use super::Access;
 use super::counts::{self, Count, Counts};
 use super::editing::Editing;
 use super::here::Slice;
-use super::nodes::{Leaf, NodePlace, Paged, damaged};
+use super::nodes::{Leaf, LeafChanges, NodePlace, Paged, damaged};
 use super::overlay::Staged;
 use super::sequence::{Nodes, Path, Step, Steps, child_at, children, leaves_in, places_in};
 use super::state::State;
+use super::{Access, COUNTS_MAX};
 
 /// A tree that is being changed.
 pub(super) struct TreeEdit<'e, 's> {
@@ -40,6 +40,8 @@ pub(super) struct TreeEdit<'e, 's> {
     /// What nodes above the leaves that have changed will count, while that is all that becomes of any node: then none of them is among `nodes`, and
     /// each is looked up as it was.
     counts: Counts,
+    /// Leaves of which the same holds.
+    leaves: LeafChanges,
     /// The first nodes that were looked up, as they were: the way to a leaf is gone down, and up again.
     met: RefCell<SmallVec<[Met<'e>; MET_FEW]>>,
 }
@@ -78,9 +80,12 @@ struct Changed {
 
 impl Nodes for TreeEdit<'_, '_> {
     fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
-        match self.nodes.get(&(number | NODE)) {
-            Some(node) => Ok(node.value().expect("nodes become free ones")),
-            None => self.met(paged, number, is_leaf).map(|met| met.state.value.slice()),
+        if let Some(node) = self.nodes.get(&(number | NODE)) {
+            return Ok(node.value().expect("nodes become free ones"));
+        }
+        match self.leaves.iter().find(|leaf| is_leaf && leaf.number() == number | NODE) {
+            Some(leaf) => Ok(&leaf.value),
+            None => self.met(paged, (number, is_leaf), |met| met.state.value.slice()),
         }
     }
 }
@@ -99,7 +104,7 @@ impl<'l, 'e, 's> LookedAt<'l, 'e, 's> {
 
 impl Nodes for LookedAt<'_, '_, '_> {
     fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
-        if self.edit.nodes.contains_key(&(number | NODE)) {
+        if self.edit.has_changed(number) {
             self.edit.value(paged, number, is_leaf)
         } else {
             self.slice.value(paged, number, is_leaf)
@@ -110,28 +115,46 @@ impl Nodes for LookedAt<'_, '_, '_> {
 impl<'e, 's> TreeEdit<'e, 's> {
     /// Begins with the tree of `paged`.
     pub(super) fn new(access: &'e Access<'s>, paged: &'e Paged) -> Self {
+        Self::begin(access, paged, (paged.tree(), paged.root.count))
+    }
+
+    fn begin(access: &'e Access<'s>, paged: &'e Paged, (tree, count): (Tree, u64)) -> Self {
         let (nodes, counts, met) = (BTreeMap::new(), Counts::new(), RefCell::default());
-        Self { access, paged, tree: paged.tree(), count: paged.root.count, nodes, counts, met }
+        Self { access, paged, tree, count, nodes, counts, leaves: LeafChanges::new(), met }
     }
 
     /// The tree of all elements of `packed`, for `paged`, which has none yet.
     pub(super) fn of(access: &'e Access<'s>, paged: &'e Paged, packed: Packed<'_>) -> Result<Self, Stop> {
         let tree = Tree { bytes: 0, nodes: 0, top: 0, free: NO_NODE, depth: 0 };
-        let (nodes, counts, met) = (BTreeMap::new(), Counts::new(), RefCell::default());
-        let mut edit = Self { access, paged, tree, count: packed.len() as u64, nodes, counts, met };
+        let mut edit = Self::begin(access, paged, (tree, packed.len() as u64));
         let leaves = edit.put_runs(None, packed, true, Vec::new())?;
         edit.set_top(leaves)?;
         Ok(edit)
     }
 
-    /// The tree as it is now, the nodes that have changed by the numbers of their keys, how many elements there are, and what nodes count that have not
-    /// changed but for that.
-    pub(super) fn end(self) -> (Tree, BTreeMap<u32, Leaf>, u64, Counts) {
-        (self.tree, self.nodes, self.count, self.counts)
+    /// The tree as it is now, and how many elements there are.
+    pub(super) fn now(&self) -> (Tree, u64) {
+        (self.tree, self.count)
     }
 
-    /// Lets nodes count what they will: something else is to change.
+    /// The nodes that have changed by the numbers of their keys, what those count that have not changed but for that, and leaves above which nothing else has
+    /// changed.
+    pub(super) fn end(self) -> (BTreeMap<u32, Leaf>, Counts, LeafChanges) {
+        (self.nodes, self.counts, self.leaves)
+    }
+
+    /// Whether a node is another than it was, but for what it counts.
+    fn has_changed(&self, number: u32) -> bool {
+        let number = number | NODE;
+        self.nodes.contains_key(&number) || self.leaves.iter().any(|leaf| leaf.number() == number)
+    }
+
+    /// Lets leaves and nodes be changes of their own: something else is to change.
     fn settle(&mut self) -> Result<(), Stop> {
+        for leaf in std::mem::take(&mut self.leaves) {
+            let (number, staged) = (leaf.number(), leaf.staged(self.paged));
+            self.nodes.insert(number, Leaf::Staged(Box::new(staged)));
+        }
         for count in std::mem::take(&mut self.counts) {
             let (_, number) = split_leaf_key(&count.place.0).expect("a node");
             let number = number & !NODE;
@@ -148,10 +171,14 @@ impl<'e, 's> TreeEdit<'e, 's> {
         self.change_leaf::<ListEdit<'static>, ()>(path, |leaf| change(leaf))
     }
 
+    fn is_changed(&self) -> bool {
+        !self.nodes.is_empty() || !self.leaves.is_empty()
+    }
+
     /// The value of a list that is to be one again: by default when it is a listpack.
     pub(super) fn small_list(&mut self) -> Result<Option<Vec<u8>>, Stop> {
         let bytes_max = 2 * self.leaf_bytes();
-        if self.paged.kind != ValueKind::List || self.nodes.is_empty() || self.tree.bytes > 2 * bytes_max {
+        if self.paged.kind != ValueKind::List || !self.is_changed() || self.tree.bytes > 2 * bytes_max {
             return Ok(None);
         }
         self.settle()?;
@@ -312,7 +339,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     ) -> Result<(), Stop> {
         while let Some(first) = changes.first() {
             let mut path = self.way_to(element(first))?;
-            if self.nodes.contains_key(&(path.leaf | NODE)) {
+            if self.has_changed(path.leaf) {
                 // its parent is to say how many elements it has by now
                 self.settle()?;
                 path = self.way_to(element(first))?;
@@ -429,17 +456,24 @@ impl<'e, 's> TreeEdit<'e, 's> {
         Ok(whole)
     }
 
-    /// The node as it was when the change began.
-    fn met(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<Met<'e>, Stop> {
+    /// What `tell` says of the node as it was when the change began.
+    fn met<R>(
+        &self,
+        paged: &Paged,
+        (number, is_leaf): (u32, bool),
+        tell: impl FnOnce(&Met<'e>) -> R,
+    ) -> Result<R, Stop> {
         if let Some(met) = self.met.borrow().iter().find(|met| met.number == number) {
-            return Ok(*met);
+            return Ok(tell(met));
         }
         let (place, state) = self.access.tree_node_state(paged, number, is_leaf)?;
-        let (met, mut all) = (Met { number, place, state }, self.met.borrow_mut());
+        let met = Met { number, place, state };
+        let told = tell(&met);
+        let mut all = self.met.borrow_mut();
         if all.len() < MET_MAX {
             all.push(met);
         }
-        Ok(met)
+        Ok(told)
     }
 
     /// Lets `change` change a leaf.
@@ -448,7 +482,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         path: Path,
         change: impl for<'l> FnOnce(&mut E::Of<'l>) -> R,
     ) -> Result<R, Stop> {
-        if self.access.reads_here() || self.nodes.contains_key(&(path.leaf | NODE)) {
+        if self.access.reads_here() || self.has_changed(path.leaf) {
             // what is copied for this leaf is forgotten with it
             let looked_at = LookedAt::of(self);
             let before = path.leaf(&looked_at, self.paged)?;
@@ -479,7 +513,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         path: &Path,
         change: impl for<'l> FnOnce(&mut E::Of<'l>),
     ) -> Result<bool, Stop> {
-        if self.nodes.contains_key(&(path.leaf | NODE)) {
+        if self.has_changed(path.leaf) {
             return Ok(false);
         }
         let (met, before) = self.leaf_at(path)?;
@@ -496,7 +530,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     /// The leaf at the end of `path`, as it was when the change began.
     fn leaf_at(&self, path: &Path) -> Result<(Met<'e>, Packed<'e>), Stop> {
-        let met = self.met(self.paged, path.leaf, true)?;
+        let met = self.met(self.paged, (path.leaf, true), |met| *met)?;
         // what it was lent from is as it was
         let value = met.state.value;
         Ok((met, path.counted_leaf(self.paged, value.slice())?))
@@ -520,7 +554,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         };
         for step in &path.steps {
             let is_as_it_was = match self.nodes.get(&(step.node | NODE)) {
-                None | Some(Leaf::Staged(_)) => is_plain(&self.met(self.paged, step.node, false)?.state),
+                None | Some(Leaf::Staged(_)) => self.met(self.paged, (step.node, false), |met| is_plain(&met.state))?,
                 // perhaps it was not there before
                 Some(_) => false,
             };
@@ -545,35 +579,31 @@ impl<'e, 's> TreeEdit<'e, 's> {
         (edit, bytes): (E::Of<'_>, usize),
     ) -> Result<(), Stop> {
         let more = E::len(&edit) as i64 - before_len as i64;
-        let mut kept = SmallVec::<[(u32, Staged); MET_FEW]>::new();
         for step in path.steps.iter().filter(|_| more != 0) {
-            let place = self.met(self.paged, step.node, false)?.place;
-            let is_unsettled = self.nodes.is_empty() || !self.counts.is_empty();
-            if !is_unsettled || !counts::add(&mut self.counts, place, (step.at, more)) {
+            let one = self.met(self.paged, (step.node, false), |Met { place, state, .. }| {
+                let takes = state.deltas.len() < COUNTS_MAX;
+                Count { place: *place, spot: state.spot, takes, children: smallvec![(step.at, more)] }
+            })?;
+            let is_unsettled = self.nodes.is_empty();
+            let others = if is_unsettled { counts::add(&mut self.counts, one) } else { Err(one) };
+            if let Err(one) = others {
                 self.settle()?;
-                let count = Count { place, children: smallvec![(step.at, more)] };
-                kept.push((step.node, self.recounted(step.node, &count)?));
+                let staged = self.recounted(step.node, &one)?;
+                self.nodes.insert(step.node | NODE, Leaf::Staged(Box::new(staged)));
             }
         }
         self.access.ask(bytes as u64)?;
-        let change = (edit, bytes);
-        let staged = self.access.small_change::<E>(
-            self.paged.key_place(&leaf.place),
-            self.paged.kind,
-            change,
-            (Some(&leaf.state), None),
-        );
-        kept.push((leaf.number, staged));
+        let leaf = self.access.leaf_change::<E>(self.paged.kind, (leaf.place, &leaf.state), (edit, bytes));
         self.tree.bytes = (self.tree.bytes + bytes as u64).saturating_sub(before_bytes as u64);
         self.count = self.count.saturating_add_signed(more);
-        self.nodes
-            .extend(kept.into_iter().map(|(number, staged)| (number | NODE, Leaf::Staged(Box::new(staged)))));
+        self.leaves.push(leaf);
         Ok(())
     }
 
     /// Node `number` with another count.
     fn recounted(&self, number: u32, count: &Count) -> Result<Staged, Stop> {
-        let (met, before) = (self.met(self.paged, number, false)?, self.nodes.get(&(number | NODE)));
+        let met = self.met(self.paged, (number, false), |met| *met)?;
+        let before = self.nodes.get(&(number | NODE));
         let value = self.node(number, false)?;
         self.access.recounted(self.paged, (&met.state, value), count, before)
     }

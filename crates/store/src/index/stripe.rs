@@ -388,6 +388,12 @@ impl Space {
         })
     }
 
+    /// The word of `key` and what it is, where it was met at `spot`, is in memory, and nothing else has its bits.
+    pub(crate) fn met(&self, spot: Spot, key: &[u8]) -> Option<(&Word, ObjectRef<'_>)> {
+        let word = self.table.only_word(spot)?;
+        word.object().filter(|object| object.key() == key).map(|object| (word, object))
+    }
+
     /// Looks for `key` among all candidates of `hash`; `keyspace` is that of this space.
     pub(crate) fn seek<'a>(
         &'a self,

@@ -46,6 +46,8 @@ pub(crate) struct Table {
     /// Keys that live: slots without pending removals.
     pub(crate) live: u64,
     tracking: Option<Tracking>,
+    /// Some slots may have the same bits and the same tag as others.
+    has_twins: bool,
     /// How often slots have moved: whoever knows a [`Spot`] knows whether it still holds.
     moves: u64,
     /// Makes the count of uses go up by chance.
@@ -65,6 +67,7 @@ impl Default for Table {
             slots_when_grown: 0,
             live: 0,
             tracking: None,
+            has_twins: false,
             moves: 0,
             dice: Cell::new(1),
             #[cfg(test)]
@@ -78,6 +81,8 @@ impl Table {
     pub(crate) fn insert(&mut self, hash: KeyHash, word: Word) -> (Spot, i64) {
         // used for the first time when it was never before: whoever makes a key says so by `touch`
         let stamp = self.tracking.map(|_| 0);
+        let is_twin = self.candidates(hash).next().is_some();
+        self.has_twins |= is_twin;
         self.add(hash.bits(), hash.tag(), Slot::new(hash, word), stamp)
     }
 
@@ -141,6 +146,13 @@ impl Table {
     pub(crate) fn candidates(&self, hash: KeyHash) -> impl Iterator<Item = Spot> {
         let page = self.page_of(hash);
         self.pages[page].candidates(hash).map(move |slot| Spot { page: page as u32, slot: slot as u32 })
+    }
+
+    /// The word at `spot`, of which nothing else has the bits; `None`: there is no such spot, or something else may have them.
+    pub(crate) fn only_word(&self, spot: Spot) -> Option<&Word> {
+        let page = self.pages.get(spot.page as usize).filter(|_| !self.has_twins)?;
+        page.bits_at(spot.slot as usize)?;
+        Some(self.word(spot))
     }
 
     /// The word at `spot`.
