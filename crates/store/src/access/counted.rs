@@ -27,7 +27,7 @@ use crate::index::table::Spot;
 use crate::keyspaces::{HIDDEN_DB, is_own};
 use crate::object::{Object, WORD_DELTAS, Word};
 use crate::packed::{Overwritten, Packed, Shape, overwrite, set_operation};
-use crate::paged::{Root, split_leaf_key};
+use crate::paged::Root;
 use crate::policy;
 use crate::record::{self, Draft, PartsEncoder};
 use crate::tree::{CHILD_BYTES_FEW, Child};
@@ -284,16 +284,18 @@ impl<'s> Access<'s> {
         let stripe = self.guards.stripe(leaves.first()?.place.1.stripe()).ok()?;
         let table = &stripe.space(paged.leaves)?.table;
         let seq_at = |spot: Option<Spot>| Some(table.word(spot?).object()?.seq());
+        let operations_bytes: usize = leaves.iter().map(|leaf| leaf.operations.len()).sum();
+        let parts = leaves.len() + nodes.len() + children.len();
+        encoder.payload.reserve(operations_bytes + parts * PART_HEAD_BYTES);
         for leaf in leaves {
-            encoder.node(leaf.number(), seq_at(leaf.spot)?, &leaf.operations);
+            encoder.node(leaf.number, seq_at(leaf.spot)?, &leaf.operations);
         }
         let mut children = children.iter();
-        for Count { place, spot, children: changed, .. } in nodes {
+        for Count { number, spot, children: changed, .. } in nodes {
             let of_node = children.by_ref().take(changed.len());
             let operations: SmallVec<[u8; CHILD_BYTES_FEW]> =
                 of_node.flat_map(|it| set_operation(it.at, &it.child)).collect();
-            let (_, number) = split_leaf_key(&place.0).expect("a node");
-            encoder.node(number, seq_at(*spot)?, &operations);
+            encoder.node(*number, seq_at(*spot)?, &operations);
         }
         if counted.changes_root() {
             encoder.root(counted.hash.slot(), &counted.root.totals());
@@ -387,3 +389,6 @@ impl Overwriting<'_> {
         grown
     }
 }
+
+/// About the bytes of a part of a record beside its operations, and of the operation of a child.
+const PART_HEAD_BYTES: usize = 32;

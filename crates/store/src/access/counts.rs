@@ -15,6 +15,8 @@ use super::overlay::{KeyPlace, Staged};
 
 /// A node, and the children below which there are more elements, or fewer: the number of each, and how many.
 pub(super) struct Count {
+    /// Of its key.
+    pub(super) number: u32,
     pub(super) place: NodePlace,
     /// Where it is in memory, if it is there.
     pub(super) spot: Option<Spot>,
@@ -71,7 +73,7 @@ impl<'s> Counted<'s> {
 
 /// Adds to `counts` one child of a node below which there are more elements, or fewer; returns it if there was no room for that.
 pub(super) fn add(counts: &mut Counts, one: Count) -> Result<(), Count> {
-    let Some(number) = counts.iter().position(|count| count.place == one.place) else {
+    let Some(number) = counts.iter().position(|count| count.number == one.number) else {
         if counts.len() == NODES_MAX {
             return Err(one);
         }

@@ -182,7 +182,8 @@ impl Access<'_> {
         named: &[Named<'e>],
         mut change: impl FnMut(Option<f64>, usize) -> Result<Option<f64>, E>,
     ) -> Result<Result<SmallVec<[Rescored<'e>; NAMED_FEW]>, E>, Stop> {
-        let (mut rescored, mut cold) = (SmallVec::<[Rescored<'e>; NAMED_FEW]>::new(), 0);
+        let mut rescored = SmallVec::<[Rescored<'e>; NAMED_FEW]>::with_capacity(named.len());
+        let mut cold = 0;
         for these in named.chunk_by(|a, b| a.leaf == b.leaf) {
             self.charge(1)?;
             let slice = Slice::of(self);
@@ -231,7 +232,7 @@ impl Access<'_> {
             }
         };
         let mut changed = self.change_leaves(paged, by_leaf(rescored, |it| it.leaf), of_leaf)?;
-        let mut placed = SmallVec::<[Placed<'_>; 2 * NAMED_FEW]>::new();
+        let mut placed = SmallVec::<[Placed<'_>; 2 * NAMED_FEW]>::with_capacity(2 * rescored.len());
         for Rescored { tag, member, before, after, .. } in rescored {
             let place = |comes: bool| move |score: &Score| Placed { tag: *tag, member, score: *score, comes };
             placed.extend(before.iter().map(place(false)));

@@ -13,7 +13,7 @@ use crate::keyspaces::HIDDEN_DB;
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::Shape;
-use crate::paged::{LEAF_KEY_BYTES, Root, split_leaf_key};
+use crate::paged::{LEAF_KEY_BYTES, Root};
 use crate::time::Deadline;
 use crate::tree::Tree;
 use crate::value::ValueKind;
@@ -40,6 +40,8 @@ pub(super) struct Paged {
 /// A leaf of a large collection that becomes another value by `operations`, while nothing else is to be thought of: it was there before, and is neither split, put
 /// together with another, nor removed.
 pub(super) struct LeafChange {
+    /// Of its key.
+    pub(super) number: u32,
     pub(super) place: NodePlace,
     pub(super) kind: u8,
     /// Where it is in memory, if it is there.
@@ -92,11 +94,6 @@ impl Paged {
 }
 
 impl LeafChange {
-    /// The number of its key.
-    pub(super) fn number(&self) -> u32 {
-        split_leaf_key(&self.place.0).expect("the key of a leaf").1
-    }
-
     /// What it takes in memory until it is staged.
     pub(super) fn bytes(&self) -> u64 {
         (self.value.len() + self.operations.len()) as u64

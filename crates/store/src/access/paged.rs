@@ -517,8 +517,11 @@ impl Access<'_> {
             return self.stage_leaves((db, key), paged, changed).map(|()| done);
         };
         let Some(place) = self.place(db, key) else { return Ok(done) };
-        let leaf =
-            self.leaf_change::<Edit<'static>>(paged.hashed_kind(), (leaf_place, &state), (edit, bytes));
+        let leaf = self.leaf_change::<Edit<'static>>(
+            (number, paged.hashed_kind()),
+            (leaf_place, &state),
+            (edit, bytes),
+        );
         self.stage_within((place, paged), &root, (LeafChanges::from_iter([leaf]), Counts::new()))?;
         Ok(done)
     }
@@ -541,7 +544,7 @@ impl Access<'_> {
     /// What `edit`, of so many bytes, makes of the leaf at `place`, which is `state`.
     pub(super) fn leaf_change<E: Editing>(
         &self,
-        kind: ValueKind,
+        (number, kind): (u32, ValueKind),
         (place, state): (NodePlace, &State<'_>),
         (edit, bytes): (E::Of<'_>, usize),
     ) -> LeafChange {
@@ -549,7 +552,8 @@ impl Access<'_> {
         let operations = E::operations(edit);
         let record_bytes = record::change_bytes(LEAF_KEY_BYTES, operations.len());
         let is_delta = state.header_ms == 0 && self.takes_change(state, record_bytes);
-        LeafChange { place, kind: record::kind_of(kind), spot: state.spot, value, operations, is_delta }
+        let kind = record::kind_of(kind);
+        LeafChange { number, place, kind, spot: state.spot, value, operations, is_delta }
     }
 
     /// Whether a leaf of so many bytes is neither refused nor a large value.
@@ -601,8 +605,11 @@ impl Access<'_> {
             if let Some(bytes) = bytes {
                 self.ask((bytes + edit.operations().len()) as u64)?;
                 changed.count((edit.len_before(), state.value_len), (edit.len(), bytes as u64));
-                let leaf =
-                    self.leaf_change::<Edit<'static>>(paged.hashed_kind(), (place, &state), (edit, bytes));
+                let leaf = self.leaf_change::<Edit<'static>>(
+                    (number, paged.hashed_kind()),
+                    (place, &state),
+                    (edit, bytes),
+                );
                 log_bytes += if leaf.is_delta { leaf.operations.len() } else { bytes } as u64;
                 changed.within.push(leaf);
             } else {
@@ -766,7 +773,7 @@ impl Access<'_> {
         let expiry_ms = paged.expiry_ms();
         if root.has_one_leaf() && root.all_bytes() < self.store.options.leaf_bytes / 2 {
             let number = root.tree.map_or(0, |tree| tree.top | NODE);
-            let is_it = |leaf: &&LeafChange| leaf.number() == number;
+            let is_it = |leaf: &&LeafChange| leaf.number == number;
             let of_within = || within.iter().find(is_it).map(|leaf| &leaf.value[..]);
             let value = match leaves.get(&number).and_then(Leaf::value).or_else(of_within) {
                 Some(value) => value.to_vec(),
@@ -1140,7 +1147,7 @@ impl Changed {
 
     /// The value of a leaf that has changed, if it is to be there.
     fn value(&self, number: u32) -> Option<&[u8]> {
-        let within = || self.within.iter().find(|leaf| leaf.number() == number).map(|leaf| &leaf.value[..]);
+        let within = || self.within.iter().find(|leaf| leaf.number == number).map(|leaf| &leaf.value[..]);
         self.leaves.get(&number).map_or_else(within, Leaf::value)
     }
 
@@ -1152,7 +1159,7 @@ impl Changed {
 
     /// Lets leaf `number` become that, whatever it was to be.
     fn put(&mut self, number: u32, leaf: Leaf) {
-        self.within.retain(|within| within.number() != number);
+        self.within.retain(|within| within.number != number);
         self.leaves.insert(number, leaf);
     }
 

@@ -12,14 +12,13 @@ use smallvec::{SmallVec, smallvec};
 use crate::error::{Stop, StoreError};
 use crate::large::LARGE_BYTES;
 use crate::packed::{self, Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, by_score};
-use crate::paged::split_leaf_key;
 use crate::tree::{
     CHILDREN_MIN, Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut_inner, cut_leaf, element_at,
     free_node, inner_node, next_free, part,
 };
 use crate::value::ValueKind;
 
-use super::counts::{self, Count, Counts};
+use super::counts::{self, Count, Counts, LEAVES_MAX};
 use super::editing::Editing;
 use super::here::Slice;
 use super::nodes::{Leaf, LeafChanges, NodePlace, Paged, damaged};
@@ -43,7 +42,7 @@ pub(super) struct TreeEdit<'e, 's> {
     /// Leaves of which the same holds.
     leaves: LeafChanges,
     /// The first nodes that were looked up, as they were: the way to a leaf is gone down, and up again.
-    met: RefCell<SmallVec<[Met<'e>; MET_FEW]>>,
+    met: RefCell<Mets<'e>>,
 }
 
 /// A node as it was when the change began.
@@ -52,6 +51,27 @@ struct Met<'e> {
     number: u32,
     place: NodePlace,
     state: State<'e>,
+}
+
+/// The first nodes that were met.
+struct Mets<'e> {
+    all: SmallVec<[Met<'e>; MET_FEW]>,
+    /// Where one is, by the last bits of its number: most often.
+    places: [u8; MET_MAX],
+}
+
+impl<'e> Mets<'e> {
+    fn find(&self, number: u32) -> Option<&Met<'e>> {
+        let likely = self.all.get(usize::from(self.places[number as usize % MET_MAX]));
+        likely.filter(|met| met.number == number).or_else(|| self.all.iter().find(|met| met.number == number))
+    }
+
+    fn add(&mut self, met: Met<'e>) {
+        if self.all.len() < MET_MAX {
+            self.places[met.number as usize % MET_MAX] = self.all.len() as u8;
+            self.all.push(met);
+        }
+    }
 }
 
 /// A child that is to be.
@@ -83,7 +103,7 @@ impl Nodes for TreeEdit<'_, '_> {
         if let Some(node) = self.nodes.get(&(number | NODE)) {
             return Ok(node.value().expect("nodes become free ones"));
         }
-        match self.leaves.iter().find(|leaf| is_leaf && leaf.number() == number | NODE) {
+        match self.leaves.iter().find(|leaf| is_leaf && leaf.number == number | NODE) {
             Some(leaf) => Ok(&leaf.value),
             None => self.met(paged, (number, is_leaf), |met| met.state.value.slice()),
         }
@@ -119,7 +139,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
     }
 
     fn begin(access: &'e Access<'s>, paged: &'e Paged, (tree, count): (Tree, u64)) -> Self {
-        let (nodes, counts, met) = (BTreeMap::new(), Counts::new(), RefCell::default());
+        let (nodes, counts) = (BTreeMap::new(), Counts::new());
+        let met = RefCell::new(Mets { all: SmallVec::new(), places: [0; MET_MAX] });
         Self { access, paged, tree, count, nodes, counts, leaves: LeafChanges::new(), met }
     }
 
@@ -146,18 +167,17 @@ impl<'e, 's> TreeEdit<'e, 's> {
     /// Whether a node is another than it was, but for what it counts.
     fn has_changed(&self, number: u32) -> bool {
         let number = number | NODE;
-        self.nodes.contains_key(&number) || self.leaves.iter().any(|leaf| leaf.number() == number)
+        self.nodes.contains_key(&number) || self.leaves.iter().any(|leaf| leaf.number == number)
     }
 
     /// Lets leaves and nodes be changes of their own: something else is to change.
     fn settle(&mut self) -> Result<(), Stop> {
         for leaf in std::mem::take(&mut self.leaves) {
-            let (number, staged) = (leaf.number(), leaf.staged(self.paged));
-            self.nodes.insert(number, Leaf::Staged(Box::new(staged)));
+            let staged = leaf.staged(self.paged);
+            self.nodes.insert(leaf.number, Leaf::Staged(Box::new(staged)));
         }
         for count in std::mem::take(&mut self.counts) {
-            let (_, number) = split_leaf_key(&count.place.0).expect("a node");
-            let number = number & !NODE;
+            let number = count.number & !NODE;
             let staged = self.recounted(number, &count)?;
             self.nodes.insert(number | NODE, Leaf::Staged(Box::new(staged)));
         }
@@ -292,6 +312,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         }
         // those that change nothing above their leaf but counts come first: they find the nodes as they were
         let mut others = SmallVec::<[&[T]; 1]>::new();
+        self.leaves.reserve(changes.len().min(LEAVES_MAX));
         for (path, these) in self.by_leaves(changes, &element)? {
             if !self.change_within::<E>(&path, |edit| change(edit, these))? {
                 others.push(these);
@@ -306,7 +327,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
         mut changes: &'t [T],
         element: &impl for<'a> Fn(&'a T) -> Element<'a>,
     ) -> Result<SmallVec<[(Path, &'t [T]); WAYS_FEW]>, Stop> {
-        let (mut ways, mut is_cold) = (SmallVec::new(), false);
+        let (mut ways, mut is_cold) = (SmallVec::with_capacity(changes.len().min(MET_MAX)), false);
+        self.met.borrow_mut().all.reserve(MET_MAX.min(2 * changes.len()));
         while let Some(first) = changes.first() {
             let way = self.way_to(element(first)).and_then(|path| {
                 let count = self.count_of_leaf(&path, changes, element)?;
@@ -463,16 +485,13 @@ impl<'e, 's> TreeEdit<'e, 's> {
         (number, is_leaf): (u32, bool),
         tell: impl FnOnce(&Met<'e>) -> R,
     ) -> Result<R, Stop> {
-        if let Some(met) = self.met.borrow().iter().find(|met| met.number == number) {
+        if let Some(met) = self.met.borrow().find(number) {
             return Ok(tell(met));
         }
         let (place, state) = self.access.tree_node_state(paged, number, is_leaf)?;
         let met = Met { number, place, state };
         let told = tell(&met);
-        let mut all = self.met.borrow_mut();
-        if all.len() < MET_MAX {
-            all.push(met);
-        }
+        self.met.borrow_mut().add(met);
         Ok(told)
     }
 
@@ -554,7 +573,9 @@ impl<'e, 's> TreeEdit<'e, 's> {
         };
         for step in &path.steps {
             let is_as_it_was = match self.nodes.get(&(step.node | NODE)) {
-                None | Some(Leaf::Staged(_)) => self.met(self.paged, (step.node, false), |met| is_plain(&met.state))?,
+                None | Some(Leaf::Staged(_)) => {
+                    self.met(self.paged, (step.node, false), |met| is_plain(&met.state))?
+                }
                 // perhaps it was not there before
                 Some(_) => false,
             };
@@ -582,7 +603,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
         for step in path.steps.iter().filter(|_| more != 0) {
             let one = self.met(self.paged, (step.node, false), |Met { place, state, .. }| {
                 let takes = state.deltas.len() < COUNTS_MAX;
-                Count { place: *place, spot: state.spot, takes, children: smallvec![(step.at, more)] }
+                let (number, place, spot) = (step.node | NODE, *place, state.spot);
+                Count { number, place, spot, takes, children: smallvec![(step.at, more)] }
             })?;
             let is_unsettled = self.nodes.is_empty();
             let others = if is_unsettled { counts::add(&mut self.counts, one) } else { Err(one) };
@@ -593,7 +615,11 @@ impl<'e, 's> TreeEdit<'e, 's> {
             }
         }
         self.access.ask(bytes as u64)?;
-        let leaf = self.access.leaf_change::<E>(self.paged.kind, (leaf.place, &leaf.state), (edit, bytes));
+        let leaf = self.access.leaf_change::<E>(
+            (leaf.number | NODE, self.paged.kind),
+            (leaf.place, &leaf.state),
+            (edit, bytes),
+        );
         self.tree.bytes = (self.tree.bytes + bytes as u64).saturating_sub(before_bytes as u64);
         self.count = self.count.saturating_add_signed(more);
         self.leaves.push(leaf);

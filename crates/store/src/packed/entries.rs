@@ -126,6 +126,7 @@ impl<'a> Packed<'a> {
     }
 
     /// The deadline (0: none), key, value and size of the entry at the front of `entry`.
+    #[inline]
     pub(super) fn parse(&self, entry: &'a [u8]) -> Option<(u64, Parsed<'a>)> {
         if self.times.is_none() {
             return Some((0, parse(self.shape, entry)?));
@@ -206,6 +207,7 @@ impl<'a> Packed<'a> {
     /// # Panics
     /// If there is none.
     #[must_use]
+    #[inline]
     pub fn element(&self, at: usize) -> Element<'a> {
         let entry = &self.entries[self.offset(at)..];
         let (_, (key, value, _)) = self.parse(entry).expect("entries were checked");
@@ -354,6 +356,7 @@ impl<'a> Packed<'a> {
 }
 
 /// Key, value and size of the entry at the front of `bytes`.
+#[inline]
 pub(super) fn parse(shape: Shape, bytes: &[u8]) -> Option<Parsed<'_>> {
     let (key_len, rest) = split_varint(bytes)?;
     let (value_len, rest) = match shape {

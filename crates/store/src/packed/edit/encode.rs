@@ -59,6 +59,10 @@ impl Edit<'_> {
             ([(at, entry)], []) if !entry.is_gone && !is_ordered => {
                 return self.fill_around(out, (*at, at + 1), entry);
             }
+            ([(at, entry)], []) if entry.is_gone => {
+                out.put_run(&self.base, 0..*at);
+                return out.put_run(&self.base, at + 1..self.base.count);
+            }
             _ => return self.fill_by_runs(out, is_ordered),
         }
         let mut there: Vec<&Entry> = self.there().collect();
