@@ -243,7 +243,7 @@ impl Access<'_> {
         let change = |edit: &mut Edit<'_>, these: &[Placed<'_>]| {
             // who gets another score may come before it has gone
             for it in these.iter().filter(|it| !it.comes) {
-                edit.delete(it.tag, it.member);
+                edit.delete_scored(it.tag, it.member, score_of(&it.score));
             }
             for it in these.iter().filter(|it| it.comes) {
                 edit.put_score(it.tag, it.member, score_of(&it.score));

@@ -232,6 +232,25 @@ impl<'a> Edit<'a> {
         true
     }
 
+    /// Removes `key` where it has this score; returns whether it was there. While members move, one may be in a leaf with two scores.
+    pub(crate) fn delete_scored(&mut self, tag: u16, key: &[u8], score: f64) -> bool {
+        debug_assert_eq!(self.base.shape, Shape::Scored, "of a sorted set");
+        let is_it = |edit: &Self, at: &usize| {
+            let entry = edit.entry(*at);
+            entry.tag == tag
+                && !entry.is_gone
+                && edit.bytes(entry, entry.key) == key
+                && score_of(edit.bytes(entry, entry.value)) == score
+        };
+        let Some(first) = self.find(tag, key) else { return false };
+        let others = || (0..self.in_base() + self.entries.len()).find(|at| is_it(self, at));
+        let at = if is_it(self, &first) { Some(first) } else { others() };
+        let Some(at) = at else { return false };
+        self.note(DELETE, tag, key, &[]);
+        self.forget(at);
+        true
+    }
+
     /// The element that comes `nth` of those that are there, from 0 on; of a [`Shape::Scored`] not in the order of the scores.
     ///
     /// # Panics

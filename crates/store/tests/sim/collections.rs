@@ -394,7 +394,7 @@ impl World {
         self.commit(&effects)
     }
 
-    /// Changes of few elements of one large collection, one after the other: what most commands do.
+    /// Changes of one element of a large collection, or of as many as a series has, one after the other: what most commands do.
     pub fn busy_step(&mut self) -> Outcome<()> {
         let (db, key) = (0, key_name(BUSY_FROM + self.rng.below(BUSY_KEYS)));
         let kind = kind_of(&key);
@@ -411,7 +411,10 @@ impl World {
             let operations = match at {
                 0 if elements.len() < GROWN => (0..2 * GROWN).map(|_| self.random_addition(kind)).collect(),
                 _ if elements.len() > 4 * GROWN => fewer(kind, &elements),
-                _ => vec![self.random_operation(kind)],
+                _ => {
+                    let count = if self.rng.chance(1, 3) { 2 + self.rng.index(SERIES) } else { 1 };
+                    (0..count).map(|_| self.random_operation(kind)).collect()
+                }
             };
             self.commit(&[Effect::Change { db, key: key.clone(), kind, operations }])?;
             if self.rng.chance(1, 4) {
@@ -547,6 +550,8 @@ const BUSY: usize = 8;
 /// Keys of busy steps, by number: many, so that what they are is cleaned, and met by a start, before it changes again.
 const BUSY_FROM: u64 = 30;
 const BUSY_KEYS: u64 = 20;
+/// Elements that one change of a busy collection has, about: more leaves than a record has room for in a footer.
+const SERIES: usize = 24;
 /// Fields end after fewer milliseconds than this power of two: as the clock advances.
 const FIELD_MS_BITS: u64 = 14;
 /// Keys that are made collections, by number; the type follows from the last digit.
