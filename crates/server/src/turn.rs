@@ -125,47 +125,55 @@ fn run_turn(
             look_ahead(server, session.db, input.bytes(), &limits, ahead);
         }
         let here = Here { loop_index, now, moment: moment.later(now.since(began)), recorder };
-        if let Some((answer, requests, consumed)) =
-            answer_series(server, session, (input, ahead), here, output)
-        {
-            match answer {
-                Answer::Done(ended) => now = ended,
-                Answer::Parked(turn) => return Turn { commands, ..turn },
-            }
-            input.consume(consumed);
-            commands += requests;
-            continue;
-        }
-        let (consumed, args, foreseen) = match ahead.next() {
-            Some(request) => (request.bytes, &request.args, request.foreseen),
-            None => match session.parser.parse(input.bytes(), &limits, ahead.spare()) {
-                Ok(Parsed::Complete { consumed }) => (consumed, &*ahead.spare(), None),
-                Ok(Parsed::Incomplete { needed_bytes_min }) => {
-                    input.expect(needed_bytes_min);
-                    return Turn::ended(Step::Continue, commands);
-                }
-                Err(error) => return refuse(server, session, error, input, output, commands),
-            },
-        };
-        if args.is_empty() {
-            input.consume(consumed);
-            continue;
-        }
-        let (args, behind) = (args.view(input.bytes()), &input.bytes()[consumed..]);
-        if commands > 0 && !output.is_empty() && tx::ends_newest(args) {
-            // Before it is on its way its client has the identifier to look it up by.
-            return Turn::ended(Step::Yield, commands);
-        }
-        let foreseen = foreseen.or_else(|| foreseen_by(server, recorder, args));
-        let (bytes, moment) = (consumed, moment.later(now.since(began)));
-        let request = Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder };
-        match answer(server, session, &request, output) {
+        let (answer, requests, consumed) =
+            answer_next(server, session, (input, output), here, (ahead, commands));
+        match answer {
             Answer::Done(ended) => now = ended,
             Answer::Parked(turn) => return Turn { commands, ..turn },
         }
         input.consume(consumed);
-        commands += 1;
+        commands += requests;
     }
+}
+
+/// Answers the next request, or the series that it begins: how many they were, none where nothing is asked, and their bytes.
+fn answer_next(
+    server: &Arc<Server>,
+    session: &mut Session,
+    (input, output): (&mut Input, &mut Output),
+    here: Here<'_>,
+    (ahead, commands): (&mut Ahead, u64),
+) -> (Answer, u64, usize) {
+    if let Some(answered) = answer_series(server, session, (input, ahead), here, output) {
+        return answered;
+    }
+    let ended = |turn| (Answer::Parked(turn), 0, 0);
+    let (bytes, args, foreseen) = match ahead.next() {
+        Some(request) => (request.bytes, &request.args, request.foreseen),
+        None => {
+            let limits = server.tuned.limits(session.authenticated);
+            match session.parser.parse(input.bytes(), &limits, ahead.spare()) {
+                Ok(Parsed::Complete { consumed }) => (consumed, &*ahead.spare(), None),
+                Ok(Parsed::Incomplete { needed_bytes_min }) => {
+                    input.expect(needed_bytes_min);
+                    return ended(Turn::ended(Step::Continue, commands));
+                }
+                Err(error) => return ended(refuse(server, session, error, input, output, commands)),
+            }
+        }
+    };
+    let Here { loop_index, now, moment, recorder } = here;
+    if args.is_empty() {
+        return (Answer::Done(now), 0, bytes);
+    }
+    let (args, behind) = (args.view(input.bytes()), &input.bytes()[bytes..]);
+    if commands > 0 && !output.is_empty() && tx::ends_newest(args) {
+        // Before it is on its way its client has the identifier to look it up by.
+        return ended(Turn::ended(Step::Yield, commands));
+    }
+    let foreseen = foreseen.or_else(|| foreseen_by(server, recorder, args));
+    let request = Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder };
+    (answer(server, session, &request, output), 1, bytes)
 }
 
 /// The hash of the key, which a capture computes anyway: the lookup need not compute it again.
@@ -658,6 +666,7 @@ impl<'a> Here<'a> {
 
 enum Answer {
     Done(Nanos),
+    /// The turn ends so.
     Parked(Turn),
 }
 

@@ -45,6 +45,9 @@ pub(super) struct TreeEdit<'e, 's> {
     met: RefCell<Mets<'e>>,
 }
 
+/// The ways to the leaves that changes are of, and those of each.
+type Ways<'t, T> = SmallVec<[(Path, &'t [T]); WAYS_FEW]>;
+
 /// A node as it was when the change began.
 #[derive(Clone, Copy)]
 struct Met<'e> {
@@ -326,7 +329,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         &self,
         mut changes: &'t [T],
         element: &impl for<'a> Fn(&'a T) -> Element<'a>,
-    ) -> Result<SmallVec<[(Path, &'t [T]); WAYS_FEW]>, Stop> {
+    ) -> Result<Ways<'t, T>, Stop> {
         let (mut ways, mut is_cold) = (SmallVec::with_capacity(changes.len().min(MET_MAX)), false);
         self.met.borrow_mut().all.reserve(MET_MAX.min(2 * changes.len()));
         while let Some(first) = changes.first() {
