@@ -20,6 +20,7 @@ use crate::sought::Sought;
 use crate::staging;
 use crate::time::Deadline;
 
+use super::counted::Within;
 use super::joined::{Joined, is_totals};
 use super::overlay::{Cause, Change, Small, Staged};
 use super::plan::{Old, Plan, draft};
@@ -100,7 +101,9 @@ impl Access<'_> {
 
     /// Commits all that is staged, and what follows from it.
     fn commit_group(&mut self) -> Result<Seq, Stop> {
-        self.settle_counts();
+        if !self.has_within() {
+            self.settle_counts();
+        }
         if let Some(stop) = self.stopped.take() {
             return Err(stop);
         }
@@ -115,7 +118,7 @@ impl Access<'_> {
         }
         self.record_clock_if_due()?;
         let last_seq = match (self.overlay.len(), self.overlay.mapping()) {
-            (1, None) if self.claim.is_none() => {
+            (1, None) if self.claim.is_none() && self.counted.is_none() => {
                 let plan = self.resolve(0)?;
                 self.commit_one(&plan)?
             }
@@ -196,6 +199,7 @@ impl Access<'_> {
     }
 
     fn commit_many(&mut self) -> Result<Seq, Stop> {
+        let within = if self.has_within() { self.take_within() } else { None };
         self.settle_counts();
         if let Some(stop) = self.stopped.take() {
             return Err(stop);
@@ -206,11 +210,15 @@ impl Access<'_> {
             self.guards = Guards::none();
         }
         self.admit(&plans)?;
+        if let Some(within) = &within {
+            self.admit_grown(within.grown)?;
+        }
         let joined = Joined::of(&self.overlay, &plans, self.store.engine.takes_parts());
         let mapping = self.overlay.mapping().map(|(ids, next)| record::encode_mapping(*next, ids));
         let mut drafts: Few<Draft<'_>> = mapping.iter().map(|payload| Draft::mapping(payload)).collect();
         let pairs = || self.overlay.iter().zip(&plans).filter(|(_, plan)| !plan.skip);
         drafts.extend(joined.drafts(&self.overlay, &plans));
+        drafts.extend(within.iter().map(Within::draft));
         if drafts.is_empty() {
             return Ok(Seq::NONE);
         }
@@ -238,6 +246,10 @@ impl Access<'_> {
         });
         let last_seq = self.store.engine.append(credits, &drafts, &mut addresses);
         drop(drafts);
+        if let (Some(within), Some(address), Some(bytes)) = (within, addresses.last(), sizes.last()) {
+            // first of all: where leaves were met holds until slots move
+            self.overwrite_within(&within, Appended { address: *address, seq: last_seq, bytes: *bytes });
+        }
         let first_seq = last_seq.0 + 1 - addresses.len() as u64;
         let mut appended = addresses
             .into_iter()

@@ -44,6 +44,22 @@ use super::state::State;
 /// Children of nodes, one node after the other, as they will be.
 type Children = SmallVec<[FoundChild; 2 * NODES_FEW]>;
 
+/// What is overwritten, where all of it was found as it was met.
+pub(super) struct Within<'s> {
+    counted: Box<Counted<'s>>,
+    children: Children,
+    encoder: PartsEncoder,
+    /// By how much leaves grow in memory.
+    pub(super) grown: i64,
+}
+
+impl Within<'_> {
+    /// The record.
+    pub(super) fn draft(&self) -> Draft<'_> {
+        Draft::changes(self.counted.paged.leaves, &self.encoder.payload)
+    }
+}
+
 /// Child number `at` of a node, as it will be.
 struct FoundChild {
     at: usize,
@@ -59,13 +75,10 @@ impl<'s> Access<'s> {
         root: &Root,
         (leaves, counts): (LeafChanges, Counts),
     ) -> Result<(), Stop> {
-        if let Some(key) = self.may_overwrite((&place, paged), root, (&leaves, &counts)) {
-            let KeyPlace { db, keyspace, hash, .. } = place;
-            self.effort.note(leaves.len());
-            self.gathered = Gathered::default();
-            let (paged, root, nodes, whole) = (*paged, *root, counts, OnceCell::new());
-            let counted = Counted { db, keyspace, hash, key, paged, root, leaves, nodes, whole };
-            self.counted = Some(Box::new(counted));
+        if self.overlay.is_untouched()
+            && let Some(key) = self.may_overwrite((&place, paged), root, (&leaves, &counts))
+        {
+            self.keep_within((place, key), (*paged, *root), (leaves, counts));
             return Ok(());
         }
         leaves.iter().for_each(|leaf| self.stage(leaf.staged(paged)));
@@ -74,6 +87,37 @@ impl<'s> Access<'s> {
             self.stage(staged);
         }
         self.stage_changed_root(place, paged, root)
+    }
+
+    /// The same of leaves beside others that were split, which alone are staged.
+    pub(super) fn stage_beside(
+        &mut self,
+        (place, paged): (KeyPlace<'_>, &Paged),
+        root: &Root,
+        leaves: LeafChanges,
+    ) -> Result<(), Stop> {
+        let counts = Counts::new();
+        let key = self.may_overwrite((&place, paged), &paged.root, (&leaves, &counts));
+        let Some(key) = key.filter(|_| *root != paged.root) else {
+            return self.stage_within((place, paged), root, (leaves, counts));
+        };
+        self.stage_changed_root(place, paged, root)?;
+        self.keep_within((place, key), (*paged, paged.root), (leaves, counts));
+        Ok(())
+    }
+
+    /// Keeps what is overwritten at the commit.
+    fn keep_within(
+        &mut self,
+        (place, key): (KeyPlace<'_>, &'s [u8]),
+        (paged, root): (Paged, Root),
+        (leaves, nodes): (LeafChanges, Counts),
+    ) {
+        let (KeyPlace { db, keyspace, hash, .. }, whole) = (place, OnceCell::new());
+        self.effort.note(leaves.len());
+        self.gathered = Gathered::default();
+        let counted = Counted { db, keyspace, hash, key, paged, root, leaves, nodes, whole };
+        self.counted = Some(Box::new(counted));
     }
 
     /// The key at `place` if what is there may be overwritten at the commit, as far as is known before.
@@ -86,7 +130,6 @@ impl<'s> Access<'s> {
         let engine = &self.store.engine;
         let is_logged = engine.takes_parts();
         let is_plain = self.counted.is_none()
-            && self.overlay.is_untouched()
             && self.claim.is_none()
             && !self.reads_here()
             && !self.keeps_to_workspace
@@ -204,13 +247,35 @@ impl<'s> Access<'s> {
         Ok(Staged { db, keyspace, hash, change: Change::of(object, delta), cause: Cause::Command })
     }
 
-    /// Commits what is kept here, if all is as usual; nothing has happened if not: then it is staged as changes of their own.
-    pub(super) fn commit_counted(&mut self) -> Option<Seq> {
+    /// Whether leaves are overwritten beside what is staged.
+    pub(super) fn has_within(&self) -> bool {
+        self.counted.is_some()
+            && self.overlay.len() > 0
+            && self.overlay.mapping().is_none()
+            && self.claim.is_none()
+            && self.purged.is_empty()
+    }
+
+    /// Takes out what is overwritten, if all of it is as it was met.
+    pub(super) fn take_within(&mut self) -> Option<Within<'s>> {
         let counted = self.counted.take()?;
-        let children = self.found(&counted);
-        let committed = children.and_then(|children| self.append_counted(&counted, &children));
-        if committed.is_none() {
+        let found = self.found(&counted).and_then(|children| {
+            let encoder = self.encoded(&counted, &children)?;
+            Some((children, encoder, self.grown_within(&counted)?))
+        });
+        let Some((children, encoder, grown)) = found else {
             self.counted = Some(counted);
+            return None;
+        };
+        Some(Within { counted, children, encoder, grown })
+    }
+
+    /// Commits what is kept here, if all is as usual; nothing has happened if not: then it is staged as changes of its own.
+    pub(super) fn commit_counted(&mut self) -> Option<Seq> {
+        let within = self.take_within()?;
+        let committed = self.append_within(&within);
+        if committed.is_none() {
+            self.counted = Some(within.counted);
         }
         committed
     }
@@ -242,14 +307,10 @@ impl<'s> Access<'s> {
     }
 
     /// Appends one record and applies it, if there is room for it.
-    fn append_counted(&mut self, counted: &Counted<'_>, children: &Children) -> Option<Seq> {
+    fn append_within(&mut self, within: &Within<'s>) -> Option<Seq> {
         let store = self.store;
-        self.admit_grown(self.grown_within(counted)?).ok()?;
-        let mut encoder = PartsEncoder::new(counted.paged.root.object);
-        if store.engine.takes_parts() {
-            self.encode_within(counted, children, &mut encoder)?;
-        }
-        let draft = Draft::changes(counted.paged.leaves, &encoder.payload);
+        self.admit_grown(within.grown).ok()?;
+        let draft = within.draft();
         let bytes = draft.record_bytes();
         if bytes > store.options.transaction_bytes_max {
             return None;
@@ -258,7 +319,7 @@ impl<'s> Access<'s> {
         let credits = secure(had, &*store.engine, (bytes, 1), class).ok()?;
         let mut addresses = [LogAddress::default()];
         let seq = store.engine.append(credits, &[draft], &mut addresses);
-        self.overwrite(counted, children, Appended { address: addresses[0], seq, bytes });
+        self.overwrite_within(within, Appended { address: addresses[0], seq, bytes });
         Some(seq)
     }
 
@@ -273,13 +334,12 @@ impl<'s> Access<'s> {
         counted.leaves.iter().map(grown).sum()
     }
 
-    /// Encodes the parts of the record.
-    fn encode_within(
-        &self,
-        counted: &Counted<'_>,
-        children: &Children,
-        encoder: &mut PartsEncoder,
-    ) -> Option<()> {
+    /// The parts of the record; none where nothing is logged.
+    fn encoded(&self, counted: &Counted<'_>, children: &Children) -> Option<PartsEncoder> {
+        let mut encoder = PartsEncoder::new(counted.paged.root.object);
+        if !self.store.engine.takes_parts() {
+            return Some(encoder);
+        }
         let Counted { paged, leaves, nodes, .. } = counted;
         let stripe = self.guards.stripe(leaves.first()?.place.1.stripe()).ok()?;
         let table = &stripe.space(paged.leaves)?.table;
@@ -300,13 +360,17 @@ impl<'s> Access<'s> {
         if counted.changes_root() {
             encoder.root(counted.hash.slot(), &counted.root.totals());
         }
-        Some(())
+        Some(encoder)
     }
 
     /// Overwrites leaves, nodes and root, whose change was `appended`.
-    fn overwrite(&mut self, counted: &Counted<'_>, children: &Children, appended: Appended) {
+    pub(super) fn overwrite_within(
+        &mut self,
+        Within { counted, children, .. }: &Within<'_>,
+        appended: Appended,
+    ) {
         let store = self.store;
-        let Counted { db, key, paged, leaves, nodes, .. } = counted;
+        let Counted { db, key, paged, leaves, nodes, .. } = &**counted;
         let overwriting = Overwriting { engine: &*store.engine, appended };
         let number = leaves[0].place.1.stripe();
         let stripe = self.guards.stripe_mut(number).expect("found before");

@@ -787,6 +787,7 @@ impl Access<'_> {
             root.is_timed = true;
             self.stage_key_node(paged.leaves, root.object, key);
         }
+        let is_beside = !leaves.is_empty() && counts.is_empty() && self.overlay.is_untouched();
         if !leaves.is_empty() {
             // with the root
             self.overlay.reserve(leaves.len() + within.len() + 1);
@@ -807,6 +808,9 @@ impl Access<'_> {
                     self.stage_removal(paged.key_place(&place));
                 }
             }
+        }
+        if is_beside {
+            return self.stage_beside((place, paged), &root, within);
         }
         self.stage_within((place, paged), &root, (within, counts))
     }
