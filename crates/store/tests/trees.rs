@@ -152,6 +152,8 @@ impl World {
 
     fn value(&mut self) -> Vec<u8> {
         let len = [0, 3, 9, 40, 300, 0, 3, 9, 40, 5_000][self.below(10)];
+        // values that are shared, which others are not
+        let len = if self.below(60) == 0 { 70_000 } else { len };
         let mut value = format!("{}-", self.below(60)).into_bytes();
         value.resize(value.len() + len, b'v');
         value
@@ -274,6 +276,9 @@ fn sorted_set_is_as_its_model_after_any_changes() {
 
 fn member(world: &mut World) -> Vec<u8> {
     let number = world.below(2_000);
+    if number < 20 {
+        return format!("large{number}{}", "-".repeat(66_000)).into_bytes();
+    }
     // long beginnings in common, and members that begin others
     let filling = if number.is_multiple_of(7) { "-".repeat(90) } else { String::new() };
     format!("member{filling}{number}").into_bytes()
@@ -488,7 +493,12 @@ fn one(world: &mut World, kind: ValueKind, model: &mut Vec<Owned>) -> One {
         (Some((name, _)), _) => One::Remove(at, name.clone()),
         (None, ValueKind::List) => One::Put(at, world.value(), Vec::new()),
         (None, ValueKind::SortedSet) => One::Put(0, member(world), score(world).to_le_bytes().to_vec()),
-        (None, _) => One::Put(0, format!("name{}", world.below(1_500)).into_bytes(), world.value()),
+        (None, _) => {
+            // what is there gets a value of another size, too
+            let known = model.get(at).filter(|_| world.below(3) == 0).map(|(name, _)| name.clone());
+            let name = known.unwrap_or_else(|| format!("name{}", world.below(1_500)).into_bytes());
+            One::Put(0, name, world.value())
+        }
     };
     one.note(kind, model);
     one

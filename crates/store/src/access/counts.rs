@@ -18,7 +18,7 @@ pub(super) struct Count {
     /// Of its key.
     pub(super) number: u32,
     pub(super) place: NodePlace,
-    /// Where it is in memory, if it is there.
+    /// Where it is in memory, if it may be overwritten there.
     pub(super) spot: Option<Spot>,
     /// Whether one more change of it may be logged beside those that there are.
     pub(super) takes: bool,

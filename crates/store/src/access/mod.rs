@@ -890,7 +890,9 @@ impl<'s> Access<'s> {
         }
         let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(word.address()) };
         let state = State::timed(current, times);
-        let state = State { deltas, spot: state.object.map(|_| spot), ..state };
+        // others may hold a large value: it is never overwritten
+        let may_overwrite = state.object.is_some() && state.value.large().is_none();
+        let state = State { deltas, spot: may_overwrite.then_some(spot), ..state };
         match times {
             Some(times) if Self::has_passed(times, self.passed_for(current.seq())) => {
                 Ok(self.purge((db, keyspace, hash), current, state))

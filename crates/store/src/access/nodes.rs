@@ -31,7 +31,7 @@ pub(super) struct Paged {
     pub(super) root: Root,
     /// When the key expires.
     pub(super) expiry: Option<Deadline>,
-    /// Where the root is in memory, if it is there.
+    /// Where the root is in memory, if it may be overwritten there.
     pub(super) spot: Option<Spot>,
     /// Whether it may have its totals changed without being written whole.
     pub(super) takes_totals: bool,
@@ -44,7 +44,7 @@ pub(super) struct LeafChange {
     pub(super) number: u32,
     pub(super) place: NodePlace,
     pub(super) kind: u8,
-    /// Where it is in memory, if it is there.
+    /// Where it is in memory, if it may be overwritten there.
     pub(super) spot: Option<Spot>,
     pub(super) value: Buffer,
     pub(super) operations: Vec<u8>,

@@ -23,8 +23,9 @@ pub(super) struct State<'a> {
     /// The same, or when the first of its fields does: what its records say.
     pub(super) header_ms: u64,
     pub(super) seq: Seq,
-    /// What it is in memory, if it is there, and where.
+    /// What it is in memory, if it is there.
     pub(super) object: Option<ObjectRef<'a>>,
+    /// Where it is in memory, if it may be overwritten there.
     pub(super) spot: Option<Spot>,
     pub(super) staged: bool,
     /// What lies on its base in the log.
