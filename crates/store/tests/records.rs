@@ -8,10 +8,14 @@ use clock::{SimClock, UnixMs};
 use store::{EngineKind, Options, Store};
 use vfs::SimDisk;
 
-use commands::{fill, hdel, hset, hset_small, lpush, mixed, remove_at, sadd, set, xadd, zadd, zadd_any};
+use commands::{
+    RUN, fill, hdel, hset, hset_run, hset_small, lpush, lpush_run, mixed, remove_at, sadd, sadd_run, set,
+    xadd, xadd_run, zadd, zadd_any, zadd_run,
+};
 
 const ELEMENTS: u64 = 10_000;
 const COMMANDS: u64 = 1_000;
+const SERIES: u64 = 200;
 
 /// One command, with its number.
 type Run<'r> = &'r dyn Fn(u64);
@@ -23,8 +27,8 @@ fn written(store: &Store) -> (u64, u64) {
     (counters.records, counters.bytes_written)
 }
 
-#[test]
-fn command_on_one_element_writes_few_records() {
+/// A store with a log and [`ELEMENTS`] elements in the collection of each type.
+fn filled() -> Arc<Store> {
     let options = Options {
         engine: EngineKind::Log,
         background: false,
@@ -39,6 +43,12 @@ fn command_on_one_element_writes_few_records() {
         fill(&store, n);
         while n % 100 == 0 && store.drive() {}
     }
+    store
+}
+
+#[test]
+fn command_on_one_element_writes_few_records() {
+    let store = filled();
     // Records, bytes of key, element and value, and bytes beyond those; headers of batches included.
     let each: [(&str, f64, u64, f64, Run<'_>); 11] = [
         ("SET", 1.0, 76, 60.0, &|n| set(&store, n)),
@@ -61,6 +71,33 @@ fn command_on_one_element_writes_few_records() {
         let [records, bytes] = [after.0 - before.0, after.1 - before.1].map(|n| n as f64 / COMMANDS as f64);
         let bytes = bytes - own_bytes as f64;
         println!("{name}: {records} records, {bytes:.0} B beyond what it stores");
+        assert!(records <= records_max, "{name}: {records} records, {records_max} at most");
+        assert!(bytes <= bytes_max, "{name}: {bytes} B beyond what it stores, {bytes_max} at most");
+    }
+}
+
+/// As many commands as a series has are one change: records and bytes for each of its elements.
+#[test]
+fn change_of_as_many_elements_as_a_series_has_writes_less_for_each() {
+    let store = filled();
+    let run = |n: u64| n * RUN as u64;
+    let each: [(&str, f64, u64, f64, Run<'_>); 7] = [
+        ("HSET of fields that are there", 0.1, 74, 50.0, &|n| hset_run(&store, run(n) % ELEMENTS)),
+        ("HSET of new fields", 0.22, 74, 200.0, &|n| hset_run(&store, ELEMENTS + run(n))),
+        ("SADD of new members", 0.13, 14, 110.0, &|n| sadd_run(&store, ELEMENTS + run(n))),
+        ("LPUSH", 0.2, 60, 150.0, &|n| lpush_run(&store, n)),
+        ("ZADD of new members", 0.22, 22, 330.0, &|n| zadd_run(&store, ELEMENTS + run(n), 0)),
+        ("ZADD of new scores", 0.22, 22, 330.0, &|n| zadd_run(&store, run(n) % ELEMENTS, 7)),
+        ("XADD", 0.25, 80, 200.0, &|n| xadd_run(&store, ELEMENTS + run(n))),
+    ];
+    for (name, records_max, own_bytes, bytes_max, change) in each {
+        let before = written(&store);
+        (0..SERIES).for_each(change);
+        let after = written(&store);
+        let elements = (SERIES * RUN as u64) as f64;
+        let [records, bytes] = [after.0 - before.0, after.1 - before.1].map(|n| n as f64 / elements);
+        let bytes = bytes - own_bytes as f64;
+        println!("{name}: {records:.3} records, {bytes:.0} B beyond what it stores");
         assert!(records <= records_max, "{name}: {records} records, {records_max} at most");
         assert!(bytes <= bytes_max, "{name}: {bytes} B beyond what it stores, {bytes_max} at most");
     }
