@@ -1,17 +1,18 @@
-//! What nodes and roots count, overwritten in place.
+//! Leaves, and what nodes and roots count, overwritten in place.
 //!
-//! The usual change of a large collection leaves all above its leaf as it is but for what is counted there. Such a change stages the leaf, and keeps here what the
-//! nodes and the root will count:
+//! The usual change of a large collection leaves all above its leaves as it is but for what is counted there. Such a change stages nothing: it keeps here what the leaves
+//! will be, and what the nodes and the root will count:
 //!
 //! ```text
-//! LPUSH      overlay: leaf 7            counted: node 3, child 0: one more | node 9, child 2: one more | root: one more
-//! commit     one record; leaf 7 gets its new object, and in nodes and root bytes are overwritten
+//! LPUSH      leaf 7: its value, its operations | node 3, child 0: one more | node 9, child 2: one more | root: one more
+//! commit     one record; leaf, nodes and root are overwritten where they were met
 //! ```
 //!
 //! Invariants
-//!   1. Until the commit nodes and root are as they were. Who looks one up in this access finds it as it will be.
-//!   2. Nothing is staged beside the leaves that came with it: what is staged after that first [stages](Access::settle_counts) nodes and root as changes
-//!      of their own, and so does a commit that finds anything not as usual.
+//!   1. Until the commit all is as it was. Who looks one of them up in this access finds it as it will be.
+//!   2. What is staged after that first [stages](Access::settle_counts) leaves, nodes and root as changes of their own, and so does a commit that finds anything not as usual. What was
+//!      staged before are leaves of the same change that were split, and its root ([`Access::stage_beside`]).
+//!   3. A slot that was met holds until the commit: its stripe stays locked, and nothing else of the group is applied before.
 
 use std::cell::OnceCell;
 

@@ -1,4 +1,4 @@
-//! What the nodes above leaves that change, and the root, will count (`counted`).
+//! What is overwritten in place: leaves that change, and what the nodes above them and the root will count (`counted`).
 
 use std::cell::OnceCell;
 

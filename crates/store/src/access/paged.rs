@@ -17,6 +17,8 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use journal::Keyspace;
+
 use crate::error::{Stop, StoreError};
 use crate::hash::KeyHash;
 use crate::index::stripe::{Current, Seek};
@@ -33,7 +35,6 @@ use crate::sweep::waiting::{note_key, note_value};
 use crate::time::Deadline;
 use crate::tree::NODE;
 use crate::value::ValueKind;
-use journal::Keyspace;
 
 use super::commit::PLANS_MAX;
 use super::copied::Copied;
