@@ -234,7 +234,7 @@ impl Data<'_, '_> {
 pub(crate) type DataFn = fn(&mut Data<'_, '_>, ArgsView<'_>, &mut Writer<'_>) -> Outcome;
 
 /// Function over the one key of commands that follow each other in a pipeline: it makes their changes as one, and answers each. Any error but a stop says that
-/// each is to run by itself; nothing may have been staged then.
+/// each is to run by itself; what was staged for the series is dropped then.
 pub(crate) type SeriesFn = fn(&mut Data<'_, '_>, &[ArgsView<'_>], &mut Writer<'_>) -> Outcome;
 
 /// Less of a large value is copied.

@@ -158,7 +158,7 @@ impl Access<'_> {
         Ok(Ok(Ok(())))
     }
 
-    /// These elements by their leaves, those of one leaf in their order.
+    /// These elements by their leaves; equal ones follow each other in their order.
     fn named<'e>(
         &self,
         paged: &Paged,
@@ -171,7 +171,7 @@ impl Access<'_> {
                 Named { leaf: paged.root.leaf_of(hash), number, tag: hash.low_bits(), element }
             })
             .collect();
-        named.sort_unstable_by_key(|it| (it.leaf, it.number));
+        named.sort_unstable_by_key(|it| (it.leaf, it.tag, it.element, it.number));
         named
     }
 
@@ -195,27 +195,26 @@ impl Access<'_> {
                 }
                 leaf => Packed::new(paged.hashed_shape(), leaf?),
             };
-            let first = rescored.len();
-            for Named { leaf: of_leaf, number, tag, element: member } in these.iter().copied() {
-                let known = rescored[first..].iter().position(|it| it.member == member);
-                let at = known.map_or(rescored.len(), |at| first + at);
-                if known.is_none() {
-                    let before = leaf.find(tag, member).map(|at| leaf.element(at).1);
-                    let before = before.and_then(|score| score.try_into().ok());
-                    rescored.push(Rescored { leaf: of_leaf, tag, member, before, after: before });
+            for equal in these.chunk_by(|a, b| a.element == b.element) {
+                let Named { leaf: of_leaf, tag, element: member, .. } = equal[0];
+                let before = leaf.find(tag, member).map(|at| leaf.element(at).1);
+                let before = before.and_then(|score| score.try_into().ok());
+                let mut after: Option<Score> = before;
+                for it in equal {
+                    match change(after.map(f64::from_le_bytes), it.number as usize) {
+                        // as they are kept: of zeroes there is one
+                        Ok(score) => after = score.map(|score| (score + 0.0).to_le_bytes()),
+                        Err(error) => return Ok(Err(error)),
+                    }
                 }
-                let former = rescored[at].after.map(f64::from_le_bytes);
-                match change(former, number as usize) {
-                    // as they are kept: of zeroes there is one
-                    Ok(score) => rescored[at].after = score.map(|score| (score + 0.0).to_le_bytes()),
-                    Err(error) => return Ok(Err(error)),
+                if before != after {
+                    rescored.push(Rescored { leaf: of_leaf, tag, member, before, after });
                 }
             }
         }
         if cold > 0 {
             return Err(Stop::Cold);
         }
-        rescored.retain(|it| it.before != it.after);
         debug_assert!(rescored.iter().all(|it| !it.after.is_some_and(|score| score_of(&score).is_nan())));
         Ok(Ok(rescored))
     }

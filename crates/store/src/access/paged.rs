@@ -595,6 +595,9 @@ impl Access<'_> {
                 }
                 found => found?,
             };
+            if cold > 0 {
+                continue;
+            }
             let mut edit = Edit::new(Packed::new(paged.hashed_shape(), state.value.slice()));
             change(&mut edit, given);
             if !edit.is_changed() {
@@ -626,7 +629,10 @@ impl Access<'_> {
         if cold > 0 {
             return Err(Stop::Cold);
         }
-        self.fit(paged, &mut changed)?;
+        // what changes nothing moves no element, either
+        if !changed.is_none() {
+            self.fit(paged, &mut changed)?;
+        }
         Ok(changed)
     }
 
