@@ -2,7 +2,7 @@
 //!
 //! A simulation that finds nothing may be blind. Each row of [`BUGS`] is a bug that somebody could have written, as a
 //! change of one place in the source. All are built into one copy (`target/planted`), behind a question
-//! that only this copy knows (`vfs::planted`; `topology::planted`), with a target folder of its own (to cargo the copy is the same package): so one
+//! that only this copy knows (`clock::planted`; `topology::planted`), with a target folder of its own (to cargo the copy is the same package): so one
 //! build serves all of them, and nothing of it can reach a shipped binary. Then each runs alone, under a test of `crates/store/tests/sim` or `crates/topology/tests/sim` or of a crate itself, which must fail; with none it must pass.
 //!
 //! A unit test keeps the rows true to the source. Faults of disk and promises are planted in the simulation itself
@@ -96,12 +96,12 @@ const BUGS: &[Bug] = &[
     Bug { name: "second part of a group logged alone", test: LIVES, file: "store/src/access/part.rs",
           from: "(range.start.min(part.start)..range.end.max(part.end), *retimes)",
           to: "(if PLANTED { part.clone() } else { range.start.min(part.start)..range.end.max(part.end) }, *retimes)" },
-    Bug { name: "later change of a collection lost in the fold", test: LIVES, file: "store/src/packed/edit.rs",
+    Bug { name: "later change of a collection lost in the fold", test: LIVES, file: "collections/src/edit.rs",
           from: "    changes.iter().try_for_each(", to: "    changes.iter().take(if PLANTED { 1 } else { usize::MAX }).try_for_each(" },
-    Bug { name: "sorted set folded without sorting", test: LIVES, file: "store/src/packed/edit.rs",
+    Bug { name: "sorted set folded without sorting", test: LIVES, file: "collections/src/edit.rs",
           from: "edit.replay(operations))?;\n    Some(edit.encode())",
           to: "edit.replay(operations))?;\n    Some(if PLANTED { edit.encode_as(false) } else { edit.encode() })" },
-    Bug { name: "equal elements of a list removed from the wrong end in the fold", test: LIVES, file: "store/src/packed/list.rs",
+    Bug { name: "equal elements of a list removed from the wrong end in the fold", test: LIVES, file: "collections/src/list.rs",
           from: "            self.apply(&operation);\n",
           to: "            match operation { ListChange::RemoveEqual { value, most, from_back } => self.remove_equal(value, most, from_back != PLANTED), _ => self.apply(&operation) };\n" },
     Bug { name: "second command's change of a collection not logged", test: LIVES, file: "store/src/access/collection.rs",
@@ -365,7 +365,7 @@ fn copy_with_bugs(root: &Path) -> Result<PathBuf, Failure> {
         std::fs::write(&path, text.replacen(bug.from, &bug.to.replace("PLANTED", &planted), 1))
             .map_err(io)?;
     }
-    for package in ["vfs", "topology"] {
+    for package in ["clock", "topology"] {
         let path = copy.join("crates").join(package).join("src/lib.rs");
         let text = std::fs::read_to_string(&path).map_err(io)?;
         std::fs::write(&path, text + QUESTION).map_err(io)?;
@@ -377,7 +377,7 @@ fn copy_with_bugs(root: &Path) -> Result<PathBuf, Failure> {
 fn asked(bug: &Bug) -> &'static str {
     match package(bug.test) {
         "topology" => "crate",
-        "store" => "vfs",
+        "store" => "clock",
         _ => "topology",
     }
 }

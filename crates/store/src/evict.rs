@@ -37,8 +37,8 @@ use crate::memory::ASKED_SHARE;
 use crate::prepared::Prepared;
 use crate::record;
 use crate::sought::Sought;
-use crate::time::{Deadline, Moment};
 use crate::{KeyRef, Store};
+use collections::{Deadline, Moment};
 use policy::{Eviction, Tracking};
 
 /// What became of an eviction.

@@ -31,9 +31,8 @@ mod locks;
 mod log;
 mod memory;
 mod object;
+mod objects;
 mod options;
-mod packed;
-mod paged;
 mod policy;
 mod prepared;
 mod record;
@@ -46,10 +45,8 @@ mod tend;
 #[cfg(test)]
 mod testlog;
 mod time;
-mod tree;
 mod vacate;
 mod value;
-mod varint;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,6 +60,10 @@ pub use access::{
 };
 pub use allocator::MAPPED_BYTES_MIN;
 pub use check::{Checked, Collections, check};
+pub use collections::{
+    Deadline, Edit, Element, Form, ListChange, ListEdit, Moment, OrderedEdit, Packed, STREAM_ENTRY, Shape,
+    dump, load, score_of,
+};
 pub use error::{Locked, Stop, StoreError};
 pub use evict::policy::{Eviction, Usage};
 pub use foresight::{Foreseen, Foresight};
@@ -71,14 +72,11 @@ pub use large::Large;
 pub use log::LogReport;
 pub use memory::{AskedMemory, AwaitedMemory, MemoryReport, Reserved};
 pub use options::{Durability, EngineKind, Hooks, Options};
-pub use packed::{
-    Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, STREAM_ENTRY, Shape, dump, load, score_of,
-};
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Rebuilt, Salvaged, salvage};
 pub use staging::{Halted, PreparedBranch, Staging, Workspace};
 pub use sweep::waiting::LeafReport;
-pub use time::{ClockReport, Deadline, Moment};
+pub use time::ClockReport;
 pub use value::{Found, Meta, Value, ValueKind};
 pub use watch::{ChangedWaited, Watch};
 
@@ -133,7 +131,7 @@ pub struct Store {
     evictor: Evictor,
     branches: staging::Branches,
     sweeps: sweep::waiting::Sweeps,
-    objects: paged::Objects,
+    objects: objects::Objects,
     snapshots: Arc<access::Snapshots>,
     /// There are paged collections, or may be.
     has_roots: AtomicBool,
@@ -173,7 +171,7 @@ impl Store {
         let source = Arc::clone(&options.clock);
         let record = index.clock().1.clone();
         let clock = StoreClock::new(source, record.as_ref(), time_floor_ms, engine.newest());
-        let objects = paged::Objects::new(&hasher, engine.newest(), options.clock.now());
+        let objects = objects::Objects::new(&hasher, engine.newest(), options.clock.now());
         let (memory, tender) = (Arc::new(Memory::with(&options)), Arc::new(Tender::default()));
         let woken = Arc::clone(&tender);
         memory.set_waker(move || woken.wake());

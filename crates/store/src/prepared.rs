@@ -18,9 +18,9 @@ use crate::hash::KeyHash;
 use crate::index::delta::{Delta, broken_chain, later};
 use crate::large::{Large, Ledger, Owned};
 use crate::log::fold::parts_len;
-use crate::paged::{LEAF_KEY_BYTES, split_leaf_key};
 use crate::record::{self, Changes};
 use crate::sought::Sought;
+use collections::root::{LEAF_KEY_BYTES, split_leaf_key};
 
 /// Addresses to fetch, and what was fetched; travels from [`crate::Store::missing`] through
 /// [`crate::Store::fetch`] to [`crate::Store::access`].

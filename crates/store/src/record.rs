@@ -14,17 +14,17 @@
 //!                                                                    expiry replaces its own
 //!  6 PART           base_seq u64 | offset u64 | bytes, one or more   the string of effect base_seq with these bytes from offset on, which is its
 //!                                                                    length at most; the header's expiry replaces its own, unless 0
-//!  7 HASH           packed entries (`packed`)                        the key is this hash
+//!  7 HASH           packed entries (`collections`)                        the key is this hash
 //!  8 SET            packed entries                                   the key is this set
 //!  9 LIST           packed entries                                   the key is this list
 //! 10 SORTED_SET     packed entries                                   the key is this sorted set
 //! 11 STREAM         packed entries                                   the key is this stream
-//! 24 PAGED_HASH     root (`paged`)                                   the key is a hash in leaves
-//! 25 PAGED_SET      root (`paged`)                                   the key is a set in leaves
-//! 26 PAGED_LIST     root (`paged`)                                   the key is a list in a tree
-//! 27 PAGED_ZSET     root (`paged`)                                   the key is a sorted set in leaves and a tree
-//! 28 PAGED_STREAM   root (`paged`)                                   the key is a stream in a tree
-//! 19 CHANGE         base_seq u64 | operations, one or more (`packed`)
+//! 24 PAGED_HASH     root (`collections`)                                   the key is a hash in leaves
+//! 25 PAGED_SET      root (`collections`)                                   the key is a set in leaves
+//! 26 PAGED_LIST     root (`collections`)                                   the key is a list in a tree
+//! 27 PAGED_ZSET     root (`collections`)                                   the key is a sorted set in leaves and a tree
+//! 28 PAGED_STREAM   root (`collections`)                                   the key is a stream in a tree
+//! 19 CHANGE         base_seq u64 | operations, one or more (`collections`)
 //!                                                                    the collection of effect base_seq after these operations; the header's
 //!                                                                    expiry replaces its own, unless 0
 //!
@@ -40,7 +40,7 @@
 //! records with equal bits both lack it, the later one's writer saw no other key alive, so the earlier one is
 //! dead whichever key it had: recovery reads no keys. Where one has it, the keys on disk decide.
 //!
-//! The expiry in the header of a hash whose fields have deadlines is the earliest of these and the key's own, which its value has (`packed`).
+//! The expiry in the header of a hash whose fields have deadlines is the earliest of these and the key's own, which its value has (`collections`).
 //!
 //! EXPIRY, PART and CHANGE are deltas: dead as soon as their base is, and meaningless on any other base. Each part of CHANGES is one, too: of a leaf
 //! or node a CHANGE, of the root a TOTALS, of which there are no records.
@@ -54,11 +54,11 @@ use journal::{Keyspace, Seq};
 use smallvec::{SmallVec, smallvec};
 
 use crate::log::fold;
-use crate::packed::{self, Packed, Shape};
-use crate::paged::{Root, leaf_key, split_leaf_key};
 use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
 use crate::value::ValueKind;
-use crate::varint;
+use collections::root::{Root, leaf_key, split_leaf_key};
+use collections::varint;
+use collections::{Packed, Shape};
 
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and
@@ -169,8 +169,8 @@ macro_rules! collection {
         Base {
             value: $value,
             changes: Changes::Elements,
-            delta_bytes_min: packed::DELTA_BYTES_MIN,
-            fold: |value, operations| packed::fold($shape, value, operations),
+            delta_bytes_min: collections::DELTA_BYTES_MIN,
+            fold: |value, operations| collections::fold($shape, value, operations),
             fits: |value| Packed::check($shape, value),
         }
     };
@@ -502,7 +502,7 @@ impl<'a> Parts<'a> {
         while !left.is_empty() {
             match Part::take(&mut left)? {
                 Part::Root { totals, .. } => Root::take_totals(totals).map(drop)?,
-                Part::Node { operations, .. } => packed::are_operations(operations).then_some(())?,
+                Part::Node { operations, .. } => collections::are_operations(operations).then_some(())?,
             }
         }
         (!rest.is_empty()).then_some(parts)
@@ -665,7 +665,7 @@ pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
             let fits = match changes {
                 Changes::Expiry => body.is_empty() || body.len() == 8,
                 Changes::Bytes => body.len() > 8,
-                Changes::Elements => packed::are_operations(body),
+                Changes::Elements => collections::are_operations(body),
                 Changes::Totals => false,
             };
             fits.then_some(Payload::Delta { key, base_seq: Seq(u64::from_le_bytes(*base_seq)), body })

@@ -14,8 +14,8 @@ use smallvec::{SmallVec, smallvec};
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::delta::Delta;
 use crate::keyspaces::keys_of;
-use crate::paged::leaf_key;
 use crate::record::{self, Named, Part, Parts, Payload};
+use collections::root::leaf_key;
 
 /// A record to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

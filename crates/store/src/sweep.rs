@@ -25,9 +25,9 @@ use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves};
 use crate::object::View;
-use crate::paged::stripe_of;
 use crate::prepared::Prepared;
 use crate::sought::Sought;
+use collections::root::stripe_of;
 use waiting::{LeafReport, Sweep, note_key};
 
 impl Store {

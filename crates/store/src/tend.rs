@@ -26,11 +26,11 @@ use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{ExpiryEntry, Stripe};
 use crate::keyspaces::{is_leaves, keys_of};
-use crate::paged::{split_leaf_key, stripe_of};
 use crate::prepared::Prepared;
 use crate::sought::Sought;
-use crate::time::{Deadline, Moment};
 use crate::{KeyRef, Store};
+use collections::root::{split_leaf_key, stripe_of};
+use collections::{Deadline, Moment};
 
 fn run(store: &Weak<Store>) {
     // A store that nobody holds ends within one wait.

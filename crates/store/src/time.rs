@@ -3,8 +3,6 @@
 //! ```text
 //! server time = uptime of the machine + a constant that the log keeps    never steps; goes on over restarts
 //! wall time   = server time + an offset that changes when the wall clock is set
-//!
-//! Deadline u64:  bit 63 set: server time in ms (a TTL)    clear: Unix time in ms (EXPIREAT; all of older folders)
 //! ```
 //!
 //! Invariants
@@ -18,120 +16,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
 
 use clock::{Clock, UnixMs};
+use collections::{Deadline, Moment};
 use journal::Seq;
-
-/// When a key ends: after a duration, or at a time of the wall clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Deadline(u64);
-
-impl Deadline {
-    /// At a time of the wall clock.
-    #[must_use]
-    pub fn at(unix: UnixMs) -> Self {
-        Self(unix.0.clamp(1, SERVER - 1))
-    }
-
-    /// As records have it; `None` for 0.
-    pub(crate) fn of(raw: u64) -> Option<Self> {
-        (raw != 0).then_some(Self(raw))
-    }
-
-    /// As records have it: never 0.
-    pub(crate) fn raw(self) -> u64 {
-        self.0
-    }
-
-    /// Whether it is a time of the wall clock.
-    #[must_use]
-    pub fn is_wall(self) -> bool {
-        self.0 & SERVER == 0
-    }
-}
-
-/// A moment by both clocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
-    server_ms: u64,
-    wall_ms: u64,
-}
-
-impl Moment {
-    /// Server time `server_ms`, when the wall clock shows `unix`.
-    #[must_use]
-    pub const fn new(server_ms: u64, unix: UnixMs) -> Self {
-        Self { server_ms, wall_ms: unix.0 }
-    }
-
-    /// Wall-clock time.
-    #[must_use]
-    pub fn unix(self) -> UnixMs {
-        UnixMs(self.wall_ms)
-    }
-
-    /// Server time in ms.
-    #[must_use]
-    pub fn server_ms(self) -> u64 {
-        self.server_ms
-    }
-
-    /// The deadline of a TTL of `ms` that begins now.
-    #[must_use]
-    pub fn after(self, ms: u64) -> Deadline {
-        Deadline(SERVER | self.server_ms.saturating_add(ms).min(SERVER - 1))
-    }
-
-    /// Whether `deadline` is not later than this.
-    #[must_use]
-    pub fn has_passed(self, deadline: Deadline) -> bool {
-        self.left_ms(deadline) == 0
-    }
-
-    /// Time from this to `deadline`, 0 when it has passed.
-    #[must_use]
-    pub fn left_ms(self, deadline: Deadline) -> u64 {
-        let now_ms = if deadline.is_wall() { self.wall_ms } else { self.server_ms };
-        (deadline.0 & !SERVER).saturating_sub(now_ms)
-    }
-
-    /// The time of the wall clock at `deadline`, as far as is known now.
-    #[must_use]
-    pub fn unix_of(self, deadline: Deadline) -> UnixMs {
-        let at = deadline.0 & !SERVER;
-        let offset_ms = self.wall_ms.cast_signed() - self.server_ms.cast_signed();
-        UnixMs(if deadline.is_wall() { at } else { at.saturating_add_signed(offset_ms) })
-    }
-
-    /// Server time at `deadline`, as far as is known now.
-    pub(crate) fn server_ms_of(self, deadline: Deadline) -> u64 {
-        let offset_ms = self.wall_ms.cast_signed() - self.server_ms.cast_signed();
-        let at = deadline.0 & !SERVER;
-        if deadline.is_wall() { at.saturating_add_signed(-offset_ms) } else { at }
-    }
-
-    /// The time of the wall clock at server time `server_ms`, as far as is known now.
-    pub(crate) fn unix_at(self, server_ms: u64) -> UnixMs {
-        let offset_ms = self.wall_ms.cast_signed() - self.server_ms.cast_signed();
-        UnixMs(server_ms.saturating_add_signed(offset_ms))
-    }
-
-    /// This moment and `elapsed`.
-    #[must_use]
-    pub fn later(self, elapsed: Duration) -> Self {
-        let ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        Self { server_ms: self.server_ms.saturating_add(ms), wall_ms: self.wall_ms.saturating_add(ms) }
-    }
-
-    /// Deadlines below this are times of the wall clock, the others of the server.
-    pub(crate) const SERVER: u64 = SERVER;
-
-    /// The latest deadlines that have passed: of the wall clock, and of the server.
-    pub(crate) fn passed(self) -> [u64; 2] {
-        [self.wall_ms.min(SERVER - 1), SERVER | self.server_ms.min(SERVER - 1)]
-    }
-}
 
 /// Deadlines of the wall clock up to `wall_ms` have passed if an effect up to `seq` set them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,7 +186,7 @@ impl StoreClock {
     /// Whether a record must precede an effect with a deadline, which is a TTL or not.
     pub(crate) fn is_due(&self, now: Moment, is_ttl: bool) -> bool {
         let recorded_ms = self.recorded_ms.load(Ordering::Relaxed);
-        let is_old = recorded_ms == NEVER || now.server_ms.saturating_sub(recorded_ms) >= RECORD_AGE_MS;
+        let is_old = recorded_ms == NEVER || now.server_ms().saturating_sub(recorded_ms) >= RECORD_AGE_MS;
         is_ttl && is_old || self.is_unrecorded.load(Ordering::Relaxed)
     }
 
@@ -309,7 +197,7 @@ impl StoreClock {
 
     /// Whether a start would know that `deadline` had passed.
     pub(crate) fn is_on_record(&self, deadline: Deadline) -> bool {
-        !deadline.is_wall() || deadline.0 <= self.recorded_wall_ms.load(Ordering::Relaxed)
+        !deadline.is_wall() || deadline.raw() <= self.recorded_wall_ms.load(Ordering::Relaxed)
     }
 
     /// `record` is in the log.
@@ -335,7 +223,7 @@ impl StoreClock {
             return false;
         }
         let ceilings = self.ceilings.read().unwrap_or_else(PoisonError::into_inner);
-        ceilings.iter().any(|ceiling| deadline.0 <= ceiling.wall_ms && seq <= ceiling.seq)
+        ceilings.iter().any(|ceiling| deadline.raw() <= ceiling.wall_ms && seq <= ceiling.seq)
     }
 
     /// Jumps so far.
@@ -354,7 +242,7 @@ impl StoreClock {
 
     fn moment(&self, server_ms: u64) -> Moment {
         let wall_us = (server_ms * 1_000).saturating_add_signed(self.offset_us.load(Ordering::Relaxed));
-        Moment { server_ms, wall_ms: wall_us / 1_000 }
+        Moment::new(server_ms, UnixMs(wall_us / 1_000))
     }
 
     /// Reads both clocks close together: who is interrupted between them sees no step.
@@ -371,7 +259,7 @@ impl StoreClock {
             }
             let mut record = self.record_of(before_us, wall_us);
             if change_us < 0 {
-                let wall_ms = self.moment(self.latest_ms.load(Ordering::Relaxed)).wall_ms;
+                let wall_ms = self.moment(self.latest_ms.load(Ordering::Relaxed)).unix().0;
                 add_ceiling(&mut record.ceilings, Ceiling { wall_ms, seq: OWN_SEQ });
             }
             record.ceilings.retain(|ceiling| ceiling.wall_ms > wall_us / 1_000);
@@ -466,7 +354,6 @@ fn add_ceiling(ceilings: &mut Vec<Ceiling>, ceiling: Ceiling) {
     ceilings.push(ceiling);
 }
 
-const SERVER: u64 = 1 << 63;
 /// The seq of a ceiling that is the record's own.
 const OWN_SEQ: Seq = Seq::MAX;
 /// A smaller change of the offset is no step: the two clocks are not read at the same instant.

@@ -8,7 +8,7 @@ use journal::Seq;
 
 use crate::large::Large;
 use crate::record;
-use crate::time::Deadline;
+use collections::Deadline;
 
 /// A value to store.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Which crates stand on which floor, from the ground up.
 const FLOORS: &[&[&str]] = &[
     &["capture", "clock", "decimal", "processes", "resp", "ticket", "vfs"],
-    &["connection", "journal", "reactor"],
+    &["collections", "connection", "journal", "reactor"],
     &["store", "topology", "transport", "txn"],
     &["components", "flux", "shell", "sql", "supervisor", "worker"],
     &["bench", "console", "server"],

@@ -1,6 +1,7 @@
 //! The table of targets: one row a decoder.
 
 mod capture;
+mod collections;
 mod flux;
 mod folder;
 mod journal;
@@ -24,6 +25,13 @@ pub const TARGETS: &[Target] = &[
         seeds: capture::seeds,
         words: capture::WORDS,
         input_bytes_max: 512,
+    },
+    Target {
+        name: "collections-change",
+        run: collections::change,
+        seeds: collections::seeds,
+        words: collections::WORDS,
+        input_bytes_max: 256,
     },
     Target {
         name: "flux-definition",

@@ -33,11 +33,11 @@ use crate::index::claims::{Claim, Slots};
 use crate::index::stripe::{Seek, Stripe};
 use crate::keyspaces::PREPARED_KEYSPACE;
 use crate::locks::lock;
-use crate::paged::split_leaf_key;
 use crate::prepared::{Obstacle, Prepared};
 use crate::sought::Sought;
 use crate::staging::RECORD_DB;
 use crate::{KeyRef, Store};
+use collections::root::split_leaf_key;
 
 /// Keys that this access has claimed; dropping it lets them go.
 pub(super) struct Claimed<'s> {

@@ -19,10 +19,10 @@ use crate::error::Stop;
 use crate::keyspaces::is_leaves;
 use crate::large::{Bytes, LARGE_BYTES};
 use crate::object::Object;
-use crate::packed::{DELTA_BYTES_MIN, Edit, ListChange, ListEdit, OrderedEdit, Packed, Shape};
 use crate::record;
-use crate::time::Deadline;
 use crate::value::{Found, Value, ValueKind};
+use collections::Deadline;
+use collections::{DELTA_BYTES_MIN, Edit, ListChange, ListEdit, OrderedEdit, Packed, Shape};
 
 use super::editing::Editing;
 use super::here::Slice;

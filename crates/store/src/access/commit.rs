@@ -18,7 +18,7 @@ use crate::prepared::{EffectRoom, Obstacle};
 use crate::record::{self, Draft};
 use crate::sought::Sought;
 use crate::staging;
-use crate::time::Deadline;
+use collections::Deadline;
 
 use super::counted::Within;
 use super::joined::{Joined, is_totals};

@@ -27,11 +27,11 @@ use crate::index::stripe::{Current, Space};
 use crate::index::table::Spot;
 use crate::keyspaces::{HIDDEN_DB, is_own};
 use crate::object::{Object, WORD_DELTAS, Word};
-use crate::packed::{Overwritten, Packed, Shape, overwrite, set_operation};
-use crate::paged::Root;
 use crate::policy;
 use crate::record::{self, Draft, PartsEncoder};
-use crate::tree::{CHILD_BYTES_FEW, Child};
+use collections::root::Root;
+use collections::tree::{CHILD_BYTES_FEW, Child};
+use collections::{Overwritten, Packed, Shape, overwrite, set_operation};
 
 use super::Access;
 use super::commit::{Appended, class_of, secure};

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::hash::KeyHash;
 use crate::index::table::Spot;
-use crate::paged::Root;
+use collections::root::Root;
 
 use super::joined::PARTS_MAX;
 use super::nodes::{LeafChanges, NodePlace, Paged};

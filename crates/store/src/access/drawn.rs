@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use crate::error::Stop;
-use crate::packed::{self, Form, Packed, Shape};
 use crate::value::ValueKind;
+use collections::{Form, Packed, Shape};
 
 use super::here::{Slice, slices};
 use super::nodes::Paged;
@@ -75,7 +75,7 @@ impl Access<'_> {
                 self.charge(1)?;
                 let leaf = Packed::new(Shape::Set, slice.node(&paged, number, ValueKind::Set)?);
                 let places: Vec<usize> = (0..leaf.len()).filter(|_| chooses()).collect();
-                chosen.push(packed::select(leaf, Form::Table, &places));
+                chosen.push(collections::select(leaf, Form::Table, &places));
             }
             let part = together(&chosen);
             self.ask(part.len() as u64)?;
@@ -108,8 +108,8 @@ impl Access<'_> {
     /// Adds the removal of `element` to the operations of its leaf.
     pub(super) fn note_removal(&self, paged: &Paged, element: &[u8], by_leaf: &mut BTreeMap<u32, Vec<u8>>) {
         let hash = self.store.hasher.hash(element);
-        let operations = by_leaf.entry(paged.root.leaf_of(hash)).or_default();
-        packed::note_map(operations, hash.low_bits(), element, None);
+        let operations = by_leaf.entry(paged.root.leaf_of(hash.0)).or_default();
+        collections::note_map(operations, hash.low_bits(), element, None);
     }
 
     fn random_below(&self, len: u64) -> u64 {
@@ -119,5 +119,5 @@ impl Access<'_> {
 
 fn together(parts: &[Vec<u8>]) -> Vec<u8> {
     let parts: Vec<Packed<'_>> = parts.iter().map(|part| Packed::new(Shape::Set, part)).collect();
-    packed::concat(Shape::Set, Form::Table, &parts)
+    collections::concat(Shape::Set, Form::Table, &parts)
 }

@@ -12,9 +12,9 @@ use crate::index::stripe::Current;
 use crate::keyspaces::is_leaves;
 use crate::large::Bytes;
 use crate::object::Object;
-use crate::packed::{Edit, Packed, Shape, Times};
 use crate::record;
-use crate::time::{Deadline, Moment};
+use collections::{Deadline, Moment};
+use collections::{Edit, Packed, Shape, Times};
 
 impl Access<'_> {
     /// Whether fields of some hash are to go that it has met.

@@ -25,10 +25,10 @@ use crate::hash::KeyHash;
 use crate::keyspaces::HIDDEN_DB;
 use crate::large::Bytes;
 use crate::memory::RESERVE_PAGES_MAX;
-use crate::packed::{self, Form, Packed};
 use crate::prepared::Prepared;
-use crate::tree::NODE;
 use crate::value::ValueKind;
+use collections::tree::NODE;
+use collections::{Form, Packed};
 
 impl Access<'_> {
     /// Whether lookups read what they miss, and copy what they find.
@@ -142,7 +142,7 @@ impl Access<'_> {
             Some(_) => self.parts_of_tree(paged)?,
         };
         let parts: Vec<Packed<'_>> = parts.iter().map(|part| Packed::new(paged.shape(), part)).collect();
-        let all = packed::concat(paged.shape(), Form::Table, &parts);
+        let all = collections::concat(paged.shape(), Form::Table, &parts);
         self.give_back(bytes);
         Ok(all)
     }
@@ -157,7 +157,7 @@ impl Access<'_> {
                     Ok(Packed::new(paged.hashed_shape(), slice.node(paged, number, paged.hashed_kind())?))
                 })
                 .collect();
-            parts.push(packed::concat(paged.shape(), Form::Table, &leaves?));
+            parts.push(collections::concat(paged.shape(), Form::Table, &leaves?));
         }
         Ok(parts)
     }
@@ -174,7 +174,7 @@ impl Access<'_> {
             };
             first = last + leaf.len() as u64;
             let leaves: Vec<Packed<'_>> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
-            parts.push(packed::concat(paged.shape(), Form::Table, &leaves));
+            parts.push(collections::concat(paged.shape(), Form::Table, &leaves));
         }
         Ok(parts)
     }

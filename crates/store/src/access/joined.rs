@@ -14,8 +14,8 @@ use smallvec::{SmallVec, smallvec};
 use crate::index::delta::Delta;
 use crate::index::stripe::Current;
 use crate::keyspaces::{is_leaves, is_own, leaves_of};
-use crate::paged::split_leaf_key;
 use crate::record::{self, Draft, PartsEncoder};
+use collections::root::split_leaf_key;
 
 use super::overlay::{Cause, Change, Overlay, Small, Staged};
 use super::plan::{Plan, draft};

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use crate::error::Stop;
-use crate::packed::{self, Edit, Packed, score_of};
 use crate::value::ValueKind;
+use collections::{Edit, Packed, score_of};
 
 use super::collection::Tried;
 use super::here::Slice;
@@ -63,7 +63,7 @@ impl Access<'_> {
         let change = |edit: &mut Edit<'_>| change(edit, hash.low_bits());
         match self.try_change::<Edit<'static>, R, _>((db, key), kind, change)? {
             Tried::Paged(paged, change) => {
-                let leaf = paged.root.leaf_of(hash);
+                let leaf = paged.root.leaf_of(hash.0);
                 self.edit_leaf((db, key), &paged, leaf, change).map(Ok)
             }
             tried => self.finish((db, key), kind, tried),
@@ -168,7 +168,7 @@ impl Access<'_> {
             .zip(elements)
             .map(|(number, element)| {
                 let hash = self.store.hasher.hash(element);
-                Named { leaf: paged.root.leaf_of(hash), number, tag: hash.low_bits(), element }
+                Named { leaf: paged.root.leaf_of(hash.0), number, tag: hash.low_bits(), element }
             })
             .collect();
         named.sort_unstable_by_key(|it| (it.leaf, it.tag, it.element, it.number));
@@ -237,7 +237,7 @@ impl Access<'_> {
             placed.extend(before.iter().map(place(false)));
             placed.extend(after.iter().map(place(true)));
         }
-        placed.sort_unstable_by(|a, b| packed::by_score((a.member, &a.score), (b.member, &b.score)));
+        placed.sort_unstable_by(|a, b| collections::by_score((a.member, &a.score), (b.member, &b.score)));
         let mut tree = TreeEdit::new(self, paged);
         let change = |edit: &mut Edit<'_>, these: &[Placed<'_>]| {
             // who gets another score may come before it has gone

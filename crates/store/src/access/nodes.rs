@@ -12,11 +12,11 @@ use crate::index::table::Spot;
 use crate::keyspaces::HIDDEN_DB;
 use crate::large::Bytes;
 use crate::object::Object;
-use crate::packed::Shape;
-use crate::paged::{LEAF_KEY_BYTES, Root};
-use crate::time::Deadline;
-use crate::tree::Tree;
 use crate::value::ValueKind;
+use collections::Deadline;
+use collections::Shape;
+use collections::root::{LEAF_KEY_BYTES, Root};
+use collections::tree::Tree;
 
 use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
 

@@ -17,9 +17,9 @@ use crate::hash::{KeyHash, WordHasher};
 use crate::keyspaces::is_leaves;
 use crate::large::Bytes;
 use crate::object::Object;
-use crate::packed::DELTA_BYTES_MIN;
-use crate::paged::Root;
 use crate::record;
+use collections::DELTA_BYTES_MIN;
+use collections::root::Root;
 
 /// Where a value belongs.
 #[derive(Clone, Copy)]

@@ -25,16 +25,16 @@ use crate::index::stripe::{Current, Seek};
 use crate::keyspaces::{HIDDEN_DB, SWEPT_KEYSPACE, is_leaves, is_own, leaves_of};
 use crate::large::{Bytes, LARGE_BYTES};
 use crate::object::Object;
-use crate::packed::{self, Edit, Element, Form, Packed, Shape};
-use crate::paged::{
-    KEY_NODE, LEAF_KEY_BYTES, LEAVES_MAX, PLACES, ROOT_BYTES_MAX, Root, bits_of, leaf_key, leaf_of, object_of,
-};
 use crate::prepared::WantedLeaf;
 use crate::record;
 use crate::sweep::waiting::{note_key, note_value};
-use crate::time::Deadline;
-use crate::tree::NODE;
 use crate::value::ValueKind;
+use collections::Deadline;
+use collections::root::{
+    KEY_NODE, LEAF_KEY_BYTES, LEAVES_MAX, PLACES, ROOT_BYTES_MAX, Root, bits_of, leaf_key, leaf_of, object_of,
+};
+use collections::tree::NODE;
+use collections::{Edit, Element, Form, Packed, Shape};
 
 use super::commit::PLANS_MAX;
 use super::copied::Copied;
@@ -123,7 +123,7 @@ impl Access<'_> {
         };
         let named: Vec<_> = named.collect();
         self.charge(named.len())?;
-        let leaves = self.leaves(&paged, named.iter().map(|(hash, _)| paged.root.leaf_of(*hash)))?;
+        let leaves = self.leaves(&paged, named.iter().map(|(hash, _)| paged.root.leaf_of(hash.0)))?;
         Ok(Ok(Some(leaves.into_iter().zip(named).map(|(leaf, named)| tell(leaf, named)).collect())))
     }
 
@@ -160,7 +160,7 @@ impl Access<'_> {
         // each leaf has a share of the hashes; a leaf may be empty
         let next = |hash: &KeyHash| Some(self.store.hasher.hash(&hash.0.to_le_bytes()));
         let hashes = std::iter::successors(Some(KeyHash(u128::from(dice) << 16)), next);
-        let drawn = hashes.take(SAMPLES_MAX * wanted).map(|hash| paged.root.leaf_of(hash));
+        let drawn = hashes.take(SAMPLES_MAX * wanted).map(|hash| paged.root.leaf_of(hash.0));
         let mut met = HashSet::new();
         let mut numbers = fetched.chain(drawn).filter(|number| met.insert(*number));
         let mut found = Vec::new();
@@ -191,7 +191,7 @@ impl Access<'_> {
         kind: ValueKind,
         (from, count): (u64, usize),
     ) -> Result<Result<(u64, Vec<Element<'a>>), WrongType>, Stop> {
-        let place_of = |element: &[u8]| u64::from(bits_of(self.store.hasher.hash(element)).reverse_bits());
+        let place_of = |element: &[u8]| u64::from(bits_of(self.store.hasher.hash(element).0).reverse_bits());
         let mut met: Vec<(u64, Element<'_>)> = Vec::new();
         let add = |leaf: Packed<'a>, met: &mut Vec<(u64, Element<'a>)>| {
             let elements = leaf.iter().map(|element| (place_of(element.0), element));
@@ -368,7 +368,7 @@ impl Access<'_> {
                 None => self.leaves(&paged, 0..paged.root.leaves)?,
                 Some(_) => self.tree_leaves(&paged, 0..u64::MAX)?.into_iter().map(|(_, leaf)| leaf).collect(),
             };
-            Ok(packed::concat(paged.shape(), Form::Table, &parts))
+            Ok(collections::concat(paged.shape(), Form::Table, &parts))
         };
         self.gathered.of(paged.root.object, gather).map(Some)
     }
@@ -640,8 +640,8 @@ impl Access<'_> {
     fn leaf_by(&self, paged: &Paged, before: &[u8], edit: &Edit<'_>) -> Result<Leaf, Stop> {
         // when the key ends its root says
         let operations: Vec<u8> =
-            packed::elements_of(edit.operations()).flat_map(|(_, it)| it).copied().collect();
-        let value = packed::fold(paged.hashed_shape(), before, &[&operations]);
+            collections::elements_of(edit.operations()).flat_map(|(_, it)| it).copied().collect();
+        let value = collections::fold(paged.hashed_shape(), before, &[&operations]);
         let value = value.expect("operations of an edit of this leaf");
         self.ask((value.len() + operations.len()) as u64)?;
         Ok(Leaf::Is { kind: paged.hashed_kind(), value, operations: Some(operations) })
@@ -715,8 +715,8 @@ impl Access<'_> {
     /// `operations`, by the leaf that has their element.
     pub(super) fn by_leaf(&self, root: &Root, operations: &[u8]) -> BTreeMap<u32, Vec<u8>> {
         let mut by_leaf: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
-        for (element, operation) in packed::elements_of(operations) {
-            let leaf = root.leaf_of(self.store.hasher.hash(element));
+        for (element, operation) in collections::elements_of(operations) {
+            let leaf = root.leaf_of(self.store.hasher.hash(element).0);
             by_leaf.entry(leaf).or_default().extend_from_slice(operation);
         }
         by_leaf
@@ -735,12 +735,12 @@ impl Access<'_> {
         let (from, to) = (changed.root.next_to_split(), changed.root.leaves);
         let value = self.changed_leaf(paged, changed, from)?;
         let packed = Packed::new(paged.hashed_shape(), &value);
-        let goes = |at: &usize| leaf_of(self.store.hasher.hash(packed.element(*at).0), to + 1) == to;
+        let goes = |at: &usize| leaf_of(self.store.hasher.hash(packed.element(*at).0).0, to + 1) == to;
         let (moved, stays): (Vec<usize>, Vec<usize>) = (0..packed.len()).partition(goes);
         changed.root.leaves += 1;
         changed.root.bytes = changed.root.bytes.saturating_sub(value.len() as u64);
         for (number, elements) in [(from, stays), (to, moved)] {
-            let part = packed::select(packed, Form::Table, &elements);
+            let part = collections::select(packed, Form::Table, &elements);
             changed.root.bytes += part.len() as u64;
             changed.put(number, Leaf::whole(paged, part));
         }
@@ -753,7 +753,7 @@ impl Access<'_> {
         let (from, to) = (changed.root.leaves, changed.root.next_to_split());
         let values = [self.changed_leaf(paged, changed, to)?, self.changed_leaf(paged, changed, from)?];
         let parts = values.each_ref().map(|value| Packed::new(paged.hashed_shape(), value));
-        let value = packed::concat(paged.hashed_shape(), Form::Table, &parts);
+        let value = collections::concat(paged.hashed_shape(), Form::Table, &parts);
         changed.root.bytes += value.len() as u64;
         let former: u64 = values.iter().map(|value| value.len() as u64).sum();
         changed.root.bytes = changed.root.bytes.saturating_sub(former);
@@ -934,12 +934,12 @@ impl Access<'_> {
         paged.root.leaves = count;
         let mut elements = vec![Vec::new(); count as usize];
         for at in 0..packed.len() {
-            elements[paged.root.leaf_of(self.store.hasher.hash(packed.element(at).0)) as usize].push(at);
+            elements[paged.root.leaf_of(self.store.hasher.hash(packed.element(at).0).0) as usize].push(at);
         }
         for (number, elements) in (0..).zip(elements) {
             let part = match paged.kind {
                 ValueKind::SortedSet => scores(packed, &elements),
-                _ => packed::select(packed, Form::Table, &elements),
+                _ => collections::select(packed, Form::Table, &elements),
             };
             paged.root.bytes += part.len() as u64;
             leaves.insert(number, Leaf::whole(paged, part));

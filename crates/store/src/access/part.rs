@@ -15,8 +15,8 @@ use std::ops::Range;
 
 use crate::error::Stop;
 use crate::record;
-use crate::time::Deadline;
 use crate::value::Value;
+use collections::Deadline;
 
 use super::overlay::{Change, Small};
 use super::{Access, State};

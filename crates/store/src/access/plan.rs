@@ -4,7 +4,6 @@ use journal::{LogAddress, Seq};
 
 use crate::index::stripe::Current;
 use crate::index::table::Spot;
-use crate::packed;
 use crate::record::{self, Draft};
 
 use super::overlay::{Change, Small, Staged};
@@ -89,7 +88,7 @@ pub(super) fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
             Small::Expiry => Draft::expiry(shared, staged.keyspace, key, (old.since, old.seq), expiry_ms),
             Small::Elements { operations, .. } => {
                 // a folder with another record of this kind does not open
-                debug_assert!(packed::are_operations(operations), "a change by no operations");
+                debug_assert!(collections::are_operations(operations), "a change by no operations");
                 let expiry_ms = delta.expiry_ms(expiry_ms);
                 Draft::delta(record::CHANGE | shared, staged.keyspace, key, old.seq, operations, expiry_ms)
             }

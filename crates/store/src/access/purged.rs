@@ -12,10 +12,9 @@ use super::lent::Lent;
 use super::overlay::Staged;
 use crate::hash::KeyHash;
 use crate::keyspaces::is_leaves;
-use crate::packed;
-use crate::paged::object_of;
 use crate::record;
-use crate::time::{Deadline, Moment};
+use collections::root::object_of;
+use collections::{Deadline, Moment};
 
 /// The hashes, in the order in which they were met.
 #[derive(Debug, Default)]
@@ -98,7 +97,7 @@ impl Purged {
 
 /// When the first of a key and its fields ends: what is in its record's header. `own`: when the key expires, 0 if never.
 pub(super) fn next_deadline(now: Moment, kind: u8, value: &[u8], own: u64) -> u64 {
-    let times = if kind == record::HASH { packed::times_of(value) } else { None };
+    let times = if kind == record::HASH { collections::times_of(value) } else { None };
     let Some(times) = times else { return own };
     let all = [own, times.wall, times.server].into_iter().filter_map(Deadline::of);
     all.min_by_key(|at| now.server_ms_of(*at)).map_or(0, Deadline::raw)
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
     use crate::access::overlay::{Cause, Change};
     use crate::keyspaces::leaves_of;
-    use crate::paged::leaf_key;
+    use collections::root::leaf_key;
 
     fn purge(keyspace: Keyspace, hash: KeyHash, key: &[u8], fields: u32) -> Purge {
         let staged =

@@ -14,7 +14,6 @@ use crate::error::Stop;
 use crate::hash::{KeyHash, POSITION_BITS, STRIPES};
 use crate::index::stripe::{Current, Space, Stripe};
 use crate::index::table::Spot;
-use crate::packed;
 use crate::record;
 use crate::sought::Sought;
 use crate::value::Meta;
@@ -156,7 +155,7 @@ impl Access<'_> {
         let has_ended = || {
             let Some(times) = current.times() else { return false };
             let (value, passed) = (current.value(), self.passed_for(current.seq()));
-            let fields = packed::Packed::new(packed::Shape::Map, value.slice());
+            let fields = collections::Packed::new(collections::Shape::Map, value.slice());
             Self::has_passed(times, passed) && !fields.has_left(passed)
         };
         // a hash whose value was left out is shown: nobody knows what of it has ended

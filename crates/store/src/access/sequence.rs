@@ -5,9 +5,9 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::error::Stop;
-use crate::packed::{Element, Packed, Shape, by_score};
-use crate::tree::{Child, NODE, Tree, element_at};
 use crate::value::ValueKind;
+use collections::tree::{Child, NODE, Tree, element_at};
+use collections::{Element, Packed, Shape, by_score};
 
 use super::here::Slice;
 use super::nodes::{NodePlace, Paged, damaged};

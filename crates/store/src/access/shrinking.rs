@@ -8,10 +8,10 @@ use std::collections::HashSet;
 
 use crate::index::stripe::Current;
 use crate::keyspaces::is_leaves;
-use crate::packed::Packed;
-use crate::paged::object_of;
 use crate::record;
 use crate::value::ValueKind;
+use collections::Packed;
+use collections::root::object_of;
 
 use super::Access;
 use super::commit::is_reclaim;

@@ -20,11 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::Store;
 use crate::error::{Stop, StoreError};
 use crate::locks::lock;
-use crate::packed::{Element, Packed};
-use crate::paged::stripe_of;
 use crate::prepared::{Prepared, Wanted};
-use crate::tree::NODE;
 use crate::value::ValueKind;
+use collections::root::stripe_of;
+use collections::tree::NODE;
+use collections::{Element, Packed};
 
 use super::nodes::{Paged, damaged};
 use super::sequence::{Nodes, leaves_in};

@@ -16,8 +16,8 @@ use crate::index::stripe::{Seek, Stripe};
 use crate::keyspaces::is_leaves;
 use crate::large::Ledger;
 use crate::locks::lock;
-use crate::paged::split_leaf_key;
 use crate::prepared::Prepared;
+use collections::root::split_leaf_key;
 
 use super::overlay::Staged;
 

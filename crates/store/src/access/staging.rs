@@ -14,11 +14,11 @@ use crate::index::stripe::{Current, Seek, Space, Stripe};
 use crate::keyspaces::PREPARED_KEYSPACE;
 use crate::large::Bytes;
 use crate::object::Object;
-use crate::packed::{Edit, Packed, Shape};
 use crate::prepared::Obstacle;
 use crate::record;
 use crate::sought::Sought;
 use crate::staging::{Branch, BranchKey, Intent, Move, RECORD_DB, Staging, Touched, Workspace};
+use collections::{Edit, Packed, Shape};
 
 use super::overlay::{Cause, Change, Mapping, Staged};
 use super::{Access, Guards};

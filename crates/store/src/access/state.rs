@@ -8,10 +8,10 @@ use crate::index::table::Spot;
 use crate::large::Bytes;
 use crate::log::checkpoint::BODY_SIZE_BYTES_MAX;
 use crate::object::{Object, ObjectRef};
-use crate::packed::{self, Times};
 use crate::record;
-use crate::time::Deadline;
 use crate::value::{Meta, ValueKind};
+use collections::Deadline;
+use collections::Times;
 
 /// A key's state as an access sees it.
 #[derive(Clone, Copy)]
@@ -66,7 +66,7 @@ impl<'a> State<'a> {
 
     /// Whether it is a hash whose fields have deadlines.
     pub(super) fn is_timed(&self) -> bool {
-        self.kind == record::HASH && packed::times_of(self.value.slice()).is_some()
+        self.kind == record::HASH && collections::times_of(self.value.slice()).is_some()
     }
 
     /// How many deltas its base has at most: of a long value as many as cost about as much to read as it does; of a short collection

@@ -30,11 +30,10 @@ use crate::index::stripe::{Current, Seek};
 use crate::keyspaces::{HIDDEN_DB, is_leaves};
 use crate::large::Bytes;
 use crate::object::Object;
-use crate::packed;
-use crate::paged::{KEY_NODE, Root, leaf_key, object_of, split_leaf_key};
 use crate::record;
 use crate::sought::Sought;
-use crate::time::Deadline;
+use collections::Deadline;
+use collections::root::{KEY_NODE, Root, leaf_key, object_of, split_leaf_key};
 
 /// What a purge makes of a root.
 struct Purged {
@@ -172,8 +171,8 @@ impl Access<'_> {
 
     /// `value` of a key that expires at `own`, which it says itself if its fields have deadlines; and when the first of all these is.
     pub(super) fn with_deadlines<'v>(&self, kind: u8, value: &'v [u8], own: u64) -> (Cow<'v, [u8]>, u64) {
-        let is_timed = kind == record::HASH && packed::times_of(value).is_some();
-        let value = if is_timed { packed::with_own(value, own).into() } else { Cow::Borrowed(value) };
+        let is_timed = kind == record::HASH && collections::times_of(value).is_some();
+        let value = if is_timed { collections::with_own(value, own).into() } else { Cow::Borrowed(value) };
         let first = next_deadline(self.now, kind, &value, own);
         (value, first)
     }
@@ -262,7 +261,7 @@ impl Access<'_> {
 impl Paged {
     /// Whether a leaf with this value has fields with deadlines.
     pub(super) fn is_timed_leaf(&self, value: &[u8]) -> bool {
-        record::kind_of(self.kind) == record::HASH && packed::times_of(value).is_some()
+        record::kind_of(self.kind) == record::HASH && collections::times_of(value).is_some()
     }
 
     /// When the key expires, as records have it.

@@ -11,12 +11,12 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Stop, StoreError};
 use crate::large::LARGE_BYTES;
-use crate::packed::{self, Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, by_score};
-use crate::tree::{
+use crate::value::ValueKind;
+use collections::tree::{
     CHILDREN_MIN, Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut_inner, cut_leaf, element_at,
     free_node, inner_node, next_free, part,
 };
-use crate::value::ValueKind;
+use collections::{Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, by_score};
 
 use super::counts::{self, Count, Counts, LEAVES_MAX};
 use super::editing::Editing;
@@ -209,7 +209,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         let parts: Vec<Packed<'_>> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
         let bytes: u64 = parts.iter().map(Packed::listpack_bytes).sum();
         if (1..=bytes_max).contains(&bytes) {
-            return Ok(Some(packed::concat(Shape::List, Form::Listpack, &parts)));
+            return Ok(Some(collections::concat(Shape::List, Form::Listpack, &parts)));
         }
         // where leaves of unequal sizes went unread it was an estimate
         self.tree.bytes = parts.iter().map(|leaf| leaf.encoded_len() as u64).sum();
@@ -571,7 +571,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
         let Some(bytes) = bytes.filter(|_| is_plain(&leaf.state) && !self.access.reads_here()) else {
             return Ok(None);
         };
-        let Some(elements_bytes) = packed::elements_bytes(self.paged.shape(), bytes, E::len(edit)) else {
+        let Some(elements_bytes) = collections::elements_bytes(self.paged.shape(), bytes, E::len(edit))
+        else {
             return Ok(None);
         };
         for step in &path.steps {
@@ -755,13 +756,17 @@ impl<'e, 's> TreeEdit<'e, 's> {
         }
         let [first, second] = if left == step.at { [packed, other_packed] } else { [other_packed, packed] };
         let both = if is_leaf {
-            packed::concat(packed.shape(), Form::Table, &[first, second])
+            collections::concat(packed.shape(), Form::Table, &[first, second])
         } else {
             // the bound of a first child says nothing until another is before it
             let child = child_at(self.paged, second, 0)?;
             let mut second = ListEdit::new(second);
             second.set(0, &Child { bound: pair[1].bound, ..child }.encode());
-            packed::concat(Shape::List, Form::Table, &[first, Packed::new(Shape::List, &second.encode())])
+            collections::concat(
+                Shape::List,
+                Form::Table,
+                &[first, Packed::new(Shape::List, &second.encode())],
+            )
         };
         let (kept, bound) = (pair[0].node, pair[0].bound.to_vec());
         let count = pair[0].count.saturating_add(pair[1].count).saturating_add_signed(more);

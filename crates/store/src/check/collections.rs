@@ -17,11 +17,11 @@ use journal::LogAddress;
 use super::leaves::RootRecord;
 use super::nodes::{Found, Node, State};
 use crate::hash::KeyHasher;
-use crate::packed::{Element, Packed, STREAM_ENTRY, Shape, by_score, score_of};
-use crate::paged::{Root, leaf_of};
 use crate::record;
-use crate::tree::{Child, NO_NODE, NODE, Tree, element_at, next_free};
 use crate::value::ValueKind;
+use collections::root::{Root, leaf_of};
+use collections::tree::{Child, NO_NODE, NODE, Tree, element_at, next_free};
+use collections::{Element, Packed, STREAM_ENTRY, Shape, by_score, score_of};
 
 /// What is wrong, where each of it is: the first few, and how many more.
 #[derive(Default)]
@@ -221,7 +221,7 @@ impl Judge<'_, '_> {
             let hash = self.hasher.hash(key);
             let is_score = !is_scored || value.len() == size_of::<f64>();
             let is_found =
-                leaf_of(hash, self.root.leaves) == leaf.number && packed.tag(at) == hash.low_bits();
+                leaf_of(hash.0, self.root.leaves) == leaf.number && packed.tag(at) == hash.low_bits();
             strays += u64::from(!is_found || !is_score);
             if is_scored && is_score {
                 sum.prints = sum.prints.wrapping_add(self.print((key, value)));

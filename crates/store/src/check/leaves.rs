@@ -14,10 +14,10 @@ use journal::{Keyspace, LogAddress, Lsn, RecordView, Seq};
 use super::nodes::{Change, Node, Nodes, Record};
 use crate::hash::KeyHasher;
 use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves, is_own, keys_of, leaves_of};
-use crate::paged::{leaf_key, split_leaf_key};
 use crate::record::{self, Part, Parts, Payload};
 use crate::sweep::waiting::split_note_key;
-use crate::tree::NODE;
+use collections::root::{leaf_key, split_leaf_key};
+use collections::tree::NODE;
 
 /// The newest records of roots, leaves, and notes about objects that are gone.
 pub(crate) struct Leaves {
@@ -58,7 +58,7 @@ struct Newest {
 pub(crate) struct Root {
     pub(crate) object: u64,
     leaves: u32,
-    /// Beside them ([`crate::paged::Root::numbered`]).
+    /// Beside them ([`collections::root::Root::numbered`]).
     nodes: u32,
 }
 
@@ -178,7 +178,7 @@ impl Leaves {
     fn take_key(
         &mut self,
         (keyspace, key): (Keyspace, &[u8]),
-        root: Option<crate::paged::Root>,
+        root: Option<collections::root::Root>,
         newest: Newest,
         hasher: &KeyHasher,
     ) {
@@ -248,8 +248,8 @@ impl Leaves {
     }
 }
 
-impl From<crate::paged::Root> for Root {
-    fn from(root: crate::paged::Root) -> Self {
+impl From<collections::root::Root> for Root {
+    fn from(root: collections::root::Root) -> Self {
         Self { object: root.object, leaves: root.leaves, nodes: root.numbered() }
     }
 }

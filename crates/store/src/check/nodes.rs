@@ -7,7 +7,7 @@ use journal::{Keyspace, LogAddress, ReadError, RecordHeader, Seq};
 use super::leaves::Collected;
 use crate::log::fold::fold;
 use crate::record::{self, Changes, Payload};
-use crate::tree::NODE;
+use collections::tree::NODE;
 
 /// The newest base of a key.
 #[derive(Clone, Copy, Debug)]

@@ -33,12 +33,12 @@ use crate::index::table::{Spot, Table};
 use crate::index::watches::Watches;
 use crate::large::Bytes;
 use crate::object::{ObjectRef, View, WORD_DELTAS, WORD_SHARED, Word};
-use crate::packed::{self, Times};
 use crate::policy;
 use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record;
 use crate::sought::Sought;
-use crate::time::Moment;
+use collections::Moment;
+use collections::Times;
 
 /// One stripe.
 #[derive(Debug, Default)]
@@ -330,7 +330,7 @@ impl<'a> Current<'a> {
 
     /// What its fields say of deadlines, if it is a hash of which some have any, and its value is here.
     pub(crate) fn times(self) -> Option<Times> {
-        if self.kind() != record::HASH { None } else { packed::times_of(self.value().slice()) }
+        if self.kind() != record::HASH { None } else { collections::times_of(self.value().slice()) }
     }
 
     /// When the key itself expires: its fields may earlier.

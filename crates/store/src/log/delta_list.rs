@@ -15,7 +15,7 @@ use journal::{LogAddress, Seq};
 
 use super::checkpoint::{Entry, FormatError};
 use crate::index::delta::Delta;
-use crate::varint;
+use collections::varint;
 
 /// How a block has its deltas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -82,8 +82,8 @@ mod tests {
     use journal::{Keyspace, Seq};
 
     use super::*;
-    use crate::packed::{Edit, Packed, Shape};
     use crate::record::Draft;
+    use collections::{Edit, Packed, Shape};
 
     fn payload(draft: &Draft<'_>) -> Vec<u8> {
         draft.parts().concat()

@@ -15,7 +15,7 @@ use journal::{
 
 use crate::hash::KeyHasher;
 use crate::record::{self, Named, Parts, Payload, SLOT_BYTES, node_code};
-use crate::varint;
+use collections::varint;
 
 /// A segment whose footer is being built.
 #[derive(Debug)]

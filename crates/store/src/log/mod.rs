@@ -55,10 +55,10 @@ use crate::index::Index;
 use crate::large::{Large, Owned};
 use crate::memory::{Memory, Passing};
 use crate::object::ObjectRef;
-use crate::paged::leaf_key;
 use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record::{self, Draft, Part, Payload};
 use crate::sought::{OF_ANOTHER, Sought};
+use collections::root::leaf_key;
 use liveness::Liveness;
 use reader::{Read, Readers, Source};
 

@@ -36,9 +36,9 @@ use crate::index::Index;
 use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::recover::{LoadedSlot, Replayed};
 use crate::options::Options;
-use crate::paged::{Root, leaf_key};
 use crate::record::{self, Named, Payload};
 use crate::sought::{OF_ANOTHER, place_of};
+use collections::root::{Root, leaf_key};
 
 /// What recovery found beside the index.
 #[derive(Debug, Default)]

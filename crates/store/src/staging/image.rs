@@ -24,7 +24,7 @@
 //! log meanwhile, and a commit reads no value.
 
 use crate::record;
-use crate::time::Moment;
+use collections::Moment;
 
 /// One key of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use journal::Keyspace;
 
-use crate::paged::{LEAF_KEY_BYTES, Root, leaf_key, split_leaf_key};
-use crate::tree::NODE;
+use collections::root::{LEAF_KEY_BYTES, Root, leaf_key, split_leaf_key};
+use collections::tree::NODE;
 
 /// What is still to go.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Sweeps {
 pub(super) struct Sweep {
     pub(super) object: u64,
     pub(super) leaves: Keyspace,
-    /// How many there are by hash; behind them come nodes of a tree, or [`KEY_NODE`](crate::paged::KEY_NODE).
+    /// How many there are by hash; behind them come nodes of a tree, or [`KEY_NODE`](collections::root::KEY_NODE).
     pub(super) hashed: u32,
     /// The next of them to go, and how many there were.
     pub(super) next: u32,

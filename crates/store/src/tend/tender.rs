@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::allocator::TrimSchedule;
 use crate::resident::Resident;
-use crate::time::{Deadline, Moment};
 use crate::vacate::Vacating;
+use collections::{Deadline, Moment};
 
 /// The thread that tends, and what it waits for.
 #[derive(Debug, Default)]

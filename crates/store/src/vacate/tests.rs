@@ -12,8 +12,8 @@ use crate::access::Scope;
 use crate::hash::STRIPES;
 use crate::log::housekeeping::Manner;
 use crate::prepared::Prepared;
-use crate::time::Deadline;
 use crate::{EngineKind, KeyRef, Options, Stop, Store, Value, testlog};
+use collections::Deadline;
 
 const MIB: u64 = 1 << 20;
 const LIMIT_BYTES: u64 = 64 * MIB;

@@ -9,7 +9,7 @@ use super::{Deltas, Expiry, ExpiryEntry, Space, Stripe, hot_bytes};
 use crate::hash::KeyHash;
 use crate::object::WORD_DELTAS;
 use crate::record;
-use crate::time::Moment;
+use collections::Moment;
 
 impl Stripe {
     /// Looks whether stripe `number` is as its header says.

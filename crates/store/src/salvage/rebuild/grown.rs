@@ -7,9 +7,9 @@ use super::writer::Writer;
 use crate::error::StoreError;
 use crate::hash::KeyHasher;
 use crate::options::Options;
-use crate::packed::{Edit, Element, ListEdit, OrderedEdit, Packed, Shape, score_of};
-use crate::tree::{Child, NO_NODE, NODE, Tree, bound_between, cut_inner, inner_node, part};
 use crate::value::ValueKind;
+use collections::tree::{Child, NO_NODE, NODE, Tree, bound_between, cut_inner, inner_node, part};
+use collections::{Edit, Element, ListEdit, OrderedEdit, Packed, Shape, score_of};
 
 /// A tree that grows.
 pub(super) struct Grown<'g> {

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 
 use super::remains::Remains;
 use crate::check::nodes::{Node, State};
-use crate::packed::{Packed, Shape};
-use crate::tree::{Child, DEPTH_MAX, NO_NODE, NODE, next_free};
 use crate::value::ValueKind;
+use collections::tree::{Child, DEPTH_MAX, NO_NODE, NODE, next_free};
+use collections::{Packed, Shape};
 
 /// What a node looks like.
 enum Seen {

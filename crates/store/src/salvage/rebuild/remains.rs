@@ -20,12 +20,12 @@ use crate::check::collections::{comes_before, is_entry};
 use crate::check::nodes::{Found, Node, State};
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
-use crate::packed::{self, Edit, Element, Form, Packed, Shape, by_score};
-use crate::paged::{Root, leaf_of};
 use crate::record;
-use crate::time::Deadline;
-use crate::tree::{NODE, Tree};
 use crate::value::ValueKind;
+use collections::Deadline;
+use collections::root::{Root, leaf_of};
+use collections::tree::{NODE, Tree};
+use collections::{Edit, Element, Form, Packed, Shape, by_score};
 
 /// What is left of a collection.
 pub(super) struct Remains<'r, 'a> {
@@ -125,7 +125,7 @@ impl<'r, 'a> Remains<'r, 'a> {
                 continue;
             }
             let hash = self.hasher.hash(key);
-            let is_own = leaf_of(hash, self.root.leaves) == leaf.number;
+            let is_own = leaf_of(hash.0, self.root.leaves) == leaf.number;
             each(self, ((key, value), packed.deadline(at)), hash, is_own);
         }
     }
@@ -145,7 +145,7 @@ impl<'r, 'a> Remains<'r, 'a> {
     }
 
     fn add_stray(&mut self, ((key, value), deadline): (Element<'_>, Option<Deadline>), hash: KeyHash) {
-        let strays = self.strays.entry(leaf_of(hash, self.root.leaves)).or_default();
+        let strays = self.strays.entry(leaf_of(hash.0, self.root.leaves)).or_default();
         strays.push(((key.to_vec(), value.to_vec()), deadline));
     }
 
@@ -215,7 +215,7 @@ impl<'r, 'a> Remains<'r, 'a> {
             }
             let value = edit.encode();
             let packed = Packed::new(shape, &value);
-            let value = packed::concat(shape, Form::Table, &[packed]);
+            let value = collections::concat(shape, Form::Table, &[packed]);
             writer.put_node(self.leaves, (object, number), (kind, &value))?;
             count += packed.len() as u64;
             bytes += value.len() as u64;

@@ -5,7 +5,7 @@ use std::vec::IntoIter;
 use journal::Seq;
 
 use crate::check::collections::comes_before;
-use crate::packed::{Element, Shape};
+use collections::{Element, Shape};
 
 /// A key, or a member, with its value.
 pub(super) type Owned = (Vec<u8>, Vec<u8>);

@@ -8,10 +8,9 @@ use journal::{Class, Driver, Journal, Keyspace, Refusal, footprint};
 
 use crate::check::nodes::State;
 use crate::error::StoreError;
-use crate::packed;
-use crate::paged::{KEY_NODE, Root, leaf_key};
 use crate::record::{self, Draft};
 use crate::value::ValueKind;
+use collections::root::{KEY_NODE, Root, leaf_key};
 
 /// Appends to the saved folder.
 pub(super) struct Writer {
@@ -53,7 +52,7 @@ impl Writer {
     ) -> Result<(), StoreError> {
         let key = leaf_key(object, number);
         // the first deadline by either clock: who looks at it then sees which have passed
-        let times = if kind == ValueKind::Hash { packed::times_of(value) } else { None };
+        let times = if kind == ValueKind::Hash { collections::times_of(value) } else { None };
         let first = times.map_or(0, |times| if times.wall == 0 { times.server } else { times.wall });
         self.put(&Draft::whole(record::kind_of(kind), leaves, &key, value, first))
     }

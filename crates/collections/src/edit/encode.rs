@@ -1,8 +1,8 @@
 //! What an edit of a hash, a set or a sorted set has become, as bytes.
 
 use super::{Edit, Entry};
-use crate::packed::entries::{Shape, by_score};
-use crate::packed::filling::{Filling, Frame, TimedEntry, encode_map};
+use crate::entries::{Shape, by_score};
+use crate::filling::{Filling, Frame, TimedEntry, encode_map};
 
 impl Edit<'_> {
     /// The collection as it is now. Time grows with its size.
@@ -15,12 +15,12 @@ impl Edit<'_> {
     }
 
     /// Bytes of the collection as it is now; `None`: fields have deadlines.
-    pub(crate) fn encoded_len(&self) -> Option<usize> {
+    pub fn encoded_len(&self) -> Option<usize> {
         self.times().is_none().then(|| self.frame().bytes())
     }
 
     /// As [`Edit::encode`], into `out`, which has so many bytes.
-    pub(crate) fn write(&self, out: &mut [u8]) {
+    pub fn write(&self, out: &mut [u8]) {
         self.frame().write(out, |out| self.fill(out, self.is_ordered()));
     }
 

@@ -25,7 +25,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::packed::{Element, Form, Packed, Shape, range, score_of};
+use crate::{Element, Form, Packed, Shape, range, score_of};
 
 /// What the root says of the tree.
 ///
@@ -33,22 +33,22 @@ use crate::packed::{Element, Form, Packed, Shape, range, score_of};
 /// 0 bytes u64 | 8 nodes u32 | 12 top u32 | 16 free u32 | 20 depth u32
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tree {
+pub struct Tree {
     /// About how many bytes its leaves have.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Numbers in use, free ones included.
-    pub(crate) nodes: u32,
+    pub nodes: u32,
     /// The node at which each way begins.
-    pub(crate) top: u32,
+    pub top: u32,
     /// The free node whose number is taken next, or [`NO_NODE`].
-    pub(crate) free: u32,
+    pub free: u32,
     /// Levels of inner nodes.
-    pub(crate) depth: u32,
+    pub depth: u32,
 }
 
 impl Tree {
     /// The tree in `bytes`, which are as many as [`Tree::encode`] makes.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk()?;
         let bytes = u64::from_le_bytes(*head);
         let (numbers, []) = rest.as_chunks::<4>() else { return None };
@@ -60,7 +60,7 @@ impl Tree {
     }
 
     /// Its bytes.
-    pub(crate) fn encode(&self) -> [u8; TREE_BYTES] {
+    pub fn encode(&self) -> [u8; TREE_BYTES] {
         let mut out = [0; TREE_BYTES];
         let (bytes, numbers) = out.split_at_mut(8);
         bytes.copy_from_slice(&self.bytes.to_le_bytes());
@@ -73,27 +73,30 @@ impl Tree {
 
 /// A child, as its parent has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Child<'a> {
-    pub(crate) node: u32,
+pub struct Child<'a> {
+    /// Its number.
+    pub node: u32,
     /// Elements below it.
-    pub(crate) count: u64,
-    pub(crate) bound: &'a [u8],
+    pub count: u64,
+    /// Where its elements begin.
+    pub bound: &'a [u8],
 }
 
 impl<'a> Child<'a> {
     /// The child that is this element of an inner node.
-    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
+    pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (node, rest) = bytes.split_first_chunk()?;
         let (count, bound) = rest.split_first_chunk()?;
         Some(Self { node: u32::from_le_bytes(*node), count: u64::from_le_bytes(*count), bound })
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// Its bytes, as an element of its parent.
+    pub fn encode(&self) -> Vec<u8> {
         [&self.node.to_le_bytes()[..], &self.count.to_le_bytes(), self.bound].concat()
     }
 
     /// The bytes of a child below which there are so many elements `more`; `None` if these are none.
-    pub(crate) fn recounted(bytes: &[u8], more: i64) -> Option<SmallVec<[u8; CHILD_BYTES_FEW]>> {
+    pub fn recounted(bytes: &[u8], more: i64) -> Option<SmallVec<[u8; CHILD_BYTES_FEW]>> {
         let count = Child::decode(bytes)?.count.saturating_add_signed(more);
         let mut bytes = SmallVec::from_slice(bytes);
         bytes[size_of::<u32>()..][..size_of::<u64>()].copy_from_slice(&count.to_le_bytes());
@@ -102,7 +105,7 @@ impl<'a> Child<'a> {
 }
 
 /// The element at which a bound of a collection of this shape is; `None`: it is none.
-pub(crate) fn element_at(shape: Shape, bound: &[u8]) -> Option<Element<'_>> {
+pub fn element_at(shape: Shape, bound: &[u8]) -> Option<Element<'_>> {
     match shape {
         Shape::Scored => {
             let (score, member) = bound.split_at_checked(size_of::<f64>())?;
@@ -113,7 +116,7 @@ pub(crate) fn element_at(shape: Shape, bound: &[u8]) -> Option<Element<'_>> {
 }
 
 /// A bound between two elements that follow each other.
-pub(crate) fn bound_between(shape: Shape, left: Element<'_>, right: Element<'_>) -> Vec<u8> {
+pub fn bound_between(shape: Shape, left: Element<'_>, right: Element<'_>) -> Vec<u8> {
     let shortest = |left: &[u8], right: &[u8]| {
         let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();
         right[..right.len().min(common + 1)].to_vec()
@@ -128,7 +131,7 @@ pub(crate) fn bound_between(shape: Shape, left: Element<'_>, right: Element<'_>)
 
 /// The elements of a leaf in runs of about `run_bytes`: one run, if it has no more. An element that is larger is a run of its own, and leaves
 /// those before and behind it together.
-pub(crate) fn cut_leaf(packed: Packed<'_>, run_bytes: u64) -> Vec<Range<usize>> {
+pub fn cut_leaf(packed: Packed<'_>, run_bytes: u64) -> Vec<Range<usize>> {
     let (mut cuts, mut from) = (Vec::new(), 0);
     for at in 0..packed.len() {
         if (packed.end(at + 1) - packed.end(at)) as u64 > run_bytes {
@@ -146,7 +149,7 @@ pub(crate) fn cut_leaf(packed: Packed<'_>, run_bytes: u64) -> Vec<Range<usize>> 
 }
 
 /// The children of an inner node in runs of about `run_bytes` and of [`CHILDREN_MIN`] at least: one run, if it has no more.
-pub(crate) fn cut_inner(packed: Packed<'_>, run_bytes: u64) -> Vec<Range<usize>> {
+pub fn cut_inner(packed: Packed<'_>, run_bytes: u64) -> Vec<Range<usize>> {
     cut(packed, 0..packed.len(), run_bytes, CHILDREN_MIN)
 }
 
@@ -171,48 +174,48 @@ fn cut(packed: Packed<'_>, all: Range<usize>, run_bytes: u64, len_min: usize) ->
 }
 
 /// The value of a free node, after which `next` is taken.
-pub(crate) fn free_node(next: u32) -> Vec<u8> {
+pub fn free_node(next: u32) -> Vec<u8> {
     inner_node([&next.to_le_bytes()[..]].into_iter())
 }
 
 /// The free node that is taken after the one with this value.
-pub(crate) fn next_free(value: &[u8]) -> Option<u32> {
+pub fn next_free(value: &[u8]) -> Option<u32> {
     let node = Packed::new(Shape::List, value);
     let next = (node.len() == 1).then(|| node.element(0).0)?;
     next.try_into().ok().map(u32::from_le_bytes)
 }
 
 /// The value of an inner node with these children.
-pub(crate) fn inner_node<'a>(children: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut edit = crate::packed::ListEdit::new(Packed::empty(Shape::List));
+pub fn inner_node<'a>(children: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut edit = crate::ListEdit::new(Packed::empty(Shape::List));
     children.for_each(|child| edit.push_back(child));
     edit.encode()
 }
 
 /// Elements number `at` of `packed`, by themselves.
-pub(crate) fn part(packed: Packed<'_>, at: Range<usize>) -> Vec<u8> {
+pub fn part(packed: Packed<'_>, at: Range<usize>) -> Vec<u8> {
     range(packed, Form::Table, at)
 }
 
 /// In the number of a node's key: it is one of the tree, and no leaf that is found by hash.
-pub(crate) const NODE: u32 = 1 << 31;
+pub const NODE: u32 = 1 << 31;
 /// No node has this number.
-pub(crate) const NO_NODE: u32 = u32::MAX;
+pub const NO_NODE: u32 = u32::MAX;
 /// Nodes of a tree, at most.
-pub(crate) const NODES_MAX: u32 = NODE - 1;
+pub const NODES_MAX: u32 = NODE - 1;
 /// An inner node that is made has this many children at least.
-pub(crate) const CHILDREN_MIN: usize = 2;
+pub const CHILDREN_MIN: usize = 2;
 /// Of a tree with two children a node.
-pub(crate) const DEPTH_MAX: u32 = 32;
+pub const DEPTH_MAX: u32 = 32;
 /// Of a child with a bound that is a score or a short key.
-pub(crate) const CHILD_BYTES_FEW: usize = 48;
+pub const CHILD_BYTES_FEW: usize = 48;
 /// Bytes of a [`Tree`].
-pub(crate) const TREE_BYTES: usize = 24;
+pub const TREE_BYTES: usize = 24;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packed::ListEdit;
+    use crate::ListEdit;
 
     #[test]
     fn tree_and_child_are_pinned_because_folders_depend_on_them() {

@@ -304,12 +304,12 @@ impl<'a> ListEdit<'a> {
     }
 
     /// Bytes of the list as it is now.
-    pub(crate) fn encoded_len(&self) -> usize {
+    pub fn encoded_len(&self) -> usize {
         self.frame().bytes()
     }
 
     /// As [`ListEdit::encode`], into `out`, which has so many bytes.
-    pub(crate) fn write(&self, out: &mut [u8]) {
+    pub fn write(&self, out: &mut [u8]) {
         self.frame().write(out, |out| self.fill(out));
     }
 
@@ -372,14 +372,14 @@ fn adapted(form: Form, entries_bytes: usize, count: usize) -> Form {
 ///
 /// # Panics
 /// If there is no such element, or it has another length.
-pub(crate) fn overwrite(list: &Packed<'_>, value: &mut [u8], at: usize, element: &[u8]) -> Vec<u8> {
+pub fn overwrite(list: &Packed<'_>, value: &mut [u8], at: usize, element: &[u8]) -> Vec<u8> {
     assert_eq!(list.element(at).0.len(), element.len(), "what follows it stays where it is");
     Overwritten::at(list, at).write(value, element);
     set_operation(at, element)
 }
 
 /// The operation that [`ListEdit::set`] is.
-pub(crate) fn set_operation(at: usize, element: &[u8]) -> Vec<u8> {
+pub fn set_operation(at: usize, element: &[u8]) -> Vec<u8> {
     let mut operation = Vec::with_capacity(1 + 2 * VARINT_BYTES_MAX + element.len());
     operation.push(SET);
     put_varint(&mut operation, at as u32);
@@ -390,20 +390,20 @@ pub(crate) fn set_operation(at: usize, element: &[u8]) -> Vec<u8> {
 
 /// Where an element of a list is in its value, to be overwritten by one of the same length.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Overwritten {
+pub struct Overwritten {
     end: usize,
     form: Form,
 }
 
 impl Overwritten {
     /// Element number `at` of `list`.
-    pub(crate) fn at(list: &Packed<'_>, at: usize) -> Self {
+    pub fn at(list: &Packed<'_>, at: usize) -> Self {
         let end = list.encoded_len() - list.entries.len() + list.end(at + 1);
         Self { end, form: adapted(list.form, list.entries.len(), list.count) }
     }
 
     /// Writes `element` there, in the value that the list was read from.
-    pub(crate) fn write(self, value: &mut [u8], element: &[u8]) {
+    pub fn write(self, value: &mut [u8], element: &[u8]) {
         value[self.end - element.len()..self.end].copy_from_slice(element);
         value[FORM_AT] = self.form as u8;
     }
@@ -460,7 +460,7 @@ pub enum ListChange<'a> {
 
 impl ListChange<'_> {
     /// Whether both add a value at the same end.
-    pub(crate) fn is_push_as(&self, other: &Self) -> bool {
+    pub fn is_push_as(&self, other: &Self) -> bool {
         matches!(
             (self, other),
             (Self::PushFront(_), Self::PushFront(_)) | (Self::PushBack(_), Self::PushBack(_))

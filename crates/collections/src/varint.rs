@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 /// The bytes of `number`.
 #[inline]
-pub(crate) fn encode(mut number: u64) -> SmallVec<[u8; BYTES_MAX]> {
+pub fn encode(mut number: u64) -> SmallVec<[u8; BYTES_MAX]> {
     let mut out = SmallVec::new();
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -15,12 +15,12 @@ pub(crate) fn encode(mut number: u64) -> SmallVec<[u8; BYTES_MAX]> {
 }
 
 /// Adds `number` to `out`.
-pub(crate) fn put(out: &mut Vec<u8>, number: u64) {
+pub fn put(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&encode(number));
 }
 
 /// Takes a number off the front of `bytes`; `None` if none is there.
-pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
+pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;
@@ -34,7 +34,7 @@ pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// Bytes of the largest number.
-pub(crate) const BYTES_MAX: usize = 10;
+pub const BYTES_MAX: usize = 10;
 
 #[cfg(test)]
 mod tests {

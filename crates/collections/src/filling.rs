@@ -112,7 +112,7 @@ pub(super) fn encode_map(form: Form, own: u64, entries: &[TimedEntry<'_>]) -> Ve
 }
 
 /// The elements of `packed` that have these numbers. The key's own deadline is left out.
-pub(crate) fn select(packed: Packed<'_>, form: Form, numbers: &[usize]) -> Vec<u8> {
+pub fn select(packed: Packed<'_>, form: Form, numbers: &[usize]) -> Vec<u8> {
     if packed.is_timed() {
         let entries: Vec<_> = numbers.iter().map(|at| TimedEntry::of(&packed, *at)).collect();
         return encode_map(form, 0, &entries);
@@ -127,14 +127,14 @@ pub(crate) fn select(packed: Packed<'_>, form: Form, numbers: &[usize]) -> Vec<u
 }
 
 /// Elements number `at` of `packed`, whose fields have no deadlines.
-pub(crate) fn range(packed: Packed<'_>, form: Form, at: Range<usize>) -> Vec<u8> {
+pub fn range(packed: Packed<'_>, form: Form, at: Range<usize>) -> Vec<u8> {
     debug_assert!(!packed.is_timed(), "its entries are longer");
     let entries_bytes = packed.end(at.end) - packed.end(at.start);
     Frame { shape: packed.shape, form, count: at.len(), entries_bytes }.encode(|out| out.put_run(&packed, at))
 }
 
 /// The elements of all of `parts`, which have no element twice, and are in the shape's order. The key's own deadline is left out.
-pub(crate) fn concat(shape: Shape, form: Form, parts: &[Packed<'_>]) -> Vec<u8> {
+pub fn concat(shape: Shape, form: Form, parts: &[Packed<'_>]) -> Vec<u8> {
     if parts.iter().any(Packed::is_timed) {
         let each = parts.iter().flat_map(|part| (0..part.len()).map(move |at| TimedEntry::of(part, at)));
         return encode_map(form, 0, &each.collect::<Vec<_>>());

@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use super::edit::{SCORE, is_integer};
 use super::entries::*;
 use super::*;
-use crate::time::Deadline;
 use clock::UnixMs;
 
 /// When the server's clock shows 500, the wall clock 1,000.

@@ -1,34 +1,29 @@
-//! Paged collections: a large hash or set is a root and leaves, so that a command reads and changes the leaf of its element alone.
+//! Paged collections: a large one is a root and leaves, so that a command reads and changes the leaf of its element alone.
 //!
 //! ```text
 //! keyspace 1   key -> PAGED_HASH { object 0x..a7, 3 leaves, 90 elements }
 //! its leaves   (object, 0) -> HASH { ... }     (object, 1) -> HASH { ... }     (object, 2) -> HASH { ... }
 //! ```
 //!
-//! Leaves are values like any other, in a keyspace that belongs to the database's (`keyspaces`) and ends with it: logged, cleaned, evicted
-//! from memory and recovered as keys are. What is done to an element changes its leaf and what the root counts, by one record (`access::joined`).
+//! Leaves are values like any other, in a keyspace of the store that belongs to the database's and ends with it: logged, cleaned, evicted
+//! from memory and recovered as keys are. What is done to an element changes its leaf and what the root counts, by one record.
 //!
 //! Which leaf has an element is linear hashing: the lowest bits of the element's keyed hash, one more for leaves that have been split. A
 //! leaf's hash begins with the lowest byte of the object's number, which is the stripe of the key at which it was made: root and leaves have
 //! one lock, until the key is renamed. The root is then in the stripe of its new key, and who reads or changes leaves locks both.
 //!
-//! Large lists, sorted sets and streams are found in their order, too: they have a counted tree (`tree`) in the same keyspace. A sorted set has
+//! Large lists, sorted sets and streams are found in their order, too: they have a counted tree ([`tree`](crate::tree)) in the same keyspace. A sorted set has
 //! both: leaves by hash say which score a member has.
 //!
-//! Out of scope: who changes leaves (`access::paged`), who removes those of an object that is gone (`sweep`).
+//! Out of scope: who changes leaves, and who removes those of an object that is gone (`store`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use clock::Nanos;
-use journal::Seq;
 use smallvec::SmallVec;
 
-use crate::hash::{KeyHash, KeyHasher};
 use crate::tree::{NODE, TREE_BYTES, Tree};
 use crate::varint;
 
 /// A root as its key has it.
-pub(crate) type RootBytes = SmallVec<[u8; ROOT_BYTES_MAX]>;
+pub type RootBytes = SmallVec<[u8; ROOT_BYTES_MAX]>;
 
 /// What a key has that is a paged collection.
 ///
@@ -36,46 +31,41 @@ pub(crate) type RootBytes = SmallVec<[u8; ROOT_BYTES_MAX]>;
 /// 0 object u64 | 8 count u64 | 16 bytes u64 | 24 leaves u32 | 28 flags u32: bit 0 TIMED | [32 tree]
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Root {
+pub struct Root {
     /// The number of the collection. Of those that are there no two have the same.
-    pub(crate) object: u64,
+    pub object: u64,
     /// Elements.
-    pub(crate) count: u64,
+    pub count: u64,
     /// Bytes of all leaves that are found by hash.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// How many these are: from 1 to [`LEAVES_MAX`], and 0 in lists and streams.
-    pub(crate) leaves: u32,
+    pub leaves: u32,
     /// Of a list, a sorted set or a stream.
-    pub(crate) tree: Option<Tree>,
+    pub tree: Option<Tree>,
     /// Fields of the hash have deadlines, or had: one node more, [`KEY_NODE`], says at which key it is.
-    pub(crate) is_timed: bool,
+    pub is_timed: bool,
 }
 
 impl Root {
     /// The root in `value`.
-    pub(crate) fn decode(value: &[u8]) -> Option<Self> {
-        let (value, rest) = value.split_first_chunk::<HASHED_BYTES>()?;
-        let number = |at: usize| u64::from_le_bytes(value[at..at + 8].try_into().expect("8 bytes"));
-        let leaves = Some(number(24) as u32).filter(|leaves| *leaves <= LEAVES_MAX)?;
-        let is_timed = match number(24) >> 32 {
+    pub fn decode(value: &[u8]) -> Option<Self> {
+        let (hashed, rest) = value.split_first_chunk::<HASHED_BYTES>()?;
+        let (numbers, _) = hashed.as_chunks::<8>();
+        let [object, count, bytes, last] = *<&[[u8; 8]; 4]>::try_from(numbers).ok()?;
+        let [object, count, bytes, last] = [object, count, bytes, last].map(u64::from_le_bytes);
+        let leaves = Some(last as u32).filter(|leaves| *leaves <= LEAVES_MAX)?;
+        let is_timed = match last >> 32 {
             0 => false,
             TIMED => true,
             _ => return None,
         };
         let tree = if rest.is_empty() { None } else { Some(Tree::decode(rest)?) };
         let is_valid = (leaves > 0 || tree.is_some()) && !(is_timed && tree.is_some());
-        is_valid.then(|| Self {
-            object: number(0),
-            count: number(8),
-            bytes: number(16),
-            leaves,
-            tree,
-            is_timed,
-        })
+        is_valid.then_some(Self { object, count, bytes, leaves, tree, is_timed })
     }
 
     /// Its bytes.
-    pub(crate) fn encode(&self) -> RootBytes {
+    pub fn encode(&self) -> RootBytes {
         let mut out = [0; ROOT_BYTES_MAX];
         let (hashed, tree) = out.split_at_mut(HASHED_BYTES);
         let flags = if self.is_timed { TIMED << 32 } else { 0 };
@@ -92,7 +82,7 @@ impl Root {
     }
 
     /// What it counts: `count | bytes | bytes of the tree`, each a varint; the last is 0 where there is no tree.
-    pub(crate) fn totals(&self) -> SmallVec<[u8; TOTALS_BYTES_MAX]> {
+    pub fn totals(&self) -> SmallVec<[u8; TOTALS_BYTES_MAX]> {
         let mut out = SmallVec::new();
         let tree_bytes = self.tree.map_or(0, |tree| tree.bytes);
         for number in [self.count, self.bytes, tree_bytes] {
@@ -102,55 +92,55 @@ impl Root {
     }
 
     /// The numbers of [`Root::totals`]; `None` when these bytes are not such numbers.
-    pub(crate) fn take_totals(mut totals: &[u8]) -> Option<[u64; 3]> {
+    pub fn take_totals(mut totals: &[u8]) -> Option<[u64; 3]> {
         let bytes = &mut totals;
         let numbers = [varint::take(bytes)?, varint::take(bytes)?, varint::take(bytes)?];
         bytes.is_empty().then_some(numbers)
     }
 
     /// The same root that counts so; `None` when these are no totals of it.
-    pub(crate) fn with_totals(&self, totals: &[u8]) -> Option<Self> {
+    pub fn with_totals(&self, totals: &[u8]) -> Option<Self> {
         let [count, bytes, tree_bytes] = Self::take_totals(totals)?;
         let tree = self.tree.map(|tree| Tree { bytes: tree_bytes, ..tree });
         (tree.is_some() || tree_bytes == 0).then_some(Self { count, bytes, tree, ..*self })
     }
 
     /// Whether `other` is the same root but for what it counts.
-    pub(crate) fn is_same_but_for_totals(&self, other: &Self) -> bool {
+    pub fn is_same_but_for_totals(&self, other: &Self) -> bool {
         let tree =
             self.tree.map(|tree| Tree { bytes: other.tree.map_or(tree.bytes, |other| other.bytes), ..tree });
         Self { count: other.count, bytes: other.bytes, tree, ..*self } == *other
     }
 
     /// Whether all of it is in one leaf, of each structure that it has.
-    pub(crate) fn has_one_leaf(&self) -> bool {
+    pub fn has_one_leaf(&self) -> bool {
         self.leaves <= 1 && self.tree.is_none_or(|tree| tree.depth == 0)
     }
 
     /// Leaves and other nodes.
-    pub(crate) fn nodes(&self) -> u64 {
+    pub fn nodes(&self) -> u64 {
         u64::from(self.leaves) + u64::from(self.numbered())
     }
 
     /// How many values there are beside those that are found by hash, numbered from [`NODE`] on.
-    pub(crate) fn numbered(&self) -> u32 {
+    pub fn numbered(&self) -> u32 {
         self.tree.map_or(u32::from(self.is_timed), |tree| tree.nodes)
     }
 
     /// Bytes of all leaves, about.
-    pub(crate) fn all_bytes(&self) -> u64 {
+    pub fn all_bytes(&self) -> u64 {
         self.bytes + self.tree.map_or(0, |tree| tree.bytes)
     }
 
     /// Which leaf has the element with this hash.
-    pub(crate) fn leaf_of(&self, element: KeyHash) -> u32 {
+    pub fn leaf_of(&self, element: u128) -> u32 {
         leaf_of(element, self.leaves)
     }
 
     /// The leaf that has the elements at `place`, and the place where its share ends: elements are in the order of their bits reversed.
-    pub(crate) fn leaf_at(&self, place: u64) -> (u32, u64) {
+    pub fn leaf_at(&self, place: u64) -> (u32, u64) {
         let bits = (place as u32).reverse_bits();
-        let leaf = leaf_of(KeyHash(u128::from(bits) << TAG_BITS), self.leaves);
+        let leaf = leaf_of(u128::from(bits) << TAG_BITS, self.leaves);
         let level = self.leaves.ilog2();
         // what has been split, and what it was split into, have a share of half the size
         let is_split = leaf < self.next_to_split() || leaf >= 1 << level;
@@ -160,39 +150,18 @@ impl Root {
     }
 
     /// The leaf that is split when there is one leaf more.
-    pub(crate) fn next_to_split(&self) -> u32 {
+    pub fn next_to_split(&self) -> u32 {
         self.leaves - (1 << self.leaves.ilog2())
     }
 }
 
 /// The bits that say which leaf has the element with this hash: above its tag, by which the leaf finds it.
-pub(crate) fn bits_of(element: KeyHash) -> u32 {
-    (element.0 >> TAG_BITS) as u32
-}
-
-/// Numbers for new collections.
-///
-/// A store counts on from a number that is a hash of the newest effect and of the time at its start. No two of one start are equal. Those of
-/// two starts hardly are; where the hashes are equal nothing became durable in between.
-#[derive(Debug)]
-pub(crate) struct Objects(AtomicU64);
-
-impl Objects {
-    /// Begins to count.
-    pub(crate) fn new(hasher: &KeyHasher, newest: Seq, now: Nanos) -> Self {
-        let start = [newest.0.to_le_bytes(), now.0.to_le_bytes()].concat();
-        Self(AtomicU64::new(hasher.uncut(&start) as u64))
-    }
-
-    /// The next number, of a collection whose key is in this stripe: its lowest byte says so.
-    pub(crate) fn next(&self, stripe: usize) -> u64 {
-        // an odd step meets each number of 56 bits once
-        self.0.fetch_add(STEP, Ordering::Relaxed) << 8 | stripe as u64
-    }
+pub fn bits_of(element: u128) -> u32 {
+    (element >> TAG_BITS) as u32
 }
 
 /// Which of `leaves` has the element with this hash.
-pub(crate) fn leaf_of(element: KeyHash, leaves: u32) -> u32 {
+pub fn leaf_of(element: u128, leaves: u32) -> u32 {
     let bits = bits_of(element);
     let half = (1 << leaves.ilog2()) - 1;
     let leaf = bits & (half << 1 | 1);
@@ -200,7 +169,7 @@ pub(crate) fn leaf_of(element: KeyHash, leaves: u32) -> u32 {
 }
 
 /// The key of a leaf.
-pub(crate) fn leaf_key(object: u64, leaf: u32) -> [u8; LEAF_KEY_BYTES] {
+pub fn leaf_key(object: u64, leaf: u32) -> [u8; LEAF_KEY_BYTES] {
     let mut key = [0; LEAF_KEY_BYTES];
     key[..8].copy_from_slice(&object.to_le_bytes());
     key[8..].copy_from_slice(&leaf.to_le_bytes());
@@ -208,39 +177,38 @@ pub(crate) fn leaf_key(object: u64, leaf: u32) -> [u8; LEAF_KEY_BYTES] {
 }
 
 /// The stripe that has the leaves of `object`: that of the key at which it was made.
-pub(crate) fn stripe_of(object: u64) -> usize {
+pub fn stripe_of(object: u64) -> usize {
     (object & 0xff) as usize
 }
 
 /// The object of the leaf that has this key.
-pub(crate) fn object_of(key: &[u8]) -> Option<u64> {
+pub fn object_of(key: &[u8]) -> Option<u64> {
     key.first_chunk().map(|object| u64::from_le_bytes(*object))
 }
 
 /// Object and number of the leaf that has this key.
-pub(crate) fn split_leaf_key(key: &[u8]) -> Option<(u64, u32)> {
+pub fn split_leaf_key(key: &[u8]) -> Option<(u64, u32)> {
     let (object, leaf) = key.split_first_chunk()?;
     Some((u64::from_le_bytes(*object), u32::from_le_bytes(leaf.try_into().ok()?)))
 }
 
 /// The node of a hash whose fields have deadlines that says at which key the hash is: who finds a leaf whose time has come has its object alone.
-pub(crate) const KEY_NODE: u32 = NODE;
+pub const KEY_NODE: u32 = NODE;
 /// In the flags of a root.
 const TIMED: u64 = 1;
 /// Leaves of a collection, at most: more elements make them larger.
-pub(crate) const LEAVES_MAX: u32 = 1 << 31;
+pub const LEAVES_MAX: u32 = 1 << 31;
 /// Places of elements.
-pub(crate) const PLACES: u64 = 1 << 32;
-/// 2^64 over the golden ratio: numbers that follow each other are far apart.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const PLACES: u64 = 1 << 32;
 /// Of three varints.
 const TOTALS_BYTES_MAX: usize = 30;
 const TAG_BITS: u32 = 16;
 /// Bytes of a root without a tree.
 const HASHED_BYTES: usize = 32;
-pub(crate) const LEAF_KEY_BYTES: usize = 12;
+/// Bytes of the key of a leaf or node.
+pub const LEAF_KEY_BYTES: usize = 12;
 /// Bytes of a root, at most.
-pub(crate) const ROOT_BYTES_MAX: usize = HASHED_BYTES + TREE_BYTES;
+pub const ROOT_BYTES_MAX: usize = HASHED_BYTES + TREE_BYTES;
 
 #[cfg(test)]
 mod tests {
@@ -248,6 +216,12 @@ mod tests {
 
     fn root_of(leaves: u32) -> Root {
         Root { object: 0, count: 0, bytes: 0, leaves, tree: None, is_timed: false }
+    }
+
+    /// Bits that look random: those of a product by an odd number, folded.
+    fn hash_of(number: u32) -> u128 {
+        let product = u128::from(number + 1).wrapping_mul(0x2d99_787a_1c9f_3f2b_9e37_79b9_7f4a_7c15);
+        product ^ product >> 64
     }
 
     #[test]
@@ -280,18 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_one_start_differ_and_name_their_stripe() {
-        let objects = Objects::new(&KeyHasher::new(&[3; 16], 8), Seq(7), Nanos(9));
-        let numbers: std::collections::HashSet<u64> = (0..10_000).map(|i| objects.next(i % 256)).collect();
-        assert_eq!(numbers.len(), 10_000);
-        assert_eq!(objects.next(0xa7) & 0xff, 0xa7);
-        let later = Objects::new(&KeyHasher::new(&[3; 16], 8), Seq(8), Nanos(9));
-        assert!((0..10_000).all(|i| !numbers.contains(&later.next(i % 256))));
-    }
-
-    #[test]
     fn leaves_follow_each_other_over_all_places() {
-        let hasher = KeyHasher::new(&[3; 16], 128);
         for leaves in 1..70 {
             let root = root_of(leaves);
             let (mut at, mut met) = (0, Vec::new());
@@ -303,7 +266,7 @@ mod tests {
             }
             assert_eq!(met.len(), leaves as usize);
             for i in 0..200_u32 {
-                let hash = hasher.hash(&i.to_le_bytes());
+                let hash = hash_of(i);
                 let place = u64::from(bits_of(hash).reverse_bits());
                 let (leaf, ..) =
                     met.iter().find(|(_, from, end)| (*from..*end).contains(&place)).expect("one");
@@ -314,8 +277,7 @@ mod tests {
 
     #[test]
     fn one_leaf_more_takes_elements_from_one_leaf_alone() {
-        let hasher = KeyHasher::new(&[3; 16], 128);
-        let hashes: Vec<KeyHash> = (0..4_000_u32).map(|i| hasher.hash(&i.to_le_bytes())).collect();
+        let hashes: Vec<u128> = (0..4_000_u32).map(hash_of).collect();
         for leaves in 1..70 {
             let split = root_of(leaves).next_to_split();
             for hash in &hashes {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::times::{TIMES_BYTES, Times};
-use crate::time::{Deadline, Moment};
+use crate::{Deadline, Moment};
 
 /// What entries consist of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl<'a> Packed<'a> {
     }
 
     /// Whether some field ends never, or later than these times of the wall clock and of the server.
-    pub(crate) fn has_left(&self, [wall, server]: [u64; 2]) -> bool {
+    pub fn has_left(&self, [wall, server]: [u64; 2]) -> bool {
         (0..self.count).filter_map(|at| self.parse(&self.entries[self.offset(at)..])).any(|(deadline, _)| {
             let until = if deadline < Moment::SERVER { wall } else { server };
             deadline == 0 || deadline > until
@@ -187,12 +187,12 @@ impl<'a> Packed<'a> {
     }
 
     /// Bytes of a list as a listpack, which has the length behind each element, too.
-    pub(crate) fn listpack_bytes(&self) -> u64 {
+    pub fn listpack_bytes(&self) -> u64 {
         (self.entries.len() + self.count) as u64
     }
 
     /// Whether its elements are in an order that is not by chance.
-    pub(crate) fn is_ordered(&self) -> bool {
+    pub fn is_ordered(&self) -> bool {
         matches!(self.shape, Shape::Scored | Shape::List | Shape::Ordered)
     }
 
@@ -233,7 +233,7 @@ impl<'a> Packed<'a> {
     ///
     /// # Panics
     /// If some are not there.
-    pub(crate) fn values(&self, at: Range<usize>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub fn values(&self, at: Range<usize>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         debug_assert_eq!(self.shape, Shape::List, "others have keys");
         let mut rest = &self.entries[self.end(at.start)..self.end(at.end)];
         std::iter::from_fn(move || {
@@ -313,25 +313,25 @@ impl<'a> Packed<'a> {
     }
 
     /// Bytes of the collection.
-    pub(crate) fn encoded_len(&self) -> usize {
+    pub fn encoded_len(&self) -> usize {
         let times_bytes = if self.times.is_some() { TIMES_BYTES } else { 0 };
         HEADER_BYTES + times_bytes + self.tags.len() + self.offsets.len() + self.entries.len()
     }
 
     /// Bytes of all elements.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.entries.len()
     }
 
     /// Bytes of all elements, one that is larger than `most_bytes` counted as so many; with what is kept beside each.
-    pub(crate) fn bytes_up_to(&self, most_bytes: u64) -> u64 {
+    pub fn bytes_up_to(&self, most_bytes: u64) -> u64 {
         let place_bytes = tag_bytes(self.shape) + offset_bytes(self.is_wide);
         let sizes = (0..self.count).map(|at| (self.end(at + 1) - self.end(at) + place_bytes) as u64);
         sizes.map(|bytes| bytes.min(most_bytes)).sum()
     }
 
     /// Where among the entries element number `at` begins, or the last one ends.
-    pub(crate) fn end(&self, at: usize) -> usize {
+    pub fn end(&self, at: usize) -> usize {
         if at == self.count { self.entries.len() } else { self.offset(at) }
     }
 
@@ -371,13 +371,13 @@ pub(super) fn parse(shape: Shape, bytes: &[u8]) -> Option<Parsed<'_>> {
 }
 
 /// What the front of the map in `bytes` says of deadlines; `None`: its fields have none.
-pub(crate) fn times_of(bytes: &[u8]) -> Option<Times> {
+pub fn times_of(bytes: &[u8]) -> Option<Times> {
     let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
     (head[5] & TIMED != 0).then(|| Times::split(rest).map(|(times, _)| times)).flatten()
 }
 
 /// The map in `bytes`, whose fields have deadlines, with another deadline of its own.
-pub(crate) fn with_own(bytes: &[u8], own: u64) -> Vec<u8> {
+pub fn with_own(bytes: &[u8], own: u64) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[HEADER_BYTES..HEADER_BYTES + 8].copy_from_slice(&own.to_le_bytes());
     bytes
@@ -393,7 +393,7 @@ pub fn score_of(value: &[u8]) -> f64 {
 }
 
 /// How the elements of a [`Shape::Scored`] are ordered: by score, then by key. Both zeros are the same score.
-pub(crate) fn by_score((key_a, score_a): Element<'_>, (key_b, score_b): Element<'_>) -> Ordering {
+pub fn by_score((key_a, score_a): Element<'_>, (key_b, score_b): Element<'_>) -> Ordering {
     // 0.0 is added so that -0.0 is as 0.0
     let scores = (score_of(score_a) + 0.0).total_cmp(&(score_of(score_b) + 0.0));
     scores.then_with(|| key_a.cmp(key_b))
@@ -443,7 +443,7 @@ pub(super) fn tag_bytes(shape: Shape) -> usize {
 }
 
 /// Bytes of all elements of a collection of `count` that has `encoded_bytes`; `None` if they are so many that their offsets are wide.
-pub(crate) fn elements_bytes(shape: Shape, encoded_bytes: usize, count: usize) -> Option<usize> {
+pub fn elements_bytes(shape: Shape, encoded_bytes: usize, count: usize) -> Option<usize> {
     let places_bytes = count * (tag_bytes(shape) + offset_bytes(false));
     let bytes = encoded_bytes.checked_sub(HEADER_BYTES + places_bytes)?;
     (bytes <= usize::from(u16::MAX)).then_some(bytes)

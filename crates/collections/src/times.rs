@@ -1,15 +1,16 @@
-//! When fields of a hash end: what the front of a packed map says of it. Deadlines are as records have them (`crate::time`).
+//! When fields of a hash end: what the front of a packed map says of it. Deadlines are as records have them ([`Deadline::raw`](crate::Deadline::raw)).
 
-use crate::time::Moment;
+use crate::Moment;
 
 /// The key's own deadline, and the earliest ones of fields; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Times {
-    pub(crate) own: u64,
+pub struct Times {
+    /// Of the key itself.
+    pub own: u64,
     /// By the wall clock.
-    pub(crate) wall: u64,
+    pub wall: u64,
     /// By the server's.
-    pub(crate) server: u64,
+    pub server: u64,
 }
 
 impl Times {

@@ -183,12 +183,12 @@ impl<'a> OrderedEdit<'a> {
     }
 
     /// Bytes of the map as it is now.
-    pub(crate) fn encoded_len(&self) -> usize {
+    pub fn encoded_len(&self) -> usize {
         self.frame().bytes()
     }
 
     /// As [`OrderedEdit::encode`], into `out`, which has so many bytes.
-    pub(crate) fn write(&self, out: &mut [u8]) {
+    pub fn write(&self, out: &mut [u8]) {
         self.frame().write(out, |out| self.fill(out));
     }
 

@@ -16,7 +16,7 @@ use super::entries::{
     Element, Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, score_of, split_varint, varint_bytes,
 };
 use super::times::Times;
-use crate::time::{Deadline, Moment};
+use crate::{Deadline, Moment};
 
 /// A collection that is being changed. What is done to it is noted as operations.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl<'a> Edit<'a> {
     }
 
     /// The same, of a key that expires at `own`.
-    pub(crate) fn of_key(packed: Packed<'a>, own: Option<Deadline>) -> Self {
+    pub fn of_key(packed: Packed<'a>, own: Option<Deadline>) -> Self {
         Self { own: own.map_or(0, Deadline::raw), ..Self::new(packed) }
     }
 
@@ -96,7 +96,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Number of elements that it began with.
-    pub(crate) fn len_before(&self) -> usize {
+    pub fn len_before(&self) -> usize {
         self.base.count
     }
 
@@ -177,7 +177,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Removes the fields whose deadlines are up to these, of the wall clock and of the server; returns how many there were.
-    pub(crate) fn purge(&mut self, [wall, server]: [u64; 2]) -> u32 {
+    pub fn purge(&mut self, [wall, server]: [u64; 2]) -> u32 {
         let mut purged = 0;
         for at in 0..self.deadlines.len() {
             let deadline = self.deadlines[at];
@@ -195,7 +195,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Sets the key's own deadline.
-    pub(crate) fn set_own(&mut self, own: u64) {
+    pub fn set_own(&mut self, own: u64) {
         self.own = own;
         put_operation(&mut self.operations, OWN, 0, (&[], &own.to_le_bytes()));
     }
@@ -233,7 +233,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Removes `key` where it has this score; returns whether it was there. While members move, one may be in a leaf with two scores.
-    pub(crate) fn delete_scored(&mut self, tag: u16, key: &[u8], score: f64) -> bool {
+    pub fn delete_scored(&mut self, tag: u16, key: &[u8], score: f64) -> bool {
         debug_assert_eq!(self.base.shape, Shape::Scored, "of a sorted set");
         let is_it = |edit: &Self, at: &usize| {
             let entry = edit.entry(*at);
@@ -281,7 +281,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Does what `operations` say; `None` when they are none, or of another shape.
-    pub(crate) fn replay(&mut self, mut operations: &[u8]) -> Option<()> {
+    pub fn replay(&mut self, mut operations: &[u8]) -> Option<()> {
         while !operations.is_empty() {
             let (operation, rest) = split_operation(operations)?;
             let (tag, key) = (operation.tag, operation.key);
@@ -576,7 +576,7 @@ fn deadline_in(value: &[u8]) -> Option<Deadline> {
 }
 
 /// Appends the operation by which an element of a map gets this value, or goes.
-pub(crate) fn note_map(out: &mut Vec<u8>, tag: u16, key: &[u8], value: Option<&[u8]>) {
+pub fn note_map(out: &mut Vec<u8>, tag: u16, key: &[u8], value: Option<&[u8]>) {
     let kind = if value.is_some() { PUT } else { DELETE };
     put_operation(out, kind, tag, (key, value.unwrap_or_default()));
 }

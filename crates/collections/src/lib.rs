@@ -1,4 +1,7 @@
-//! Packed entries: a collection in one run of bytes, the same in memory and in the log.
+//! Collections as bytes, the same in memory and in the log: what they are, how they are read, and the operations that change them.
+//!
+//! A small collection is *packed entries*, one run of bytes (below). A large one is a root ([`root`]) and leaves, each packed entries
+//! again; what has an order has a counted tree over its leaves ([`tree`]). All of it is pure: no log, no locks, no keys, no clock.
 //!
 //! ```text
 //!  0 count u32
@@ -46,26 +49,29 @@
 //!
 //! Weighed: sorted entries of sets (Redis shows the order of insertion of small collections), a map that is built when a value is read (a fold
 //! and an eviction would each be a conversion, and memory would hold both).
-//! Out of scope: when a change is logged as operations (`access::collection`), what commands mean (`server`).
+//! Out of scope: where values live and when a change is logged as operations (`store`), what commands mean (`server`).
 
-use crate::time::Moment;
-
+mod deadline;
 mod edit;
 mod entries;
 mod filling;
+#[doc(hidden)]
+pub mod fuzzing;
 mod list;
 mod ordered;
+pub mod root;
 mod times;
+pub mod tree;
+pub mod varint;
 
-pub use edit::Edit;
-pub(crate) use edit::note_map;
-pub use entries::{Element, Form, Packed, Shape, score_of};
-pub(crate) use entries::{by_score, elements_bytes, times_of, with_own};
-pub(crate) use filling::{concat, range, select};
-pub use list::{ListChange, ListEdit};
-pub(crate) use list::{Overwritten, overwrite, set_operation};
+pub use deadline::{Deadline, Moment};
+
+pub use edit::{Edit, note_map};
+pub use entries::{Element, Form, Packed, Shape, by_score, elements_bytes, score_of, times_of, with_own};
+pub use filling::{concat, range, select};
+pub use list::{ListChange, ListEdit, Overwritten, overwrite, set_operation};
 pub use ordered::OrderedEdit;
-pub(crate) use times::Times;
+pub use times::Times;
 
 /// All elements as operations with tag 0: what means the same under any key of the hash. [`load`] reads it. Deadlines of fields are
 /// times of the wall clock in it, those of the server with bit 63 beside, so that they mean the same elsewhere.
@@ -89,7 +95,7 @@ pub fn load(shape: Shape, dump: &[u8], now: Moment, tag_of: impl Fn(&[u8]) -> u1
 }
 
 /// What `value` becomes by some bodies of CHANGE, oldest first; `None` when one does not fit.
-pub(crate) fn fold(shape: Shape, value: &[u8], changes: &[&[u8]]) -> Option<Vec<u8>> {
+pub fn fold(shape: Shape, value: &[u8], changes: &[&[u8]]) -> Option<Vec<u8>> {
     let packed = Packed::split(shape, value)?;
     match shape {
         Shape::List => list::fold(packed, changes),
@@ -99,7 +105,7 @@ pub(crate) fn fold(shape: Shape, value: &[u8], changes: &[&[u8]]) -> Option<Vec<
 }
 
 /// The operations of an [`Edit`] one by one, each with the key of its element; without those that are about the key itself.
-pub(crate) fn elements_of(operations: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub fn elements_of(operations: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = operations;
     let each = std::iter::from_fn(move || {
         let (operation, behind) = edit::split_operation(rest)?;
@@ -111,7 +117,7 @@ pub(crate) fn elements_of(operations: &[u8]) -> impl Iterator<Item = (&[u8], &[u
 }
 
 /// Whether `bytes` are operations, one or more.
-pub(crate) fn are_operations(bytes: &[u8]) -> bool {
+pub fn are_operations(bytes: &[u8]) -> bool {
     let mut rest = bytes;
     while !rest.is_empty() {
         let of_list = || list::split_operation(rest).map(|(_, behind)| behind);
@@ -128,7 +134,7 @@ pub(crate) fn are_operations(bytes: &[u8]) -> bool {
 /// What the keys of a stream's entries begin with: those that clients count.
 pub const STREAM_ENTRY: &[u8] = b"e";
 /// Changes of smaller collections are logged as the whole collection: that costs about as much, and is read at once.
-pub(crate) const DELTA_BYTES_MIN: u64 = 512;
+pub const DELTA_BYTES_MIN: u64 = 512;
 
 #[cfg(test)]
 mod tests;
