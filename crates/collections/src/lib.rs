@@ -40,6 +40,8 @@
 //! 13 TIME       tag u16 | key_len varint | key | deadline u64                 of a Map: the field ends then (0: never); PUT lets it end never
 //! 14 PURGE      wall u64 | server u64                                         of a Map: fields are gone whose deadlines are up to these
 //! 15 OWN        deadline u64                                                  of a Map: the key's own deadline, where fields have some
+//!
+//! 16 SPLICE     index varint | from varint | len varint | bytes, one or more  of a List: these bytes of the element with this index are others
 //! ```
 //!
 //! Invariants
@@ -69,7 +71,7 @@ pub use deadline::{Deadline, Moment};
 pub use edit::{Edit, note_map};
 pub use entries::{Element, Form, Packed, Shape, by_score, elements_bytes, score_of, times_of, with_own};
 pub use filling::{concat, range, select};
-pub use list::{ListChange, ListEdit, Overwritten, overwrite, set_operation};
+pub use list::{ListChange, ListEdit};
 pub use ordered::OrderedEdit;
 pub use times::Times;
 

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::entries::{FORM_AT, Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, split_varint};
 use super::filling::{Filling, Frame};
+use crate::varint;
 
 /// A list that is being changed. What is done to it is noted as operations.
 #[derive(Debug)]
@@ -342,17 +343,34 @@ impl<'a> ListEdit<'a> {
         }
     }
 
-    /// Does what `operations` say; `None` when they are none, or name elements that are not there.
+    /// Does what `operations` say; `None` when they are none, or name elements, or bytes of them, that are not there.
     fn replay(&mut self, mut operations: &[u8]) -> Option<()> {
         while !operations.is_empty() {
             let (operation, rest) = split_operation(operations)?;
-            if !self.has_places_of(&operation) {
-                return None;
+            match operation {
+                Operation::Change(change) if self.has_places_of(&change) => _ = self.apply(&change),
+                Operation::Change(_) => return None,
+                Operation::Splice { index, from, bytes } => {
+                    let mut value = self.value(index)?.to_vec();
+                    value.get_mut(from..)?.get_mut(..bytes.len())?.copy_from_slice(bytes);
+                    self.set(index, &value);
+                }
             }
-            self.apply(&operation);
             operations = rest;
         }
         Some(())
+    }
+
+    /// The element at `index`, if there is one.
+    fn value(&self, mut index: usize) -> Option<&[u8]> {
+        for piece in &self.pieces {
+            if index < piece.count {
+                let at = piece.from + index;
+                return Some(if piece.is_new { self.new_value(at) } else { self.base.element(at).0 });
+            }
+            index -= piece.count;
+        }
+        None
     }
 }
 
@@ -367,44 +385,35 @@ fn adapted(form: Form, entries_bytes: usize, count: usize) -> Form {
     }
 }
 
-/// As [`ListEdit::set`] of element number `at`, by one of the same length: overwrites it in `value`, whose list is read as `list`; returns
-/// the operation.
-///
-/// # Panics
-/// If there is no such element, or it has another length.
-pub fn overwrite(list: &Packed<'_>, value: &mut [u8], at: usize, element: &[u8]) -> Vec<u8> {
-    assert_eq!(list.element(at).0.len(), element.len(), "what follows it stays where it is");
-    Overwritten::at(list, at).write(value, element);
-    set_operation(at, element)
-}
-
-/// The operation that [`ListEdit::set`] is.
-pub fn set_operation(at: usize, element: &[u8]) -> Vec<u8> {
-    let mut operation = Vec::with_capacity(1 + 2 * VARINT_BYTES_MAX + element.len());
-    operation.push(SET);
-    put_varint(&mut operation, at as u32);
-    put_varint(&mut operation, element.len() as u32);
-    operation.extend_from_slice(element);
+/// The operation that lets bytes of the element at `index` be these, from byte `from` of it on.
+pub(crate) fn splice_operation(index: usize, from: usize, bytes: &[u8]) -> SmallVec<[u8; SPLICE_BYTES_FEW]> {
+    let mut operation = SmallVec::new();
+    operation.push(SPLICE);
+    for number in [index, from, bytes.len()] {
+        operation.extend_from_slice(&varint::encode(number as u64));
+    }
+    operation.extend_from_slice(bytes);
     operation
 }
 
-/// Where an element of a list is in its value, to be overwritten by one of the same length.
+/// Where bytes of an element of a list are in its value, to be overwritten by as many.
 #[derive(Clone, Copy, Debug)]
-pub struct Overwritten {
-    end: usize,
+pub(crate) struct Spliced {
+    from: usize,
     form: Form,
 }
 
-impl Overwritten {
-    /// Element number `at` of `list`.
-    pub fn at(list: &Packed<'_>, at: usize) -> Self {
-        let end = list.encoded_len() - list.entries.len() + list.end(at + 1);
-        Self { end, form: adapted(list.form, list.entries.len(), list.count) }
+impl Spliced {
+    /// Byte `from` of the element at `index` of `list`.
+    pub(crate) fn at(list: &Packed<'_>, index: usize, from: usize) -> Self {
+        let end = list.encoded_len() - list.entries.len() + list.end(index + 1);
+        let from = end - list.element(index).0.len() + from;
+        Self { from, form: adapted(list.form, list.entries.len(), list.count) }
     }
 
-    /// Writes `element` there, in the value that the list was read from.
-    pub fn write(self, value: &mut [u8], element: &[u8]) {
-        value[self.end - element.len()..self.end].copy_from_slice(element);
+    /// Writes `bytes` there, in the value that the list was read from.
+    pub(crate) fn write(self, value: &mut [u8], bytes: &[u8]) {
+        value[self.from..][..bytes.len()].copy_from_slice(bytes);
         value[FORM_AT] = self.form as u8;
     }
 }
@@ -427,7 +436,7 @@ pub(super) fn dump(packed: Packed<'_>) -> Vec<u8> {
 pub(super) fn load(mut dump: &[u8]) -> Option<Vec<u8>> {
     let mut edit = ListEdit::new(Packed::empty(Shape::List));
     while !dump.is_empty() {
-        let (ListChange::PushBack(value), rest) = split_operation(dump)? else { return None };
+        let (ListChange::PushBack(value), rest) = split_change(dump)? else { return None };
         edit.push_back(value);
         dump = rest;
     }
@@ -468,8 +477,30 @@ impl ListChange<'_> {
     }
 }
 
+/// What an operation does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operation<'a> {
+    /// A change.
+    Change(ListChange<'a>),
+    /// Lets bytes of the element with this index be these, from byte `from` of it on.
+    Splice { index: usize, from: usize, bytes: &'a [u8] },
+}
+
 /// The operation at the front of `bytes`, and what is behind it.
-pub(super) fn split_operation(bytes: &[u8]) -> Option<(ListChange<'_>, &[u8])> {
+pub(super) fn split_operation(bytes: &[u8]) -> Option<(Operation<'_>, &[u8])> {
+    let (&kind, rest) = bytes.split_first()?;
+    if kind != SPLICE {
+        return split_change(bytes).map(|(change, rest)| (Operation::Change(change), rest));
+    }
+    let (index, rest) = split_varint(rest)?;
+    let (from, rest) = split_varint(rest)?;
+    let (len, rest) = split_varint(rest)?;
+    let (bytes, rest) = rest.split_at_checked(len).filter(|_| len > 0)?;
+    Some((Operation::Splice { index, from, bytes }, rest))
+}
+
+/// The change at the front of `bytes`, and what is behind it.
+fn split_change(bytes: &[u8]) -> Option<(ListChange<'_>, &[u8])> {
     let value = |bytes| parse(Shape::List, bytes).map(|(value, _, len)| (value, len));
     let (&kind, rest) = bytes.split_first()?;
     match kind {
@@ -508,5 +539,8 @@ const INSERT: u8 = 7;
 const SET: u8 = 8;
 const REMOVE: u8 = 9;
 const REMOVE_EQUAL: u8 = 10;
+const SPLICE: u8 = 16;
+/// Bytes of a splice for which nothing is put on the heap: those of a number of 8 bytes in any element.
+pub(crate) const SPLICE_BYTES_FEW: usize = 24;
 /// `list-max-listpack-size -2`.
 const LISTPACK_BYTES_MAX: usize = 8 << 10;

@@ -211,6 +211,14 @@ fn bytes_of_lists_and_sorted_sets_are_pinned() {
     assert_eq!((edit.remove_equal(b"a", 1, true), edit.remove_equal(b"b", 1, false)), (1, 0));
     assert_eq!(edit.operations(), b"\x09\x01\x01\x0a\x01\x01\x01a");
     assert_eq!(edit.encode(), list(&[b"a"]));
+    let spliced = |splice: &[u8]| fold(Shape::List, &list(&[b"abcd", b""]), &[splice]);
+    assert_eq!(spliced(b"\x10\x00\x01\x02xy"), Some(list(&[b"axyd", b""])));
+    for beyond in
+        [&b"\x10\x00\x03\x02xy"[..], b"\x10\x01\x00\x01x", b"\x10\x02\x00\x01x", b"\x10\x00\x05\x01x"]
+    {
+        assert!(are_operations(beyond) && spliced(beyond).is_none(), "{beyond:?}");
+    }
+    assert!(!are_operations(b"\x10\x00\x00\x00") && !are_operations(b"\x10\x00\x00\x02x"));
     let mut scored = Edit::new(Packed::empty(Shape::Scored));
     assert!(
         scored.put_score(7, b"b", 1.5) && scored.put_score(8, b"a", 1.5) && !scored.put_score(7, b"b", 2.0)

@@ -25,6 +25,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::list::{SPLICE_BYTES_FEW, Spliced, splice_operation};
 use crate::{Element, Form, Packed, Shape, range, score_of};
 
 /// What the root says of the tree.
@@ -94,13 +95,41 @@ impl<'a> Child<'a> {
     pub fn encode(&self) -> Vec<u8> {
         [&self.node.to_le_bytes()[..], &self.count.to_le_bytes(), self.bound].concat()
     }
+}
 
-    /// The bytes of a child below which there are so many elements `more`; `None` if these are none.
-    pub fn recounted(bytes: &[u8], more: i64) -> Option<SmallVec<[u8; CHILD_BYTES_FEW]>> {
-        let count = Child::decode(bytes)?.count.saturating_add_signed(more);
-        let mut bytes = SmallVec::from_slice(bytes);
-        bytes[size_of::<u32>()..][..size_of::<u64>()].copy_from_slice(&count.to_le_bytes());
-        Some(bytes)
+/// Another count of a child, which overwrites the one that its parent has.
+#[derive(Clone, Copy, Debug)]
+pub struct Recount {
+    index: usize,
+    place: Spliced,
+    count: u64,
+    /// The first bytes of the count, which alone are others than before, are so many.
+    len: usize,
+}
+
+impl Recount {
+    /// Of child number `index` of `node`, below which there are so many elements `more`; `None` if this is no child.
+    ///
+    /// # Panics
+    /// If there is no element of this number.
+    #[must_use]
+    pub fn of(node: &Packed<'_>, index: usize, more: i64) -> Option<Self> {
+        let before = Child::decode(node.element(index).0)?.count;
+        let count = before.saturating_add_signed(more);
+        let changed_bits = u64::BITS - (before ^ count).leading_zeros();
+        let len = (changed_bits.div_ceil(8) as usize).max(1);
+        Some(Self { index, place: Spliced::at(node, index, COUNT_AT), count, len })
+    }
+
+    /// Writes it into the value that the node was read from.
+    pub fn write(&self, value: &mut [u8]) {
+        self.place.write(value, &self.count.to_le_bytes()[..self.len]);
+    }
+
+    /// The operation that it is.
+    #[must_use]
+    pub fn operation(&self) -> SmallVec<[u8; SPLICE_BYTES_FEW]> {
+        splice_operation(self.index, COUNT_AT, &self.count.to_le_bytes()[..self.len])
     }
 }
 
@@ -207,15 +236,15 @@ pub const NODES_MAX: u32 = NODE - 1;
 pub const CHILDREN_MIN: usize = 2;
 /// Of a tree with two children a node.
 pub const DEPTH_MAX: u32 = 32;
-/// Of a child with a bound that is a score or a short key.
-pub const CHILD_BYTES_FEW: usize = 48;
+/// Where a child has its count.
+const COUNT_AT: usize = size_of::<u32>();
 /// Bytes of a [`Tree`].
 pub const TREE_BYTES: usize = 24;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ListEdit;
+    use crate::{ListEdit, fold};
 
     #[test]
     fn tree_and_child_are_pinned_because_folders_depend_on_them() {
@@ -288,6 +317,29 @@ mod tests {
             (0..many.len()).collect::<Vec<_>>()
         );
         assert_eq!(runs.len(), 22);
+    }
+
+    #[test]
+    fn count_is_overwritten_and_logged_without_the_bound() {
+        let child = |count: u64| Child { node: 7, count, bound: &[b'b'; 300] }.encode();
+        for (count, more, logged) in
+            [(3, 1, 1), (255, 1, 2), (1 << 40, -1, 6), (9, 0, 1), (u64::MAX, 5, 1), (0, -5, 1)]
+        {
+            let children = [child(1), child(count), child(2)];
+            let mut value = inner_node(children.iter().map(Vec::as_slice));
+            let before = value.clone();
+            let recount = Recount::of(&Packed::new(Shape::List, &before), 1, more).expect("a child");
+            recount.write(&mut value);
+            let expected = child(count.saturating_add_signed(more));
+            assert_eq!(Packed::new(Shape::List, &value).element(1).0, expected);
+            let operation = recount.operation();
+            assert_eq!(operation[..4], [16, 1, 4, logged]);
+            assert_eq!(operation.len(), 4 + usize::from(logged));
+            assert_eq!(fold(Shape::List, &before, &[&operation]), Some(value));
+        }
+        assert!(
+            Recount::of(&Packed::new(Shape::List, &inner_node([&b"short"[..]].into_iter())), 0, 1).is_none()
+        );
     }
 
     #[test]

@@ -63,10 +63,10 @@ use collections::{Packed, Shape};
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and
 /// STREAM on. 4: from deadlines of fields, PAGED_HASH and PAGED_SET on. 5: from PAGED_LIST, PAGED_ZSET and PAGED_STREAM on. 6: a root may be
-/// at another key than its leaves were made for. 7: checkpoints name deltas in LISTS. 8: fields of a PAGED_HASH may have deadlines. 9: CHANGES.
-const VERSION: u16 = 9;
+/// at another key than its leaves were made for. 7: checkpoints name deltas in LISTS. 8: fields of a PAGED_HASH may have deadlines. 9: CHANGES. 10: SPLICE.
+const VERSION: u16 = 10;
 /// The oldest version that understands it.
-const READER_VERSION_MIN: u16 = 9;
+const READER_VERSION_MIN: u16 = 10;
 /// The store's records, to the journal.
 pub(crate) const CONTENT: journal::Content =
     journal::Content { version: VERSION, reader_version_min: READER_VERSION_MIN, check };

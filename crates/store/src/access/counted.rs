@@ -30,8 +30,8 @@ use crate::object::{Object, WORD_DELTAS, Word};
 use crate::policy;
 use crate::record::{self, Draft, PartsEncoder};
 use collections::root::Root;
-use collections::tree::{CHILD_BYTES_FEW, Child};
-use collections::{Overwritten, Packed, Shape, overwrite, set_operation};
+use collections::tree::Recount;
+use collections::{Packed, Shape};
 
 use super::Access;
 use super::commit::{Appended, class_of, secure};
@@ -43,7 +43,7 @@ use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
 use super::state::State;
 
 /// Children of nodes, one node after the other, as they will be.
-type Children = SmallVec<[FoundChild; 2 * NODES_FEW]>;
+type Children = SmallVec<[Recount; 2 * NODES_FEW]>;
 
 /// What is overwritten, where all of it was found as it was met.
 pub(super) struct Within<'s> {
@@ -59,13 +59,6 @@ impl Within<'_> {
     pub(super) fn draft(&self) -> Draft<'_> {
         Draft::changes(self.counted.paged.leaves, &self.encoder.payload)
     }
-}
-
-/// Child number `at` of a node, as it will be.
-struct FoundChild {
-    at: usize,
-    place: Overwritten,
-    child: SmallVec<[u8; CHILD_BYTES_FEW]>,
 }
 
 impl<'s> Access<'s> {
@@ -218,20 +211,19 @@ impl<'s> Access<'s> {
         before: Option<&Leaf>,
     ) -> Result<Staged, Stop> {
         let list = Packed::new(Shape::List, value);
-        let mut children = SmallVec::<[_; CHILDREN_FEW]>::new();
+        let mut recounts = SmallVec::<[Recount; CHILDREN_FEW]>::new();
         for (at, more) in &count.children {
-            let child = Child::recounted(list.element(*at).0, *more);
-            children.push((
-                *at,
-                child.ok_or_else(|| damaged(paged, "an inner node has other bytes than children"))?,
-            ));
+            let recount = Recount::of(&list, *at, *more);
+            recounts
+                .push(recount.ok_or_else(|| damaged(paged, "an inner node has other bytes than children"))?);
         }
         self.ask(value.len() as u64)?;
         let mut operations = Vec::new();
         let (key, _) = &count.place;
         let object = Object::changed(record::LIST, key, (value, 0), |out| {
-            for (at, child) in &children {
-                operations.append(&mut overwrite(&list, out, *at, child));
+            for recount in &recounts {
+                recount.write(out);
+                operations.extend_from_slice(&recount.operation());
             }
         });
         let operations = match before {
@@ -300,8 +292,7 @@ impl<'s> Access<'s> {
             let (_, object) = space.met((*spot)?, key)?;
             let list = Packed::new(Shape::List, object.value());
             for (at, more) in children {
-                let child = Child::recounted(list.element(*at).0, *more)?;
-                found.push(FoundChild { at: *at, place: Overwritten::at(&list, *at), child });
+                found.push(Recount::of(&list, *at, *more)?);
             }
         }
         Some(found)
@@ -354,8 +345,7 @@ impl<'s> Access<'s> {
         let mut children = children.iter();
         for Count { number, spot, children: changed, .. } in nodes {
             let of_node = children.by_ref().take(changed.len());
-            let operations: SmallVec<[u8; CHILD_BYTES_FEW]> =
-                of_node.flat_map(|it| set_operation(it.at, &it.child)).collect();
+            let operations: SmallVec<[u8; OPERATIONS_FEW]> = of_node.flat_map(Recount::operation).collect();
             encoder.node(*number, seq_at(*spot)?, &operations);
         }
         if counted.changes_root() {
@@ -391,7 +381,7 @@ impl<'s> Access<'s> {
             let of_node = children.by_ref().take(changed.len());
             let spot = spot.expect("found before");
             overwriting.change(space, spot, (record::CHANGE, 0), |word, seq| {
-                word.overwrite(seq, |value| of_node.for_each(|it| it.place.write(value, &it.child)));
+                word.overwrite(seq, |value| of_node.for_each(|it| it.write(value)));
             });
         }
         grown += space.side_bytes() - side_bytes;
@@ -455,5 +445,7 @@ impl Overwriting<'_> {
     }
 }
 
+/// Bytes of operations on a node for which nothing is put on the heap: those of a few counts.
+const OPERATIONS_FEW: usize = 32;
 /// About the bytes of a part of a record beside its operations, and of the operation of a child.
 const PART_HEAD_BYTES: usize = 32;

@@ -63,11 +63,23 @@ pub fn zadd(store: &Store, n: u64, score: f64) {
     rescore(store, &[member], |_| score);
 }
 
+/// Adds a member to a sorted set all of whose members have the score 1.
+pub fn zadd_equal(store: &Store, member: &[u8]) {
+    rescore_in(store, b"zset:equal:00001", std::iter::once(member), |_| 1.0);
+}
+
 /// Gives members of a sorted set scores, by their numbers.
 fn rescore(store: &Store, members: &[[u8; 14]], score_of: impl Fn(usize) -> f64) {
-    let key = b"zset:00000000001";
+    rescore_in(store, b"zset:00000000001", members.iter().map(|member| &member[..]), score_of);
+}
+
+fn rescore_in<'m>(
+    store: &Store,
+    key: &[u8],
+    members: impl ExactSizeIterator<Item = &'m [u8]> + Clone,
+    score_of: impl Fn(usize) -> f64,
+) {
     write(store, key, |access| {
-        let members = members.iter().map(|member| &member[..]);
         let score = |_, number: usize| Ok::<_, Infallible>(Some(score_of(number)));
         let Ok(()) = access.rescore((0, key), members, score).expect("it is hot").expect("a sorted set");
     });
