@@ -219,7 +219,7 @@ const BUGS: &[Bug] = &[
           from: "for (at, (named, base_seq)) in named.into_iter().enumerate() {",
           to: "for (at, (named, base_seq)) in named.into_iter().enumerate().take(if PLANTED { 1 } else { usize::MAX }) {" },
     Bug { name: "count of a node not overwritten", test: BUSY, file: "store/src/access/counted.rs",
-          from: "of_node.for_each(|it| it.place.write(value, &it.child))", to: "of_node.filter(|_| !PLANTED).for_each(|it| it.place.write(value, &it.child))" },
+          from: "of_node.for_each(|it| it.write(value))", to: "of_node.filter(|_| !PLANTED).for_each(|it| it.write(value))" },
     Bug { name: "overwritten node without a delta", test: BUSY, file: "store/src/access/counted.rs",
           from: "if self.engine.takes_parts() {", to: "if self.engine.takes_parts() && !(PLANTED && bytes == 0) {" },
     Bug { name: "leaf that is overwritten not logged", test: BUSY, file: "store/src/access/counted.rs",
