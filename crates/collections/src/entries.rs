@@ -312,6 +312,11 @@ impl<'a> Packed<'a> {
         (tag, &self.entries[self.offset(at)..self.end(at + 1)])
     }
 
+    /// Where the first entry begins in the bytes of the collection.
+    pub(super) fn begin(&self) -> usize {
+        self.encoded_len() - self.entries.len()
+    }
+
     /// Bytes of the collection.
     pub fn encoded_len(&self) -> usize {
         let times_bytes = if self.times.is_some() { TIMES_BYTES } else { 0 };

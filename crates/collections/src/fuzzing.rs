@@ -24,11 +24,35 @@ pub fn change(shape: Shape, value: &[u8], body: &[u8]) -> bool {
         return false;
     }
     assert!(body.is_empty() || are_operations(body));
+    assert_patched(Packed::new(shape, value), value, body);
     if matches!(shape, Shape::List | Shape::Ordered) {
         // elsewhere only where tags are those of their keys
         assert_eq!(fold(shape, &changed, &[body]), fold(shape, value, &[body, body]));
     }
     true
+}
+
+/// Lets `body` change `packed`, which is in `value`: where it says that some bytes alone are others, the rest is as it was.
+fn assert_patched(packed: Packed<'_>, value: &[u8], body: &[u8]) {
+    let patched = |patch: Option<(usize, &[u8])>, encoded: Vec<u8>| {
+        let Some((from, bytes)) = patch else { return };
+        let mut patched = value.to_vec();
+        patched[from..][..bytes.len()].copy_from_slice(bytes);
+        assert_eq!(patched, encoded);
+    };
+    match packed.shape() {
+        Shape::List => {}
+        Shape::Ordered => {
+            let mut edit = OrderedEdit::new(packed);
+            edit.replay(body).expect("it fits");
+            patched(edit.patch(), edit.encode());
+        }
+        Shape::Map | Shape::Set | Shape::Scored => {
+            let mut edit = Edit::new(packed);
+            edit.replay(body).expect("it fits");
+            patched(edit.patch(), edit.encode());
+        }
+    }
 }
 
 /// Reads all of a collection, takes some elements out and folds the same.

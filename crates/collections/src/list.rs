@@ -406,7 +406,7 @@ pub(crate) struct Spliced {
 impl Spliced {
     /// Byte `from` of the element at `index` of `list`.
     pub(crate) fn at(list: &Packed<'_>, index: usize, from: usize) -> Self {
-        let end = list.encoded_len() - list.entries.len() + list.end(index + 1);
+        let end = list.begin() + list.end(index + 1);
         let from = end - list.element(index).0.len() + from;
         Self { from, form: adapted(list.form, list.entries.len(), list.count) }
     }

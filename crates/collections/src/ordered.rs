@@ -192,6 +192,14 @@ impl<'a> OrderedEdit<'a> {
         self.frame().write(out, |out| self.fill(out));
     }
 
+    /// As [`Edit::patch`](crate::Edit::patch).
+    #[must_use]
+    pub fn patch(&self) -> Option<(usize, &[u8])> {
+        let [Changed { place: Ok(at), entry: Some(entry), .. }] = &self.changes[..] else { return None };
+        let (from, to) = (self.base.end(*at as usize), self.base.end(*at as usize + 1));
+        (entry.1 as usize == to - from).then(|| (self.base.begin() + from, self.new_entry(*entry)))
+    }
+
     fn frame(&self) -> Frame {
         let (count, entries_bytes) = (self.count, self.entries_bytes);
         Frame { shape: Shape::Ordered, form: Form::Table, count, entries_bytes }
@@ -212,7 +220,7 @@ impl<'a> OrderedEdit<'a> {
     }
 
     /// Does what `operations` say; `None` when they are none.
-    fn replay(&mut self, mut operations: &[u8]) -> Option<()> {
+    pub(super) fn replay(&mut self, mut operations: &[u8]) -> Option<()> {
         while !operations.is_empty() {
             let (operation, rest) = split_operation(operations)?;
             match operation {

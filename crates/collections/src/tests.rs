@@ -230,6 +230,41 @@ fn bytes_of_lists_and_sorted_sets_are_pinned() {
 }
 
 #[test]
+fn entry_that_alone_is_another_and_as_long_is_a_patch() {
+    let mut map = Edit::new(Packed::empty(Shape::Map));
+    assert!(map.put(1, b"a", b"xyz") && map.put(2, b"b", b"") && map.put(3, b"c", b"17"));
+    let base = map.encode();
+    let is_patch = |change: &dyn Fn(&mut Edit<'_>)| {
+        let mut edit = Edit::new(Packed::new(Shape::Map, &base));
+        change(&mut edit);
+        let encoded = edit.encode();
+        let Some((from, bytes)) = edit.patch() else { return false };
+        let mut patched = base.clone();
+        patched[from..][..bytes.len()].copy_from_slice(bytes);
+        assert_eq!(patched, encoded);
+        true
+    };
+    assert!(is_patch(&|edit| _ = edit.put(3, b"c", b"18")));
+    assert!(is_patch(&|edit| _ = edit.put(1, b"a", b"zyx")));
+    assert!(is_patch(&|edit| (0..3).for_each(|n| _ = edit.put(1, b"a", &[b'0' + n; 3]))), "the last of them");
+    assert!(!is_patch(&|edit| _ = edit.put(3, b"c", b"187")), "longer");
+    assert!(!is_patch(&|edit| _ = edit.put(4, b"d", b"18")), "a new one");
+    assert!(!is_patch(&|edit| _ = edit.delete(3, b"c")), "gone");
+    assert!(!is_patch(&|edit| _ = (edit.put(3, b"c", b"18"), edit.put(1, b"a", b"zyx"))), "two");
+    assert!(!is_patch(&|edit| _ = (edit.delete(3, b"c"), edit.put(3, b"c", b"18"))), "at another place");
+    assert!(!is_patch(&|edit| _ = edit.set_deadline(3, b"c", Deadline::of(5))), "one that ends");
+    let mut stream = OrderedEdit::new(Packed::empty(Shape::Ordered));
+    [&b"a"[..], b"b"].iter().for_each(|key| stream.put(key, b"value"));
+    let base = stream.encode();
+    let mut edit = OrderedEdit::new(Packed::new(Shape::Ordered, &base));
+    edit.put(b"b", b"VALUE");
+    let (from, bytes) = edit.patch().expect("as long");
+    assert_eq!([&base[..from], bytes, &base[from + bytes.len()..]].concat(), edit.encode());
+    edit.put(b"b", b"");
+    assert!(edit.patch().is_none());
+}
+
+#[test]
 fn sorted_set_out_of_order_or_with_a_score_that_is_none_is_refused() {
     let mut edit = Edit::new(Packed::empty(Shape::Scored));
     edit.put_score(1, b"a", 1.0);

@@ -24,6 +24,21 @@ impl Edit<'_> {
         self.frame().write(out, |out| self.fill(out, self.is_ordered()));
     }
 
+    /// Where in the bytes of the collection one entry begins that alone is another than in what it began with, and as long, and what it is;
+    /// `None`: more has become of it than that.
+    #[must_use]
+    pub fn patch(&self) -> Option<(usize, &[u8])> {
+        let ([(at, entry)], []) = (&self.changed[..], &self.entries[..]) else { return None };
+        let (from, to) = (self.base.end(*at), self.base.end(at + 1));
+        let is_all = self.base.shape == Shape::Map
+            && !self.is_spread
+            && !entry.is_gone
+            && self.deadlines.is_empty()
+            && self.form == self.base.form
+            && self.entry_bytes(entry) == to - from;
+        is_all.then(|| (self.base.begin() + from, self.raw(entry)))
+    }
+
     /// Whether scores say the order.
     fn is_ordered(&self) -> bool {
         self.base.shape == Shape::Scored

@@ -1,8 +1,8 @@
 //! How many loops are active: a pure function of what was counted in the last intervals.
 //!
 //! ```text
-//!            loops busy, cores idle                          loops wait for a core, or their work fits into fewer
-//!  n loops ---------------------------> more loops   n loops -----------------------------------------------------> fewer
+//!            loops busy, cores idle                          loops wait for a core or each other, or their work fits into fewer
+//!  n loops ---------------------------> more loops   n loops --------------------------------------------------------------> fewer
 //!     ^                                     |
 //!     +---- undone: it did not help --------+           each change is a trial: the rate before it, the rate after it
 //! ```
@@ -26,13 +26,15 @@ use std::time::Duration;
 pub(crate) struct Sample {
     /// How long it was.
     pub(crate) span: Duration,
-    /// Time that loops were on a core, or asked for one: the sum over the active loops. One that waits for the disk in a commit
+    /// Time that loops were on a core, asked for one, or were blocked: the sum over the active loops. One that waits for the disk in a commit
     /// is not occupied: another loop would wait for the same disk.
     pub(crate) occupied: Duration,
     /// The same of the loop with most of it.
     pub(crate) occupied_most: Duration,
     /// The part of `occupied` in which loops were ready to run and waited for a core.
     pub(crate) delayed: Duration,
+    /// The part of `occupied` in which loops were blocked in the midst of their work: most often by another loop that held the same data.
+    pub(crate) blocked: Duration,
     /// Idle time of the cores that this process may use, as a sum.
     pub(crate) idle: Duration,
     pub(crate) commands: u64,
@@ -52,6 +54,8 @@ pub enum Reason {
     Busy,
     /// Loops waited for cores that others used.
     Delayed,
+    /// Loops waited for data that others of them held.
+    Blocked,
     /// The work fits into fewer loops.
     Fits,
     /// The change before this one did not help.
@@ -69,6 +73,7 @@ impl Reason {
             Self::Start => "start",
             Self::Busy => "loops_busy",
             Self::Delayed => "loops_wait_for_cores",
+            Self::Blocked => "loops_wait_for_each_other",
             Self::Fits => "work_fits_into_fewer",
             Self::Undone => "undone",
             Self::Unknown => "unknown_load",
@@ -131,6 +136,7 @@ struct View {
     occupied: f64,
     occupied_most: f64,
     delayed: f64,
+    blocked: f64,
     /// In cores.
     idle: f64,
     /// The intervals are alike: their mean tells about the next one.
@@ -141,6 +147,8 @@ struct View {
 pub(crate) const WINDOW: usize = 3;
 /// Intervals after a change in which connections move and their clients catch up.
 const SETTLES: u32 = 2;
+/// The same where they had waited for each other: what one of them had is brought to the core of the other for a second or so.
+const SETTLES_TOGETHER: u32 = 12;
 /// Intervals that a verdict waits for a steady load.
 const PATIENCE: usize = 4 * WINDOW;
 /// Mean share of its time that a busy loop is occupied.
@@ -149,6 +157,8 @@ const BUSY: f64 = 0.9;
 const IDLE: f64 = 0.2;
 /// Mean share of its time that a loop waits for a core, from which on one loop fewer is tried.
 const DELAYED: f64 = 0.15;
+/// Mean share of its time that a loop is blocked, from which on one loop fewer is tried, and none more.
+const BLOCKED: f64 = 0.1;
 /// Work fits into fewer loops that would be occupied by so much.
 const FITS: f64 = 0.6;
 /// The same where each wake-up brings less than [`FEW_COMMANDS`]: the wake-ups are most of the work, and fewer loops need fewer.
@@ -227,7 +237,8 @@ impl ActiveLoops {
     /// What to try under the load of `view`, whose newest interval took `span`.
     fn consider(&mut self, view: &View, span: Duration) -> Option<Change> {
         let active = self.active as f64;
-        let is_busy = view.is_steady && view.occupied >= BUSY * active && view.idle >= IDLE;
+        let is_blocked = view.is_steady && view.blocked >= BLOCKED * active;
+        let is_busy = view.is_steady && view.occupied >= BUSY * active && view.idle >= IDLE && !is_blocked;
         if is_busy && self.active < self.max && self.may_try(self.more_lost.as_ref(), view) {
             // As many as there are idle cores for, and at most twice as many as now.
             let step = (view.idle as usize).clamp(1, self.active);
@@ -237,8 +248,9 @@ impl ActiveLoops {
             return None;
         }
         let is_delayed = view.is_steady && view.delayed >= DELAYED * active && view.idle < IDLE;
-        if is_delayed && self.may_try(self.fewer_lost.as_ref(), view) {
-            return Some(self.attempt(self.active - 1, Reason::Delayed, view));
+        if (is_blocked || is_delayed) && self.may_try(self.fewer_lost.as_ref(), view) {
+            let reason = if is_blocked { Reason::Blocked } else { Reason::Delayed };
+            return Some(self.attempt(self.active - 1, reason, view));
         }
         let share = if view.commands_per_wakeup < FEW_COMMANDS { FITS_FEW } else { FITS };
         let needed = ((view.occupied / share).ceil() as usize).max(1);
@@ -255,8 +267,8 @@ impl ActiveLoops {
     }
 
     fn attempt(&mut self, to: usize, reason: Reason, before: &View) -> Change {
-        self.trial =
-            Some(Trial { from: self.active, reason, before: *before, settles: SETTLES, patience: PATIENCE });
+        let settles = if reason == Reason::Blocked { SETTLES_TOGETHER } else { SETTLES };
+        self.trial = Some(Trial { from: self.active, reason, before: *before, settles, patience: PATIENCE });
         Change { to, reason }
     }
 
@@ -271,7 +283,7 @@ impl ActiveLoops {
         }
         let helped = match trial.reason {
             Reason::Busy => gain >= GAIN || (gain >= LOSS && !is_busy && after.idle >= IDLE),
-            Reason::Delayed => gain >= LOSS,
+            Reason::Delayed | Reason::Blocked => gain >= LOSS,
             _ => gain >= LOSS || !is_busy,
         };
         let is_more = self.active > trial.from;
@@ -307,6 +319,7 @@ impl View {
             occupied: sum(|sample| sample.occupied) / span,
             occupied_most: sum(|sample| sample.occupied_most) / span,
             delayed: sum(|sample| sample.delayed) / span,
+            blocked: sum(|sample| sample.blocked) / span,
             idle: sum(|sample| sample.idle) / span,
             is_steady: is_steady(samples.iter().map(|it| it.commands as f64 / it.span.as_secs_f64())),
         }
@@ -344,6 +357,7 @@ mod tests {
             idle: of(idle),
             commands,
             wakeups: commands / 8,
+            ..Sample::default()
         }
     }
 
@@ -442,6 +456,38 @@ mod tests {
         assert_eq!(parked, Some(Change { to: 1, reason: Reason::Delayed }));
         assert_eq!(feed(&mut loops, 5, sample(1, 0.9, 0.3, 0.0, 70)), None, "it helped");
         assert_eq!(loops.active(), 1);
+    }
+
+    #[test]
+    fn loops_that_wait_for_each_other_are_fewer_when_that_costs_nothing() {
+        let mut loops = two_active();
+        let blocked = Sample { blocked: SPAN.mul_f64(0.4), ..sample(2, 0.9, 0.0, 0.5, 60) };
+        let parked = feed(&mut loops, intervals(REST) + WINDOW, blocked);
+        assert_eq!(parked, Some(Change { to: 1, reason: Reason::Blocked }));
+        // it takes a second until the rate has risen
+        assert_eq!(feed(&mut loops, 10, sample(1, 0.95, 0.0, 0.2, 55)), None);
+        assert_eq!(
+            feed(&mut loops, intervals(BACK_OFF_MIN) - 1, sample(1, 0.95, 0.0, 0.2, 70)),
+            None,
+            "it helped"
+        );
+        assert_eq!(loops.active(), 1);
+    }
+
+    /// Loops that waited for each other were neither on a core nor asked for one: it seemed that the load had gone away.
+    #[test]
+    fn second_loop_that_is_in_the_way_of_the_first_is_sent_back() {
+        let mut loops = ActiveLoops::from(1, 2);
+        assert!(feed(&mut loops, WINDOW, busy(100)).is_some());
+        let blocked = Sample { blocked: SPAN.mul_f64(0.5), ..sample(2, 0.95, 0.0, 0.4, 45) };
+        assert_eq!(feed(&mut loops, 5, blocked), Some(Change { to: 1, reason: Reason::Undone }));
+    }
+
+    #[test]
+    fn blocked_loops_beside_idle_cores_do_not_get_more() {
+        let mut loops = ActiveLoops::from(3, 4);
+        let blocked = Sample { blocked: SPAN, ..sample(3, 1.0, 0.0, 1.0, 100) };
+        assert_eq!(feed(&mut loops, WINDOW, blocked), Some(Change { to: 2, reason: Reason::Blocked }));
     }
 
     #[test]

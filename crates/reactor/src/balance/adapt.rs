@@ -32,6 +32,8 @@ pub(crate) struct Adapt {
 struct Marks {
     at: Nanos,
     of_loops: Vec<ThreadTimes>,
+    /// Time that each loop worked by the clock, commits left out.
+    worked: Vec<Duration>,
     idle: Duration,
     busy: Duration,
     commands: u64,
@@ -89,6 +91,7 @@ impl Adapt {
         Some(Marks {
             at: now,
             of_loops: stats.iter().map(|stats| stats.thread_times()).collect::<Option<_>>()?,
+            worked: stats.iter().map(|stats| Duration::from_nanos(stats.busy_ns())).collect(),
             idle: self.cores.read_idle()?,
             busy: busy(stats),
             commands: stats.iter().map(|stats| stats.commands()).sum(),
@@ -117,11 +120,15 @@ fn sample(begin: &Marks, end: &Marks, active: usize) -> Sample {
         ..Sample::default()
     };
     let pairs = begin.of_loops.iter().zip(&end.of_loops).take(active);
-    for (before, after) in pairs {
+    let worked = begin.worked.iter().zip(&end.worked).map(|(before, after)| after.saturating_sub(*before));
+    for ((before, after), worked) in pairs.zip(worked) {
         let delayed = after.delayed.saturating_sub(before.delayed);
         let ran = after.ran.saturating_sub(before.ran);
-        let occupied = (ran + delayed).min(span);
+        // it ran in the poller, too: so long it may have been blocked besides
+        let blocked = worked.min(span).saturating_sub(ran + delayed);
+        let occupied = (ran + delayed + blocked).min(span);
         sample.delayed += delayed;
+        sample.blocked += blocked;
         sample.occupied += occupied;
         sample.occupied_most = sample.occupied_most.max(occupied);
     }
@@ -136,10 +143,17 @@ mod tests {
     fn sample_is_of_the_active_loops_and_no_loop_counts_more_than_once() {
         let ms = Duration::from_millis;
         let times = |ran, delayed| ThreadTimes { ran: ms(ran), delayed: ms(delayed) };
-        let begin = Marks { of_loops: vec![times(0, 0); 3], at: Nanos(5), ..Marks::default() };
+        let worked = |worked: [u64; 3]| worked.map(ms).to_vec();
+        let begin = Marks {
+            of_loops: vec![times(0, 0); 3],
+            worked: worked([0; 3]),
+            at: Nanos(5),
+            ..Marks::default()
+        };
         let end = Marks {
             at: begin.at + ms(100),
             of_loops: vec![times(60, 10), times(90, 20), times(99, 0)],
+            worked: worked([85, 90, 99]),
             idle: ms(30),
             busy: ms(1),
             commands: 7,
@@ -147,9 +161,10 @@ mod tests {
         };
         let expected = Sample {
             span: ms(100),
-            occupied: ms(170),
+            occupied: ms(185),
             occupied_most: ms(100),
             delayed: ms(30),
+            blocked: ms(15),
             idle: ms(30),
             commands: 7,
             wakeups: 3,

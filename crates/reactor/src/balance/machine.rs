@@ -24,11 +24,20 @@ struct Load {
     client_threads: usize,
     /// Share of the work that comes from one connection.
     giant: f64,
+    /// Share of the work that one loop alone can do at a time, since it is on the same data.
+    serial: f64,
 }
 
 /// Clients elsewhere that ask as fast as they are answered.
-const REMOTE: Load =
-    Load { rate: f64::INFINITY, work_us: 5.0, spill: 0.02, client_us: 0.0, client_threads: 0, giant: 0.0 };
+const REMOTE: Load = Load {
+    rate: f64::INFINITY,
+    work_us: 5.0,
+    spill: 0.02,
+    client_us: 0.0,
+    client_threads: 0,
+    giant: 0.0,
+    serial: 0.0,
+};
 /// Pipelines from this machine, whose clients need less time than the loops.
 const PIPELINED: Load = Load { work_us: 1.3, client_us: 0.8, client_threads: 1, ..REMOTE };
 /// Single requests from this machine, whose clients need more time than the loops.
@@ -95,13 +104,18 @@ impl Machine {
         (loops, all)
     }
 
+    /// Share of its time that a loop is not blocked by others.
+    fn unblocked(&self, load: &Load) -> f64 {
+        (1.0 / (load.serial * self.loops.active() as f64)).min(1.0)
+    }
+
     fn rate(&self, load: &Load) -> f64 {
         let fits = |rate: f64| {
             let (_, own) = self.demands(load, rate);
             let most = own.iter().copied().fold(0.0, f64::max);
             let mut all = own;
             all.extend(std::iter::repeat_n(1.0, self.others));
-            most <= level(&all, self.cores)
+            most <= level(&all, self.cores).min(self.unblocked(load))
         };
         bisect(load.rate.min(2e7), fits)
     }
@@ -119,7 +133,9 @@ impl Machine {
             // Threads that share a full machine queue for it.
             let delay = |ran: f64| if idle < 0.05 { (ran / 2.0).min(1.0 - ran).max(0.0) } else { 0.0 };
             let of = |share: f64| SPAN.mul_f64(share.clamp(0.0, 64.0));
-            let occupied = |ran: &f64| (ran + delay(*ran)).min(1.0);
+            let held = 1.0 - self.unblocked(load);
+            let blocked = |ran: f64| held.min(1.0 - ran).max(0.0);
+            let occupied = |ran: &f64| (ran + delay(*ran) + blocked(*ran)).min(1.0);
             let commands = (rate * noise * SPAN.as_secs_f64()) as u64;
             let is_calm = loops.iter().all(|ran| *ran < 0.7);
             let sample = Sample {
@@ -127,6 +143,7 @@ impl Machine {
                 occupied: of(loops.iter().map(occupied).sum()),
                 occupied_most: of(loops.iter().map(occupied).fold(0.0, f64::max)),
                 delayed: of(loops.iter().map(|ran| delay(*ran)).sum()),
+                blocked: of(loops.iter().map(|ran| blocked(*ran)).sum()),
                 // The system counts it in hundredths of a second.
                 idle: SPAN.mul_f64((idle * 10.0 + self.dice.unit()).floor() / 10.0),
                 commands,
@@ -184,6 +201,26 @@ fn pipelines_get_a_second_loop_which_is_questioned_ever_more_rarely() {
         assert!(changes <= 12, "seed {seed}: {changes} changes in ten minutes");
         let best = machine.fixed(2, 11 * MINUTE, &PIPELINED);
         assert!(machine.commands >= 0.97 * best, "seed {seed}: {:.3} of two loops", machine.commands / best);
+    }
+}
+
+/// Pipelines of changes of one collection: a second loop waits for the first, and each brings its data to a core of its own.
+#[test]
+fn loops_that_hold_the_same_data_become_one() {
+    let load = Load { spill: 0.5, serial: 0.8, ..PIPELINED };
+    for mut machine in machines(2) {
+        let changes = machine.run(11 * MINUTE, &load);
+        let best = machine.fixed(1, 11 * MINUTE, &load);
+        let seed = machine.seed;
+        assert!(changes <= 14, "seed {seed}: {changes} changes");
+        assert!(machine.commands >= 0.97 * best, "seed {seed}: {:.3} of one loop", machine.commands / best);
+    }
+    for mut machine in machines(8) {
+        machine.run(MINUTE, &REMOTE);
+        let (seed, before) = (machine.seed, machine.loops.active());
+        machine.run(MINUTE, &Load { spill: 0.5, serial: 0.8, ..REMOTE });
+        let active = machine.loops.active();
+        assert!(before >= 7 && active <= 2, "seed {seed}: {before} loops, then {active}");
     }
 }
 
@@ -281,6 +318,7 @@ fn wild_loads_do_not_make_it_oscillate() {
                 client_us: 10.0 * machine.dice.unit(),
                 client_threads: machine.dice.below(4),
                 giant: machine.dice.unit() / 2.0,
+                serial: if machine.dice.below(2) == 0 { 0.0 } else { machine.dice.unit() },
             };
             machine.others = machine.dice.below(4);
             let lasts = 10 + machine.dice.below(100);

@@ -372,9 +372,13 @@ impl<'s> Access<'s> {
             // the first part counts the bytes of all
             let bytes = if at == 0 { appended.bytes } else { 0 };
             let spot = leaf.spot.expect("found before");
-            grown += overwriting.change(space, spot, (record::CHANGE, bytes), |word, seq| {
-                word.rewrite(seq, &leaf.value);
-            });
+            grown +=
+                overwriting.change(space, spot, (record::CHANGE, bytes), |word, seq| match &leaf.patch {
+                    None => word.rewrite(seq, &leaf.value),
+                    Some(patch) => word.overwrite(seq, |value| {
+                        value[patch.clone()].copy_from_slice(&leaf.value[patch.clone()]);
+                    }),
+                });
         }
         let mut children = children.iter();
         for Count { spot, children: changed, .. } in nodes {

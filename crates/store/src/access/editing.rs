@@ -22,6 +22,9 @@ pub(super) trait Editing {
     /// Writes what it has become into as many bytes.
     fn write(edit: &Self::Of<'_>, out: &mut [u8]);
 
+    /// As [`Edit::patch`].
+    fn patch<'e>(edit: &'e Self::Of<'_>) -> Option<(usize, &'e [u8])>;
+
     /// By which operations it has become that.
     fn operations(edit: Self::Of<'_>) -> Vec<u8>;
 
@@ -30,7 +33,7 @@ pub(super) trait Editing {
 }
 
 macro_rules! editing {
-    ($($edit:ident: $begin:expr, $bytes:expr;)*) => {$(
+    ($($edit:ident: $begin:expr, $bytes:expr, $patch:expr;)*) => {$(
         impl Editing for $edit<'static> {
             type Of<'a> = $edit<'a>;
 
@@ -54,6 +57,10 @@ macro_rules! editing {
                 edit.write(out);
             }
 
+            fn patch<'e>(edit: &'e $edit<'_>) -> Option<(usize, &'e [u8])> {
+                $patch(edit)
+            }
+
             fn operations(edit: $edit<'_>) -> Vec<u8> {
                 edit.into_operations()
             }
@@ -66,7 +73,7 @@ macro_rules! editing {
 }
 
 editing!(
-    Edit: Edit::of_key, Edit::encoded_len;
-    ListEdit: |packed, _| ListEdit::new(packed), |edit: &ListEdit<'_>| Some(edit.encoded_len());
-    OrderedEdit: |packed, _| OrderedEdit::new(packed), |edit: &OrderedEdit<'_>| Some(edit.encoded_len());
+    Edit: Edit::of_key, Edit::encoded_len, Edit::patch;
+    ListEdit: |packed, _| ListEdit::new(packed), |edit: &ListEdit<'_>| Some(edit.encoded_len()), |_| None;
+    OrderedEdit: |packed, _| OrderedEdit::new(packed), |edit: &OrderedEdit<'_>| Some(edit.encoded_len()), OrderedEdit::patch;
 );

@@ -1,7 +1,7 @@
 //! A paged collection as an access meets it: its root and keyspace, and what becomes of its leaves and nodes.
 
 use std::cell::RefCell;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use journal::Keyspace;
 use smallvec::SmallVec;
@@ -47,6 +47,8 @@ pub(super) struct LeafChange {
     /// Where it is in memory, if it may be overwritten there.
     pub(super) spot: Option<Spot>,
     pub(super) value: Buffer,
+    /// Which bytes alone are others than before, where the length stays; `None`: any.
+    pub(super) patch: Option<Range<usize>>,
     pub(super) operations: Vec<u8>,
     /// Whether it is logged by its operations.
     pub(super) is_delta: bool,

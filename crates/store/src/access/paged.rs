@@ -549,12 +549,21 @@ impl Access<'_> {
         (place, state): (NodePlace, &State<'_>),
         (edit, bytes): (E::Of<'_>, usize),
     ) -> LeafChange {
-        let value = Buffer::filled(bytes, |value| E::write(&edit, value));
+        let before = state.value.slice();
+        let patch = E::patch(&edit).filter(|_| bytes == before.len());
+        let value = Buffer::filled(bytes, |value| match patch {
+            None => E::write(&edit, value),
+            Some((from, patch)) => {
+                value.copy_from_slice(before);
+                value[from..][..patch.len()].copy_from_slice(patch);
+            }
+        });
+        let patch = patch.map(|(from, patch)| from..from + patch.len());
         let operations = E::operations(edit);
         let record_bytes = record::change_bytes(LEAF_KEY_BYTES, operations.len());
         let is_delta = state.header_ms == 0 && self.takes_change(state, record_bytes);
         let kind = record::kind_of(kind);
-        LeafChange { number, place, kind, spot: state.spot, value, operations, is_delta }
+        LeafChange { number, place, kind, spot: state.spot, value, patch, operations, is_delta }
     }
 
     /// Whether a leaf of so many bytes is neither refused nor a large value.
