@@ -71,7 +71,7 @@ pub use deadline::{Deadline, Moment};
 pub use edit::{Edit, note_map};
 pub use entries::{Element, Form, Packed, Shape, by_score, elements_bytes, score_of, times_of, with_own};
 pub use filling::{concat, range, select};
-pub use list::{ListChange, ListEdit};
+pub use list::{ListChange, ListEdit, ListEnd};
 pub use ordered::OrderedEdit;
 pub use times::Times;
 

@@ -362,7 +362,8 @@ impl<'a> ListEdit<'a> {
     }
 
     /// The element at `index`, if there is one.
-    fn value(&self, mut index: usize) -> Option<&[u8]> {
+    #[must_use]
+    pub fn value(&self, mut index: usize) -> Option<&[u8]> {
         for piece in &self.pieces {
             if index < piece.count {
                 let at = piece.from + index;
@@ -441,6 +442,15 @@ pub(super) fn load(mut dump: &[u8]) -> Option<Vec<u8>> {
         dump = rest;
     }
     Some(edit.encode())
+}
+
+/// An end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListEnd {
+    /// Where its first element is.
+    Front,
+    /// Where its last one is.
+    Back,
 }
 
 /// A change of a list. Indices are from 0 on.

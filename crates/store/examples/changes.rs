@@ -17,8 +17,8 @@ use clock::{SimClock, UnixMs};
 use store::{EngineKind, Options, Store};
 
 use commands::{
-    RUN, get, hdel, hset, hset_run, hset_small, lpush, lpush_run, mixed, remove_at, remove_run_at, sadd,
-    sadd_run, set, xadd, xadd_run, zadd, zadd_any, zadd_run,
+    RUN, get, hdel, hset, hset_run, hset_small, lpush, lpush_run, mixed, remove_run_at, rpop, sadd, sadd_run,
+    set, xadd, xadd_run, zadd, zadd_any, zadd_run,
 };
 
 /// Elements of a large collection.
@@ -56,7 +56,7 @@ fn command(name: &str) -> ((u64, Run), Run) {
         "hdel" => ((ELEMENTS, hset), hdel),
         "sadd" => ((ELEMENTS, sadd), |store, n| sadd(store, ELEMENTS + n)),
         "lpush" => ((ELEMENTS, lpush), lpush),
-        "rpop" => ((ELEMENTS, lpush), |store, n| remove_at(store, ELEMENTS - 1 - n)),
+        "rpop" => ((ELEMENTS, lpush), rpop),
         "zadd-new" => ((ELEMENTS, zadd_any), |store, n| zadd_any(store, ELEMENTS + n)),
         "zadd-old" => ((ELEMENTS, zadd_any), |store, n| zadd(store, n, mixed(n + 7))),
         "xadd" => ((ELEMENTS, xadd), |store, n| xadd(store, ELEMENTS + n)),

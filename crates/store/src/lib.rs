@@ -56,13 +56,14 @@ use journal::{LogAddress, Seq};
 use ticket::Ticket;
 
 pub use access::{
-    Access, ClaimReport, Drawn, KeyedChange, ListChanged, Part, Scope, Sequence, Snapshot, Whole, WrongType,
+    Access, ClaimReport, Drawn, KeyedChange, ListChanged, Part, Popped, Scope, Sequence, Snapshot, Whole,
+    WrongType,
 };
 pub use allocator::MAPPED_BYTES_MIN;
 pub use check::{Checked, Collections, check};
 pub use collections::{
-    Deadline, Edit, Element, Form, ListChange, ListEdit, Moment, OrderedEdit, Packed, STREAM_ENTRY, Shape,
-    dump, load, score_of,
+    Deadline, Edit, Element, Form, ListChange, ListEdit, ListEnd, Moment, OrderedEdit, Packed, STREAM_ENTRY,
+    Shape, dump, load, score_of,
 };
 pub use error::{Locked, Stop, StoreError};
 pub use evict::policy::{Eviction, Usage};

@@ -57,8 +57,7 @@ use crate::log::fold;
 use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
 use crate::value::ValueKind;
 use collections::root::{Root, leaf_key, split_leaf_key};
-use collections::varint;
-use collections::{Packed, Shape};
+use collections::{Packed, Shape, varint};
 
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use clock::{SimClock, UnixMs};
 use store::{
-    Access, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Sequence, Stop, Store, ValueKind,
-    score_of,
+    Access, EngineKind, KeyRef, ListChange, ListEnd, Options, Popped, Prepared, Scope, Sequence, Stop, Store,
+    ValueKind, score_of,
 };
 use vfs::SimDisk;
 use vfs::sim::Rng;
@@ -142,6 +142,21 @@ impl World {
         from..to
     }
 
+    /// Takes an element off an end of the list that is as `model`.
+    fn pop(&mut self, model: &mut Vec<Vec<u8>>) {
+        let is_front = self.below(2) == 0;
+        let end = if is_front { ListEnd::Front } else { ListEnd::Back };
+        let popped =
+            self.run(|access| access.pop((0, &self.key), end, 1_000)).expect("a list, or nothing at all");
+        let at = if is_front { 0 } else { model.len().saturating_sub(1) };
+        let expected = match model.get(at) {
+            None => Popped::Nothing,
+            Some(value) if value.len() > 1_000 => Popped::TooLarge,
+            Some(_) => Popped::Value(model.remove(at)),
+        };
+        assert_eq!(popped, expected);
+    }
+
     fn end(&self) {
         self.run(|access| access.remove(0, &self.key));
         while self.store.leaf_report().swept > 0 {
@@ -179,7 +194,7 @@ fn list_is_as_its_model_after_any_changes() {
             let batch = if len < 600 { [1, 1, 2, 30, 150][world.below(5)] } else { 1 };
             let values: Vec<Vec<u8>> = (0..batch).map(|_| world.value()).collect();
             let mut changes = Vec::new();
-            match world.below(9) {
+            match world.below(11) {
                 0 | 1 => changes.extend(values.iter().map(|value| ListChange::PushBack(value))),
                 2 | 3 => changes.extend(values.iter().map(|value| ListChange::PushFront(value))),
                 4 => changes.extend(values.iter().take(3).map(|value| ListChange::Insert(at, value))),
@@ -192,6 +207,12 @@ fn list_is_as_its_model_after_any_changes() {
                 7 if len > 0 => {
                     let (most, from_back) = ([1, 3, usize::MAX][world.below(3)], world.below(2) == 0);
                     changes.push(ListChange::RemoveEqual { value: &values[0], most, from_back });
+                }
+                8 | 9 => {
+                    for _ in 0..[1, 5, 40][world.below(3)] {
+                        world.pop(&mut model);
+                    }
+                    continue;
                 }
                 _ => {}
             }

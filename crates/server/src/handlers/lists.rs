@@ -1,7 +1,7 @@
 //! Lists: elements in an order of their own, at whose ends commands push, pop and wait.
 
 use resp::{ArgsView, Writer};
-use store::{Element, ListChange, ListChanged, Sequence, ValueKind};
+use store::{Element, ListChange, ListChanged, ListEnd, Popped, Sequence, ValueKind};
 
 use super::args::{integer, is, option_value};
 use super::blocking::{MultiPop, Nothing, first, timeout};
@@ -133,11 +133,10 @@ fn pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'
             return Err(format!("ERR wrong number of arguments for '{command}' command").into());
         }
     };
-    let is_there = length(data, args.get(1))? > 0;
     match count {
-        Some(_) if !is_there => out.null_array(),
+        None => out.bulk_or_null(take_one(data, args.get(1), end)?.as_deref()),
+        Some(_) if length(data, args.get(1))? == 0 => out.null_array(),
         Some(count) => write_all(&take(data, args.get(1), end, count)?, out),
-        None => out.bulk_or_null(take(data, args.get(1), end, 1)?.first().map(|value| &value[..])),
     }
     Ok(())
 }
@@ -170,6 +169,18 @@ fn pop_series(data: &mut Data<'_, '_>, requests: &[ArgsView<'_>], end: End, out:
     let taken = take(data, key, end, requests.len())?;
     (0..requests.len()).for_each(|at| out.bulk_or_null(taken.get(at).map(|value| &value[..])));
     Ok(())
+}
+
+/// Takes an element from an end of the list at `key`, if there is one.
+fn take_one(data: &mut Data<'_, '_>, key: &[u8], end: End) -> Result<Option<Vec<u8>>, Failure> {
+    data.admit_reply(POPPED_BYTES_FEW + BULK_OVERHEAD_BYTES)?;
+    let list_end = if end == End::Left { ListEnd::Front } else { ListEnd::Back };
+    match data.access.pop((data.db, key), list_end, POPPED_BYTES_FEW)?? {
+        Popped::Value(value) => Ok(Some(value)),
+        Popped::Nothing => Ok(None),
+        // how much is told is asked of the budget first
+        Popped::TooLarge => Ok(take(data, key, end, 1)?.pop()),
+    }
 }
 
 /// Takes `count` elements from an end of the list at `key`, or all if there are not so many.
@@ -480,7 +491,7 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mu
         return data.wait((timeout, Wants::Any(ValueKind::List)), Nothing::Array, out);
     };
     let key = &key[..];
-    let taken = take(data, key, end, 1)?;
+    let taken = take_one(data, key, end)?;
     out.array(2);
     out.bulk(key);
     taken.iter().for_each(|value| out.bulk(value));
@@ -525,5 +536,7 @@ fn block_and_carry(
 /// Elements that LPOS and LINSERT look at before they read more.
 const LOOKED_AT_ONCE: usize = 2_048;
 
+/// An element with at most so many bytes is taken as it is found.
+const POPPED_BYTES_FEW: usize = 4 << 10;
 /// Bytes that a series pops, about: those of larger elements pop one by one.
 const POPPED_BYTES_MAX: u64 = 64 << 10;

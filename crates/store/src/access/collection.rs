@@ -21,8 +21,9 @@ use crate::large::{Bytes, LARGE_BYTES};
 use crate::object::Object;
 use crate::record;
 use crate::value::{Found, Value, ValueKind};
-use collections::Deadline;
-use collections::{DELTA_BYTES_MIN, Edit, ListChange, ListEdit, OrderedEdit, Packed, Shape};
+use collections::{
+    DELTA_BYTES_MIN, Deadline, Edit, ListChange, ListEdit, ListEnd, OrderedEdit, Packed, Shape,
+};
 
 use super::editing::Editing;
 use super::here::Slice;
@@ -56,6 +57,17 @@ pub struct ListChanged {
     pub len: usize,
     /// How many [`ListChange::RemoveEqual`] removed.
     pub removed: usize,
+}
+
+/// What [`Access::pop`] found at the end of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Popped {
+    /// This element, which it has taken.
+    Value(Vec<u8>),
+    /// There is no list.
+    Nothing,
+    /// An element with more bytes, which stays.
+    TooLarge,
 }
 
 /// A key of a stream with the value that it gets; `None`: it goes.
@@ -152,6 +164,36 @@ impl Access<'_> {
         };
         match self.try_change::<ListEdit<'static>, _, _>((db, key), kind, change)? {
             Tried::Paged(paged, _) => self.change_paged_list((db, key), &paged, changes).map(Ok),
+            tried => self.finish((db, key), kind, tried),
+        }
+    }
+
+    /// Takes the first element off the list at `key`, or the last, if it has at most `bytes_max` bytes; says what it was.
+    ///
+    /// # Errors
+    /// As [`Access::edit_element`].
+    pub fn pop(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        end: ListEnd,
+        bytes_max: usize,
+    ) -> Result<Result<Popped, WrongType>, Stop> {
+        let kind = ValueKind::List;
+        let change = move |list: &mut ListEdit<'_>| {
+            let at = if end == ListEnd::Front { 0 } else { list.len().saturating_sub(1) };
+            let Some(value) = list.value(at) else { return Popped::Nothing };
+            if value.len() > bytes_max {
+                return Popped::TooLarge;
+            }
+            let value = value.to_vec();
+            list.remove(at, 1);
+            Popped::Value(value)
+        };
+        match self.try_change::<ListEdit<'static>, _, _>((db, key), kind, change)? {
+            Tried::Paged(paged, change) => {
+                let popped = self.edit_tree((db, key), &paged, |tree| tree.change_end(end, change))?;
+                Ok(Ok(popped.0))
+            }
             tried => self.finish((db, key), kind, tried),
         }
     }

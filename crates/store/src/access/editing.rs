@@ -1,7 +1,6 @@
 //! What the edits of the shapes have in common, for who changes a collection of any of them.
 
-use collections::Deadline;
-use collections::{Edit, ListEdit, OrderedEdit, Packed};
+use collections::{Deadline, Edit, ListEdit, OrderedEdit, Packed};
 
 /// A way to change collections.
 pub(super) trait Editing {

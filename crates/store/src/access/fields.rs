@@ -13,8 +13,7 @@ use crate::keyspaces::is_leaves;
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::record;
-use collections::{Deadline, Moment};
-use collections::{Edit, Packed, Shape, Times};
+use collections::{Deadline, Edit, Moment, Packed, Shape, Times};
 
 impl Access<'_> {
     /// Whether fields of some hash are to go that it has met.

@@ -13,10 +13,9 @@ use crate::keyspaces::HIDDEN_DB;
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::value::ValueKind;
-use collections::Deadline;
-use collections::Shape;
 use collections::root::{LEAF_KEY_BYTES, Root};
 use collections::tree::Tree;
+use collections::{Deadline, Shape};
 
 use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
 

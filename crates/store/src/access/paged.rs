@@ -29,12 +29,11 @@ use crate::prepared::WantedLeaf;
 use crate::record;
 use crate::sweep::waiting::{note_key, note_value};
 use crate::value::ValueKind;
-use collections::Deadline;
 use collections::root::{
     KEY_NODE, LEAF_KEY_BYTES, LEAVES_MAX, PLACES, ROOT_BYTES_MAX, Root, bits_of, leaf_key, leaf_of, object_of,
 };
 use collections::tree::NODE;
-use collections::{Edit, Element, Form, Packed, Shape};
+use collections::{Deadline, Edit, Element, Form, Packed, Shape};
 
 use super::commit::PLANS_MAX;
 use super::copied::Copied;

@@ -10,8 +10,7 @@ use crate::log::checkpoint::BODY_SIZE_BYTES_MAX;
 use crate::object::{Object, ObjectRef};
 use crate::record;
 use crate::value::{Meta, ValueKind};
-use collections::Deadline;
-use collections::Times;
+use collections::{Deadline, Times};
 
 /// A key's state as an access sees it.
 #[derive(Clone, Copy)]

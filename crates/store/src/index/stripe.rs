@@ -37,8 +37,7 @@ use crate::policy;
 use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record;
 use crate::sought::Sought;
-use collections::Moment;
-use collections::Times;
+use collections::{Moment, Times};
 
 /// One stripe.
 #[derive(Debug, Default)]

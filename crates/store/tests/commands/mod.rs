@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 
-use store::{Access, KeyRef, ListChange, Prepared, Scope, Store, Value, ValueKind};
+use store::{Access, KeyRef, ListChange, ListEnd, Popped, Prepared, Scope, Store, Value, ValueKind};
 
 pub const VALUE: [u8; 60] = [b'v'; 60];
 /// Elements of a run: as many commands of a pipeline.
@@ -102,6 +102,15 @@ pub fn lpush_run(store: &Store, _: u64) {
 /// Removes the element with this index of the list that [`lpush`] makes: of the last one, RPOP.
 pub fn remove_at(store: &Store, index: u64) {
     change_list(store, &[ListChange::Remove(index as usize, 1)]);
+}
+
+/// RPOP of the list that [`lpush`] makes.
+pub fn rpop(store: &Store, _: u64) {
+    let key = b"list:00000000001";
+    write(store, key, |access| {
+        let popped = access.pop((0, key), ListEnd::Back, 4_096).expect("it is hot").expect("a list");
+        assert!(matches!(popped, Popped::Value(_)));
+    });
 }
 
 /// Removes elements from this index on, as many as a run has.

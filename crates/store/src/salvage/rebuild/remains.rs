@@ -22,10 +22,9 @@ use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
 use crate::record;
 use crate::value::ValueKind;
-use collections::Deadline;
 use collections::root::{Root, leaf_of};
 use collections::tree::{NODE, Tree};
-use collections::{Edit, Element, Form, Packed, Shape, by_score};
+use collections::{Deadline, Edit, Element, Form, Packed, Shape, by_score};
 
 /// What is left of a collection.
 pub(super) struct Remains<'r, 'a> {
