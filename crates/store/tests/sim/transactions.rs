@@ -154,16 +154,6 @@ impl World {
         let names: Vec<Name> = effects.iter().map(key_of).map(|(db, key)| (db, key.to_vec())).collect();
         let keys: Vec<KeyRef<'_>> = names.iter().map(|(db, key)| KeyRef { db: *db, key }).collect();
         let now = self.now()?;
-        let store = self.store();
-        store.touch(&mut open.workspace, &keys).map_err(Trouble::Refused)?;
-        for (db, key) in &names {
-            let contents = open.contents[usize::from(*db)];
-            // what it emptied is its own, whatever others do there
-            if contents < DATABASES {
-                let seen = || self.model.current().get(contents, key, now).cloned();
-                open.seen.entry((contents, key.clone())).or_insert_with(seen);
-            }
-        }
         // what it reads is looked at before each change, so that one command reads what an earlier one staged
         let mut changes = open.changes.clone();
         let (mut wanted, mut presence) = (Vec::new(), Vec::new());
@@ -179,11 +169,25 @@ impl World {
             presence.push(present);
             let entry = match resolved {
                 Some(Effect::Put { value, expiry, .. }) => Some(Entry::new(value, expiry)),
-                Some(Effect::Expiry { expiry, .. }) => visible.map(|entry| Entry { expiry, ..entry }),
+                Some(Effect::Expiry { expiry, .. }) => visible.clone().map(|entry| Entry { expiry, ..entry }),
                 Some(_) => None,
                 None => continue,
             };
+            if matches!(effect, Effect::Change { .. }) && entry == visible {
+                // the store may see that nothing changes, and then what others do to the key is seen
+                return Ok(());
+            }
             changes.insert(name.clone(), entry);
+        }
+        let store = self.store();
+        store.touch(&mut open.workspace, &keys).map_err(Trouble::Refused)?;
+        for (db, key) in &names {
+            let contents = open.contents[usize::from(*db)];
+            // what it emptied is its own, whatever others do there
+            if contents < DATABASES {
+                let seen = || self.model.current().get(contents, key, now).cloned();
+                open.seen.entry((contents, key.clone())).or_insert_with(seen);
+            }
         }
         let staging = &mut open.workspace;
         let found = self.tries(&keys, |prepared| staged(store, staging, &keys, effects, prepared))?;
