@@ -157,7 +157,7 @@ const BUSY: f64 = 0.9;
 const IDLE: f64 = 0.2;
 /// Mean share of its time that a loop waits for a core, from which on one loop fewer is tried.
 const DELAYED: f64 = 0.15;
-/// Mean share of its time that a loop is blocked, from which on one loop fewer is tried, and none more.
+/// Mean share of its time that a loop beside others is blocked, from which on one loop fewer is tried before one more is.
 const BLOCKED: f64 = 0.1;
 /// Work fits into fewer loops that would be occupied by so much.
 const FITS: f64 = 0.6;
@@ -237,8 +237,12 @@ impl ActiveLoops {
     /// What to try under the load of `view`, whose newest interval took `span`.
     fn consider(&mut self, view: &View, span: Duration) -> Option<Change> {
         let active = self.active as f64;
-        let is_blocked = view.is_steady && view.blocked >= BLOCKED * active;
-        let is_busy = view.is_steady && view.occupied >= BUSY * active && view.idle >= IDLE && !is_blocked;
+        // one alone waits for something else
+        let is_blocked = self.active > 1 && view.is_steady && view.blocked >= BLOCKED * active;
+        if is_blocked && self.may_try(self.fewer_lost.as_ref(), view) {
+            return Some(self.attempt(self.active - 1, Reason::Blocked, view));
+        }
+        let is_busy = view.is_steady && view.occupied >= BUSY * active && view.idle >= IDLE;
         if is_busy && self.active < self.max && self.may_try(self.more_lost.as_ref(), view) {
             // As many as there are idle cores for, and at most twice as many as now.
             let step = (view.idle as usize).clamp(1, self.active);
@@ -248,9 +252,8 @@ impl ActiveLoops {
             return None;
         }
         let is_delayed = view.is_steady && view.delayed >= DELAYED * active && view.idle < IDLE;
-        if (is_blocked || is_delayed) && self.may_try(self.fewer_lost.as_ref(), view) {
-            let reason = if is_blocked { Reason::Blocked } else { Reason::Delayed };
-            return Some(self.attempt(self.active - 1, reason, view));
+        if is_delayed && self.may_try(self.fewer_lost.as_ref(), view) {
+            return Some(self.attempt(self.active - 1, Reason::Delayed, view));
         }
         let share = if view.commands_per_wakeup < FEW_COMMANDS { FITS_FEW } else { FITS };
         let needed = ((view.occupied / share).ceil() as usize).max(1);
@@ -488,6 +491,24 @@ mod tests {
         let mut loops = ActiveLoops::from(3, 4);
         let blocked = Sample { blocked: SPAN, ..sample(3, 1.0, 0.0, 1.0, 100) };
         assert_eq!(feed(&mut loops, WINDOW, blocked), Some(Change { to: 2, reason: Reason::Blocked }));
+    }
+
+    /// Loops are blocked by more than each other: by the journal, by threads beside them, by memory that is brought from elsewhere.
+    #[test]
+    fn loops_that_do_not_wait_for_each_other_get_more_though_they_are_blocked() {
+        let blocked = |active: usize, rate| Sample {
+            blocked: SPAN.mul_f64(0.3 * active as f64),
+            ..sample(active, 1.0, 0.0, 1.0, rate)
+        };
+        let mut alone = ActiveLoops::from(1, 4);
+        assert_eq!(feed(&mut alone, WINDOW, blocked(1, 100)), Some(Change { to: 2, reason: Reason::Busy }));
+        let mut loops = ActiveLoops::from(2, 4);
+        assert_eq!(
+            feed(&mut loops, WINDOW, blocked(2, 100)),
+            Some(Change { to: 1, reason: Reason::Blocked })
+        );
+        assert_eq!(feed(&mut loops, 20, blocked(1, 55)), Some(Change { to: 2, reason: Reason::Undone }));
+        assert_eq!(feed(&mut loops, WINDOW, blocked(2, 100)), Some(Change { to: 3, reason: Reason::Busy }));
     }
 
     #[test]
