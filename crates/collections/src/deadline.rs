@@ -1,7 +1,7 @@
 //! When keys and fields end, and what is compared with it.
 //!
 //! ```text
-//! Deadline u64:  bit 63 set: server time in ms (a TTL)    clear: Unix time in ms (EXPIREAT)
+//! Deadline u64:  bit 63 set: server time in ms (a TTL)    clear: Unix time in ms (EXPIREAT; all of older folders)
 //! ```
 
 use std::time::Duration;

@@ -14,16 +14,16 @@
 //!                                                                    expiry replaces its own
 //!  6 PART           base_seq u64 | offset u64 | bytes, one or more   the string of effect base_seq with these bytes from offset on, which is its
 //!                                                                    length at most; the header's expiry replaces its own, unless 0
-//!  7 HASH           packed entries (`collections`)                        the key is this hash
+//!  7 HASH           packed entries (`collections`)                   the key is this hash
 //!  8 SET            packed entries                                   the key is this set
 //!  9 LIST           packed entries                                   the key is this list
 //! 10 SORTED_SET     packed entries                                   the key is this sorted set
 //! 11 STREAM         packed entries                                   the key is this stream
-//! 24 PAGED_HASH     root (`collections`)                                   the key is a hash in leaves
-//! 25 PAGED_SET      root (`collections`)                                   the key is a set in leaves
-//! 26 PAGED_LIST     root (`collections`)                                   the key is a list in a tree
-//! 27 PAGED_ZSET     root (`collections`)                                   the key is a sorted set in leaves and a tree
-//! 28 PAGED_STREAM   root (`collections`)                                   the key is a stream in a tree
+//! 24 PAGED_HASH     root (`collections`)                             the key is a hash in leaves
+//! 25 PAGED_SET      root (`collections`)                             the key is a set in leaves
+//! 26 PAGED_LIST     root (`collections`)                             the key is a list in a tree
+//! 27 PAGED_ZSET     root (`collections`)                             the key is a sorted set in leaves and a tree
+//! 28 PAGED_STREAM   root (`collections`)                             the key is a stream in a tree
 //! 19 CHANGE         base_seq u64 | operations, one or more (`collections`)
 //!                                                                    the collection of effect base_seq after these operations; the header's
 //!                                                                    expiry replaces its own, unless 0

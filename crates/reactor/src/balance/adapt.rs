@@ -35,9 +35,15 @@ struct Marks {
     /// Time that each loop worked by the clock, commits left out.
     worked: Vec<Duration>,
     idle: Duration,
-    busy: Duration,
     commands: u64,
     wakeups: u64,
+}
+
+impl Marks {
+    /// Time that all loops worked.
+    fn busy(&self) -> Duration {
+        self.worked.iter().sum()
+    }
 }
 
 impl Adapt {
@@ -66,10 +72,9 @@ impl Adapt {
             return;
         }
         if self.is_resting {
-            let busy = busy(&shared.stats);
-            self.is_resting = is_rest(busy.saturating_sub(self.marks.busy), span);
-            self.marks.at = now;
-            self.marks.busy = busy;
+            let before = self.marks.busy();
+            self.marks = Marks { at: now, worked: worked(&shared.stats), ..Marks::default() };
+            self.is_resting = is_rest(self.marks.busy().saturating_sub(before), span);
             if !self.is_resting {
                 // The first interval begins now.
                 self.marks = self.read(&shared.stats, now).unwrap_or_default();
@@ -79,7 +84,7 @@ impl Adapt {
         let Some(marks) = self.read(&shared.stats, now) else { return };
         let sample = sample(&self.marks, &marks, self.loops.active());
         self.is_resting =
-            self.loops.active() == 1 && is_rest(marks.busy.saturating_sub(self.marks.busy), span);
+            self.loops.active() == 1 && is_rest(marks.busy().saturating_sub(self.marks.busy()), span);
         self.marks = marks;
         if let Some(change) = self.loops.on_interval(&sample) {
             shared.resize(change.to, change.reason);
@@ -91,18 +96,17 @@ impl Adapt {
         Some(Marks {
             at: now,
             of_loops: stats.iter().map(|stats| stats.thread_times()).collect::<Option<_>>()?,
-            worked: stats.iter().map(|stats| Duration::from_nanos(stats.busy_ns())).collect(),
+            worked: worked(stats),
             idle: self.cores.read_idle()?,
-            busy: busy(stats),
             commands: stats.iter().map(|stats| stats.commands()).sum(),
             wakeups: stats.iter().map(|stats| stats.ticks()).sum(),
         })
     }
 }
 
-/// Time that all loops worked since they started, by the clock.
-fn busy(stats: &[std::sync::Arc<LoopStats>]) -> Duration {
-    stats.iter().map(|stats| Duration::from_nanos(stats.busy_ns())).sum()
+/// Time that each loop worked since it started, by the clock.
+fn worked(stats: &[std::sync::Arc<LoopStats>]) -> Vec<Duration> {
+    stats.iter().map(|stats| Duration::from_nanos(stats.busy_ns())).collect()
 }
 
 fn is_rest(busy: Duration, span: Duration) -> bool {
@@ -155,7 +159,6 @@ mod tests {
             of_loops: vec![times(60, 10), times(90, 20), times(99, 0)],
             worked: worked([85, 90, 99]),
             idle: ms(30),
-            busy: ms(1),
             commands: 7,
             wakeups: 3,
         };

@@ -191,8 +191,10 @@ impl Access<'_> {
         };
         match self.try_change::<ListEdit<'static>, _, _>((db, key), kind, change)? {
             Tried::Paged(paged, change) => {
-                let popped = self.edit_tree((db, key), &paged, |tree| tree.change_end(end, change))?;
-                Ok(Ok(popped.0))
+                self.charge(1)?;
+                let index = if end == ListEnd::Front { 0 } else { u64::MAX };
+                let (popped, _) = self.edit_tree((db, key), &paged, |tree| tree.change_at(index, change))?;
+                Ok(Ok(popped))
             }
             tried => self.finish((db, key), kind, tried),
         }

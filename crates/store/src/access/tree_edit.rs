@@ -16,7 +16,7 @@ use collections::tree::{
     CHILDREN_MIN, Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut_inner, cut_leaf, element_at,
     free_node, inner_node, next_free, part,
 };
-use collections::{Edit, Element, Form, ListChange, ListEdit, ListEnd, OrderedEdit, Packed, Shape, by_score};
+use collections::{Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, by_score};
 
 use super::counts::{self, Count, Counts, LEAVES_MAX};
 use super::editing::Editing;
@@ -187,24 +187,15 @@ impl<'e, 's> TreeEdit<'e, 's> {
         Ok(())
     }
 
-    /// Lets `change` change the leaf at an end of a list.
-    pub(super) fn change_end<R>(
+    /// Lets `change` change the leaf with element number `index`, or the last one.
+    pub(super) fn change_at<R>(
         &mut self,
-        end: ListEnd,
+        index: u64,
         change: impl FnOnce(&mut ListEdit<'_>) -> R,
     ) -> Result<R, Stop> {
-        self.access.charge(1)?;
         self.settle()?;
-        let index = if end == ListEnd::Front { 0 } else { self.count.saturating_sub(1) };
         let path = Path::to(self, self.paged, (&self.tree, self.count), index)?;
         self.change_leaf::<ListEdit<'static>, R>(path, |leaf| change(leaf))
-    }
-
-    /// Lets `change` change the leaf with element number `index`, or the last one.
-    fn change_at(&mut self, index: u64, change: impl FnOnce(&mut ListEdit<'_>)) -> Result<(), Stop> {
-        self.settle()?;
-        let path = Path::to(self, self.paged, (&self.tree, self.count), index)?;
-        self.change_leaf::<ListEdit<'static>, ()>(path, |leaf| change(leaf))
     }
 
     fn is_changed(&self) -> bool {
