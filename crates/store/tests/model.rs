@@ -20,7 +20,8 @@
 //!      (SHARED); where neither of two is SHARED, equal bits are the same key, or the earlier one is dead. So a replayed
 //!      record is matched with older slots first: a younger one may be of a key that came when the record's was dead.
 //!   8. A delta names the seq of the state that it changes. A folded copy with seq `s` keeps the deltas above `s`. A change of
-//!      the expiry supersedes the newest delta if that is one, too, and says since when the value is the same.
+//!      the expiry supersedes the newest delta if that is one, too, and says since when the value is the same. At a start a
+//!      base may be older than the one that the change was made on: it supersedes only a delta whose value it reaches back to.
 //!   9. Server time goes on with the uptime of the machine; over a restart of the machine, as the newest clock record and the
 //!      wall clock say. A clock record that is not too old precedes each TTL in the log, and a checkpoint repeats the newest one.
 //!  10. A step of the wall clock is in the log before anything is judged by it. A step back leaves a ceiling: deadlines up to it
@@ -148,6 +149,7 @@ enum Planted {
     SharedIgnored,
     YoungerSlotFirst,
     FoldDropsLaterDeltas,
+    SupersedesAnyExpiry,
     TtlByTheWallClock,
     TtlWithoutRecord,
     DownTimeByTheWallClock,
@@ -677,8 +679,10 @@ impl World {
                 // a later one without it: it was superseded
                 let is_dead = known.is_none() && last.is_some_and(|(seq, _)| seq > record.seq);
                 if !is_dead && known.map_or(creates, |known| known < address) {
-                    if let (Body::Expiry { .. }, None, Some((seq, address))) = (&record.body, known, last)
-                        && matches!(self.try_record(address)?.body, Body::Expiry { .. })
+                    if let (Body::Expiry { since, .. }, None, Some((seq, address))) =
+                        (&record.body, known, last)
+                        && let Body::Expiry { since: last_since, .. } = self.try_record(address)?.body
+                        && (*since <= last_since || self.planted == Planted::SupersedesAnyExpiry)
                     {
                         bucket[at].deltas.remove(&seq);
                     }
@@ -947,6 +951,20 @@ fn removal_taken_for_one_of_a_younger_key_is_noticed() {
     assert_eq!(run_history(&ops, Planted::Nothing), Ok(()));
     let noticed = std::panic::catch_unwind(|| run_history(&ops, Planted::YoungerSlotFirst));
     assert!(!matches!(noticed, Ok(Ok(()))), "a key is back unseen");
+}
+
+/// Nor here: the checkpoint captures a changed expiry on its base, a copy that holds both takes their place before the
+/// expiry changes again, and lies below the checkpoint.
+#[test]
+fn expiry_that_supersedes_one_that_it_does_not_reach_back_to_is_noticed() {
+    let expire = || Op::Expire { db: 0, key: 1, ttl: 9, at_wall: false };
+    let set = Op::Set { db: 0, key: 1, scalar: 1, ttl: 0, at_wall: false };
+    let copied =
+        [set, expire(), Op::Sync, Op::Roll, Op::CleanRead { pick: 0 }, Op::CleanAppend { pick: 0 }, Op::Sync];
+    let captured = [Op::CheckpointBegin, Op::CheckpointStripe, Op::CheckpointStripe, Op::CheckpointPublish];
+    let ops = [&copied[..], &captured, &[Op::CleanTurn { pick: 0 }, expire()]].concat();
+    assert_eq!(run_history(&ops, Planted::Nothing), Ok(()));
+    assert!(run_history(&ops, Planted::SupersedesAnyExpiry).is_err(), "a broken chain went unseen");
 }
 
 /// Random histories seldom get there: a copy is appended, its segment sealed and walked over before the index turns to it.
