@@ -530,8 +530,7 @@ fn header_of(draft: &Draft<'_>, seq: Seq, group_end: u8) -> RecordHeader {
         kind: draft.kind,
         flags: draft.flags & !record_flags::GROUP_END | group_end,
         keyspace: draft.keyspace,
-        group: 0,
-        term: 0,
+        origin: draft.origin,
         seq,
         expiry_ms: draft.expiry_ms,
     }

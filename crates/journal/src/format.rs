@@ -8,7 +8,7 @@
 //! | segment header | 4096 | [`segment_header`] |
 //! | batch header | 64 | [`batch`] |
 //! | record header | 48, then the payload, zero-padded to 8 | [`record`] |
-//! | footer chunk | 64 + 48 an entry | [`footer_chunk`] |
+//! | footer chunk | 64 + 48 an entry (55 where some are replicated) | [`footer_chunk`] |
 //! | manifest entry | 64 | [`manifest_entry`] |
 //!
 //! A segment file is: its header at 0, batches from 4096 on one after another, then zeroes or remains of the

@@ -77,4 +77,4 @@ pub use scan::{RecordView, Records, Scanner};
 pub use shared::{Hooks, LOCK_NAME};
 pub use syncs::SyncFigures;
 pub use thread::Driver;
-pub use types::{Appended, Draft, FileId, Keyspace, LogAddress, Lsn, SegmentId, Seq, record_flags};
+pub use types::{Appended, Draft, FileId, Keyspace, LogAddress, Lsn, Origin, SegmentId, Seq, record_flags};

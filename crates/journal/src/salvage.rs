@@ -399,7 +399,9 @@ impl Copier {
             .iter()
             .zip(&parts)
             .map(|((header, _), parts)| {
-                let mut draft = Draft::new(header.kind, header.keyspace, parts).expiring(header.expiry_ms);
+                let mut draft = Draft::new(header.kind, header.keyspace, parts)
+                    .expiring(header.expiry_ms)
+                    .ordered_by(header.origin);
                 draft.seq = Some(header.seq);
                 draft.flags = header.flags;
                 draft

@@ -48,6 +48,7 @@ impl RecordView<'_> {
             kind: self.header.kind,
             flags: self.header.flags,
             extra: 0,
+            origin: self.header.origin,
             lsn: self.lsn,
         }
     }

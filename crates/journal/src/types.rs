@@ -3,6 +3,7 @@
 //! Invariants
 //!   1. Zero is nobody: the first [`Lsn`], [`Seq`] and [`SegmentId`] are 1.
 //!   2. A [`LogAddress`] is a multiple of 8 bytes; it packs into a `u64` and back without loss.
+//!   3. An [`Origin`] fits in a footer's seven bytes.
 //!
 //! Out of scope: what a record's kind means (`store`).
 
@@ -129,6 +130,40 @@ pub mod record_flags {
     pub const GROUP_END: u8 = 0b0000_1000;
 }
 
+/// Which Raft group ordered a record, and in which term of its leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin(u64);
+
+impl Origin {
+    /// Of a record that is not replicated.
+    pub const ALONE: Self = Self(0);
+    /// Terms are below this.
+    pub const TERM_END: u64 = 1 << TERM_BITS;
+
+    /// Group 0 is none: the groups of a cluster count from 1. `None` if the group is above 65,535 or the term is not below
+    /// [`Origin::TERM_END`].
+    #[must_use]
+    pub fn new(group: u32, term: u64) -> Option<Self> {
+        let group = u16::try_from(group).ok()?;
+        (term < Self::TERM_END).then_some(Self(u64::from(group) << TERM_BITS | term))
+    }
+
+    /// The group; 0: none.
+    #[must_use]
+    pub fn group(self) -> u16 {
+        (self.0 >> TERM_BITS) as u16
+    }
+
+    /// The term of the group's leader.
+    #[must_use]
+    pub fn term(self) -> u64 {
+        self.0 & (Self::TERM_END - 1)
+    }
+}
+
+/// Bits of a term.
+const TERM_BITS: u32 = 40;
+
 /// A record before it has an address: built outside of every lock, and checksummed there if it is long.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
@@ -142,6 +177,8 @@ pub struct Draft<'a> {
     pub seq: Option<Seq>,
     /// Absolute expiry in Unix milliseconds, 0 for none.
     pub expiry_ms: u64,
+    /// Which group ordered it.
+    pub origin: Origin,
     payload: &'a [&'a [u8]],
     payload_len: u32,
     /// Checksum of a long payload. That of a short one costs no more than it is copied, and is made of the copy.
@@ -158,13 +195,21 @@ impl<'a> Draft<'a> {
         let len: usize = payload.iter().map(|part| part.len()).sum();
         let payload_len = u32::try_from(len).expect("value.max keeps payloads below 4 GiB");
         let long_crc = (len >= LONG_BYTES_MIN).then(|| crc32c_parts(payload));
-        Self { kind, flags: 0, keyspace, seq: None, expiry_ms: 0, payload, payload_len, long_crc }
+        let origin = Origin::ALONE;
+        Self { kind, flags: 0, keyspace, seq: None, expiry_ms: 0, origin, payload, payload_len, long_crc }
     }
 
     /// The same draft with an absolute expiry in Unix milliseconds (0: none).
     #[must_use]
     pub fn expiring(mut self, expiry_ms: u64) -> Self {
         self.expiry_ms = expiry_ms;
+        self
+    }
+
+    /// The same draft of what a Raft group ordered.
+    #[must_use]
+    pub fn ordered_by(mut self, origin: Origin) -> Self {
+        self.origin = origin;
         self
     }
 

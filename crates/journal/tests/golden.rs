@@ -5,7 +5,7 @@ use journal::format::batch::BatchHeader;
 use journal::format::footer_chunk::{decode_chunk, encode_chunk};
 use journal::format::manifest_entry::{Checkpoint, Entry, Footer, Sealed};
 use journal::format::segment_header::{Identity, SegmentHeader};
-use journal::{FileId, FooterEntry, Keyspace, LogAddress, Lsn, RecordHeader, SegmentId, Seq};
+use journal::{FileId, FooterEntry, Keyspace, LogAddress, Lsn, Origin, RecordHeader, SegmentId, Seq};
 
 const SEGMENT: SegmentId = SegmentId(0x0102_0304);
 const FOLDER: u128 = 0x0f;
@@ -26,8 +26,7 @@ fn record_header_has_the_golden_bytes() {
         kind: 7,
         flags: 0b1101,
         keyspace: Keyspace(0x11),
-        group: 0x22,
-        term: 0x33,
+        origin: Origin::new(0x22, 0x33).expect("small"),
         seq: Seq(0x44),
         expiry_ms: 0x55,
     };
@@ -73,7 +72,17 @@ fn segment_header_has_the_golden_bytes() {
 
 #[test]
 fn footer_chunk_has_the_golden_bytes() {
-    let entry = |lsn: u64| FooterEntry {
+    let entries = [footer_entry(500), footer_entry(501)];
+    let mut bytes = Vec::new();
+    encode_chunk(&mut bytes, (SEGMENT, salt()), 3, Lsn(500), &entries);
+    check(include_str!("golden/footer_chunk.hex"), &bytes);
+    let mut out = Vec::new();
+    assert_eq!(decode_chunk(&bytes, (SEGMENT, salt()), 3, &mut out), Some(bytes.len()));
+    assert_eq!(out, entries);
+}
+
+fn footer_entry(lsn: u64) -> FooterEntry {
+    FooterEntry {
         hash: 0x00ff,
         seq: Seq(8),
         expiry_ms: 9,
@@ -83,14 +92,22 @@ fn footer_chunk_has_the_golden_bytes() {
         kind: 12,
         flags: 13,
         extra: 14,
+        origin: Origin::ALONE,
         lsn: Lsn(lsn),
-    };
+    }
+}
+
+#[test]
+fn footer_chunk_with_origins_has_the_golden_bytes() {
+    let origin = Origin::new(0xfffe, Origin::TERM_END - 2).expect("the largest but one");
+    let entry = |lsn: u64, origin| FooterEntry { origin, ..footer_entry(lsn) };
+    let entries = [entry(500, Origin::ALONE), entry(501, origin)];
     let mut bytes = Vec::new();
-    encode_chunk(&mut bytes, (SEGMENT, salt()), 3, Lsn(500), &[entry(500), entry(501)]);
-    check(include_str!("golden/footer_chunk.hex"), &bytes);
+    encode_chunk(&mut bytes, (SEGMENT, salt()), 3, Lsn(500), &entries);
+    check(include_str!("golden/footer_chunk_origins.hex"), &bytes);
     let mut out = Vec::new();
     assert_eq!(decode_chunk(&bytes, (SEGMENT, salt()), 3, &mut out), Some(bytes.len()));
-    assert_eq!(out, [entry(500), entry(501)]);
+    assert_eq!(out, entries);
 }
 
 #[test]

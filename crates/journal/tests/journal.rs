@@ -4,16 +4,17 @@
 
 mod common;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Clock as _;
-use common::{Told, append, hooks, open, records, start, write_footer};
+use common::{Told, append, dir, hooks, open, records, start, write_footer};
 use journal::{
-    BackendKind, Class, Draft, Hooks, Journal, Keyspace, Lsn, Options, ReadError, RecordView, Records,
-    Refusal, SegmentState, Seq, SyncMode, footprint,
+    BackendKind, Choice, Class, Draft, Hooks, Journal, Keep, Keyspace, Lsn, Options, Origin, ReadError,
+    RecordView, Records, Recovery, Refusal, SegmentId, SegmentState, Seq, SyncMode, footprint, salvage,
 };
-use vfs::SimDisk;
+use vfs::{SimDisk, Vfs};
 
 #[test]
 fn appended_records_are_durable_after_one_commit_and_readable_before_and_after() {
@@ -101,7 +102,7 @@ fn what_somebody_cannot_wait_for_is_durable_before_the_sync_mode_makes_it_so() {
 #[test]
 fn what_was_committed_here_gets_its_stamp_once_the_journal_is_idle() {
     let (disk, clock) = (Arc::new(SimDisk::new(1)), Arc::new(clock::SystemClock)); // a slow one would not be waited for
-    let recovery = Journal::open(disk, clock.clone(), &common::dir(), Options::small()).unwrap();
+    let recovery = Journal::open(disk, clock.clone(), &dir(), Options::small()).unwrap();
     let journal = recovery.start(Hooks::default()).unwrap();
     let start = clock.now();
     while journal.counters().stamps < 2 {
@@ -125,7 +126,7 @@ fn threads_that_commit_here_and_the_journals_own_leave_nothing_behind() {
     const THREADS: u64 = 4;
     const GROUPS: u64 = 200;
     let (disk, clock) = (Arc::new(SimDisk::new(1)), Arc::new(clock::SystemClock)); // a slow one would not be waited for
-    let reopen = || Journal::open(disk.clone(), clock.clone(), &common::dir(), Options::small()).unwrap();
+    let reopen = || Journal::open(disk.clone(), clock.clone(), &dir(), Options::small()).unwrap();
     let journal = reopen().start(Hooks::default()).unwrap();
     let writer = |writer: u64| {
         for n in 0..GROUPS {
@@ -274,6 +275,54 @@ fn footer_is_written_once_and_read_back_at_start() {
     assert_eq!(recovery.read_footer(recovery.segments()[1].segment).unwrap(), None);
 }
 
+/// What a Raft group ordered is found again with its group and term: in the log, in footers, and in a salvaged folder.
+#[test]
+fn records_keep_the_group_and_the_term_that_ordered_them() {
+    let disk = SimDisk::new(1);
+    let options = Options::small();
+    let (journal, mut driver) = start(&disk, &options);
+    let origin = |n: u64| Origin::new(n as u32 % 3 * 500, n * 1_000_000_007).unwrap();
+    let payload = [7_u8; 700];
+    let mut count = 0;
+    while journal.segments().len() < 3 {
+        let credits = journal.reserve(footprint([700; 2]), Class::Write).unwrap();
+        let parts: [&[u8]; 1] = [&payload];
+        let draft = |n| Draft::new(1, Keyspace(7), &parts).ordered_by(origin(n));
+        journal.append(credits, &[draft(count), draft(count + 1)], &mut Vec::new());
+        count += 2;
+        driver.commit();
+        driver.prepare();
+    }
+    let segments: Vec<SegmentId> = journal.segments().iter().map(|info| info.segment).collect();
+    for segment in &segments[..2] {
+        let mut entries = Vec::new();
+        let mut note = |view: RecordView<'_>| entries.push(view.footer_entry(view.lsn.0.into()));
+        while journal.scanner(*segment).unwrap().slice(u64::MAX / 2, &mut note).unwrap() {}
+        write_footer(&journal, *segment, &entries).unwrap();
+    }
+    drop((journal, driver));
+    let wanted: Vec<Origin> = (0..count).map(origin).collect();
+    let scanned = |recovery: &Recovery| {
+        let mut found = Vec::new();
+        for info in recovery.segments() {
+            recovery.scan(info.segment, Lsn(0), &mut |view| found.push(view.header.origin)).unwrap();
+        }
+        found
+    };
+    let recovery = open(&disk, &options).unwrap();
+    assert_eq!(scanned(&recovery), wanted);
+    let footers = segments[..2].iter().flat_map(|segment| recovery.read_footer(*segment).unwrap().unwrap());
+    let footers: Vec<Origin> = footers.map(|entry| entry.origin).collect();
+    assert_eq!(footers, wanted[..footers.len()]);
+    drop(recovery);
+    let (vfs, time): (Arc<dyn Vfs>, Arc<dyn clock::Clock>) = (Arc::new(disk), common::clock());
+    let choice = Choice { wanted: &mut |_| Keep::AsItIs, mends: |_| false };
+    let out = Path::new("/out");
+    salvage(&vfs, &time, &dir(), out, &options, choice).unwrap();
+    let salvaged = Journal::open(vfs, time, out, options).unwrap();
+    assert_eq!(scanned(&salvaged), wanted);
+}
+
 #[test]
 fn records_handed_out_in_groups_are_those_that_come_one_by_one() {
     let disk = SimDisk::new(1);
@@ -374,7 +423,7 @@ fn threads_on_a_real_disk_keep_every_record_of_four_writers() {
 
 fn four_writers(backend: BackendKind) {
     let folder = tempfile::tempdir().unwrap();
-    let vfs: Arc<dyn vfs::Vfs> = Arc::new(vfs::RealDisk);
+    let vfs: Arc<dyn Vfs> = Arc::new(vfs::RealDisk);
     let clock = Arc::new(clock::SystemClock);
     let options = Options { segment_size_bytes: 1 << 20, backend, ..Options::small() };
     let open = || Journal::open(Arc::clone(&vfs), clock.clone(), folder.path(), options.clone()).unwrap();
@@ -432,7 +481,7 @@ fn first_appends_after_a_start_find_room_without_waiting_for_a_thread() {
 fn last_reference_dropped_in_a_hook_does_not_wait_for_its_own_thread() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { segment_size_bytes: 1 << 20, ..Options::small() };
-    let vfs: Arc<dyn vfs::Vfs> = Arc::new(vfs::RealDisk);
+    let vfs: Arc<dyn Vfs> = Arc::new(vfs::RealDisk);
     let recovery = Journal::open(vfs, Arc::new(clock::SystemClock), folder.path(), options).unwrap();
     let held: Arc<std::sync::Mutex<Option<Arc<Journal>>>> = Arc::default();
     let (sender, receiver) = std::sync::mpsc::channel();

@@ -1,4 +1,11 @@
 //! Numbers for new collections: of those that are there no two have the same.
+//!
+//! ```text
+//! | 0 | 55 bits: counted by this folder alone | 8 bits stripe |
+//! | 1 | 24 bits term of the group's leader | 31 bits: counted in that term | 8 bits stripe |      kept for groups (ADR 0065)
+//! ```
+//!
+//! Folders of before the first bit had a meaning have numbers of both forms.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,8 +28,9 @@ impl Objects {
 
     /// The next number, of a collection whose key is in this stripe: its lowest byte says so.
     pub(crate) fn next(&self, stripe: usize) -> u64 {
-        // an odd step meets each number of 56 bits once
-        self.0.fetch_add(STEP, Ordering::Relaxed) << 8 | stripe as u64
+        // an odd step meets each number of 55 bits once
+        let counted = self.0.fetch_add(STEP, Ordering::Relaxed);
+        counted << 9 >> 1 | stripe as u64
     }
 }
 
@@ -39,6 +47,7 @@ mod tests {
         let numbers: std::collections::HashSet<u64> = (0..10_000).map(|i| objects.next(i % 256)).collect();
         assert_eq!(numbers.len(), 10_000);
         assert_eq!(objects.next(0xa7) & 0xff, 0xa7);
+        assert!(numbers.iter().all(|number| number >> 63 == 0), "the first bit is of groups");
         let later = Objects::new(&KeyHasher::new(&[3; 16], 8), Seq(8), Nanos(9));
         assert!((0..10_000).all(|i| !numbers.contains(&later.next(i % 256))));
     }

@@ -9,7 +9,7 @@ use journal::format::footer_chunk::{self, FOOTER_MAGIC};
 use journal::format::manifest_entry::{Entry, MANIFEST_ENTRY_SIZE_BYTES, MANIFEST_MAGIC};
 use journal::format::segment_header::{SEGMENT_MAGIC, SegmentHeader};
 use journal::format::{Salt, crc32c};
-use journal::{FileId, FooterEntry, Keyspace, LogAddress, Lsn, RecordHeader, SegmentId, Seq};
+use journal::{FileId, FooterEntry, Keyspace, LogAddress, Lsn, Origin, RecordHeader, SegmentId, Seq};
 
 /// Bytes that mean something in the journal's files.
 pub(super) const WORDS: &[&[u8]] = &[
@@ -88,7 +88,9 @@ pub(super) fn footer(input: &[u8]) {
     let (seal, mut bytes) = unpack(input);
     if seal && bytes.len() >= 64 {
         let count = u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]) as usize;
-        if let Some(body) = count.checked_mul(48).and_then(|length| bytes[64..].get(..length)) {
+        bytes[32] &= 1;
+        let entry_bytes = 48 + 7 * usize::from(bytes[32]);
+        if let Some(body) = count.checked_mul(entry_bytes).and_then(|length| bytes[64..].get(..length)) {
             let crc = crc32c(body);
             put(&mut bytes, 8, &crc.to_le_bytes());
         }
@@ -100,7 +102,7 @@ pub(super) fn footer(input: &[u8]) {
     }
     let mut entries = Vec::new();
     if let Some(size) = footer_chunk::decode_chunk(&bytes, (SEGMENT, salt()), 0, &mut entries) {
-        assert_eq!(size, 64 + 48 * entries.len());
+        assert_eq!(size, 64 + (48 + 7 * usize::from(bytes[32] != 0)) * entries.len());
         assert!(size <= bytes.len());
     }
 }
@@ -162,6 +164,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         kind: 1,
         flags: 8,
         extra: 0,
+        origin: Origin::ALONE,
         lsn: Lsn(10),
     };
     let mut footer = Vec::new();
@@ -172,6 +175,15 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         Lsn(10),
         &[entry, FooterEntry { lsn: Lsn(11), ..entry }],
     );
+    let mut origins = Vec::new();
+    let origin = Origin::new(3, 70_000).expect("small");
+    footer_chunk::encode_chunk(
+        &mut origins,
+        (SEGMENT, salt()),
+        0,
+        Lsn(10),
+        &[entry, FooterEntry { lsn: Lsn(11), origin, ..entry }],
+    );
     let (next_segment, next_file, next_seq) = (SegmentId(8), FileId(3), Seq(12));
     let folder = Entry::Folder { folder: FOLDER, next_segment, next_file, next_seq, content: (1, 1) };
     let open = Entry::Open { segment: SEGMENT, file: FileId(2), first_lsn: Lsn(1), size_bytes: 1 << 26 };
@@ -179,6 +191,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         batch.encode(salt()).0.to_vec(),
         record.encode(salt()).to_vec(),
         footer,
+        origins,
         folder.encode(0, 1).to_vec(),
         open.encode(1, 1).to_vec(),
     ];

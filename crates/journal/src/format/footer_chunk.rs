@@ -1,5 +1,5 @@
 //! Footer: chunks of at most 256 KiB from where the manifest says, each a 64-byte header and 48-byte entries,
-//! one entry for each record of the segment in lsn order.
+//! one entry for each record of the segment in lsn order. Where one of them is of a replicated record, the origins of all follow.
 //!
 //! Chunk header:
 //!
@@ -7,12 +7,13 @@
 //! |---|---|---|
 //! | 0 | 4 | magic `EKF1` |
 //! | 4 | 4 | header_crc: CRC-32C of bytes 8..64, salted |
-//! | 8 | 4 | body_crc: CRC-32C of the entries |
+//! | 8 | 4 | body_crc: CRC-32C of the entries, and of the origins |
 //! | 12 | 4 | segment number |
 //! | 16 | 4 | entry_count |
 //! | 20 | 4 | chunk index, from 0 |
 //! | 24 | 8 | first_lsn: lsn of the first entry; the n-th has first_lsn + n |
-//! | 32 | 32 | reserved, 0 |
+//! | 32 | 1 | 1: origins follow the entries |
+//! | 33 | 31 | reserved, 0 |
 //!
 //! Entry:
 //!
@@ -27,9 +28,11 @@
 //! | 44 | 1 | kind |
 //! | 45 | 1 | flags of the record |
 //! | 46 | 2 | extra (meaning: `store`) |
+//!
+//! Origin, 7 bytes: group u16, term u40. A reader from before there were any finds the checksum wrong and reads the records.
 
 use super::{Salt, crc32c, put, u16_at, u32_at, u64_at, u128_at};
-use crate::types::{Keyspace, LogAddress, Lsn, SegmentId, Seq};
+use crate::types::{Keyspace, LogAddress, Lsn, Origin, SegmentId, Seq};
 
 /// Size of an entry in bytes.
 pub const FOOTER_ENTRY_SIZE_BYTES: usize = 48;
@@ -39,7 +42,9 @@ pub const FOOTER_HEADER_SIZE_BYTES: usize = 64;
 pub const FOOTER_CHUNK_SIZE_BYTES_MAX: usize = 256 * 1024;
 /// Most entries of a chunk.
 pub const FOOTER_CHUNK_ENTRIES_MAX: usize =
-    (FOOTER_CHUNK_SIZE_BYTES_MAX - FOOTER_HEADER_SIZE_BYTES) / FOOTER_ENTRY_SIZE_BYTES;
+    (FOOTER_CHUNK_SIZE_BYTES_MAX - FOOTER_HEADER_SIZE_BYTES) / (FOOTER_ENTRY_SIZE_BYTES + ORIGIN_SIZE_BYTES);
+/// Size of an origin in bytes.
+const ORIGIN_SIZE_BYTES: usize = 7;
 /// `EKF1`.
 pub const FOOTER_MAGIC: [u8; 4] = *b"EKF1";
 
@@ -64,15 +69,10 @@ pub struct FooterEntry {
     pub flags: u8,
     /// Belongs to the store.
     pub extra: u16,
+    /// Which group ordered the record.
+    pub origin: Origin,
     /// The record's lsn (not stored: first lsn of the chunk plus ordinal).
     pub lsn: Lsn,
-}
-
-/// Bytes that the footer of a segment with `records` records takes.
-#[must_use]
-pub fn footer_size_bytes(records: u64) -> u64 {
-    let chunks = records.div_ceil(FOOTER_CHUNK_ENTRIES_MAX as u64);
-    records * FOOTER_ENTRY_SIZE_BYTES as u64 + chunks * FOOTER_HEADER_SIZE_BYTES as u64
 }
 
 /// Appends the bytes of a chunk to `out`. `entries` are in lsn order without gaps, from `first_lsn` on.
@@ -93,6 +93,10 @@ pub fn encode_chunk(
         assert_eq!(entry.address.segment(), segment, "entry of another segment");
         out.extend_from_slice(&encode_entry(entry));
     }
+    let has_origins = entries.iter().any(|entry| entry.origin != Origin::ALONE);
+    if has_origins {
+        entries.iter().for_each(|entry| out.extend_from_slice(&encode_origin(entry.origin)));
+    }
     let body_crc = crc32c(&out[start + FOOTER_HEADER_SIZE_BYTES..]);
     let header = &mut out[start..start + FOOTER_HEADER_SIZE_BYTES];
     put(header, 0, &FOOTER_MAGIC);
@@ -101,6 +105,7 @@ pub fn encode_chunk(
     put(header, 16, &(entries.len() as u32).to_le_bytes());
     put(header, 20, &index.to_le_bytes());
     put(header, 24, &first_lsn.0.to_le_bytes());
+    header[32] = u8::from(has_origins);
     let crc = crc32c(&header[8..]) ^ salt.0;
     put(header, 4, &crc.to_le_bytes());
 }
@@ -123,20 +128,23 @@ pub fn decode_chunk(
         return None;
     }
     let count = u32_at(header, 16) as usize;
-    let size = FOOTER_HEADER_SIZE_BYTES + count.checked_mul(FOOTER_ENTRY_SIZE_BYTES)?;
+    let origins_at = FOOTER_HEADER_SIZE_BYTES + count.checked_mul(FOOTER_ENTRY_SIZE_BYTES)?;
+    let has_origins = header[32] != 0;
+    let size = origins_at + if has_origins { count.checked_mul(ORIGIN_SIZE_BYTES)? } else { 0 };
     let body = bytes.get(FOOTER_HEADER_SIZE_BYTES..size)?;
     if u32_at(header, 8) != crc32c(body) {
         return None;
     }
     let first_lsn = u64_at(header, 24);
     first_lsn.checked_add(count as u64)?;
-    let entries = body.as_chunks::<FOOTER_ENTRY_SIZE_BYTES>().0;
-    out.extend(
-        entries
-            .iter()
-            .enumerate()
-            .map(|(n, bytes)| decode_entry(bytes, segment, Lsn(first_lsn.saturating_add(n as u64)))),
-    );
+    let (entries, origins) = body.split_at(origins_at - FOOTER_HEADER_SIZE_BYTES);
+    let entries = entries.as_chunks::<FOOTER_ENTRY_SIZE_BYTES>().0;
+    let origins = origins.as_chunks::<ORIGIN_SIZE_BYTES>().0.iter().map(decode_origin);
+    let origins = origins.chain(std::iter::repeat(Origin::ALONE));
+    out.extend(entries.iter().zip(origins).enumerate().map(|(n, (bytes, origin))| {
+        let lsn = Lsn(first_lsn.saturating_add(n as u64));
+        FooterEntry { origin, ..decode_entry(bytes, segment, lsn) }
+    }));
     Some(size)
 }
 
@@ -165,6 +173,18 @@ fn decode_entry(bytes: &[u8; FOOTER_ENTRY_SIZE_BYTES], segment: SegmentId, lsn: 
         kind: bytes[44],
         flags: bytes[45],
         extra: u16_at(bytes, 46),
+        origin: Origin::ALONE,
         lsn,
     }
+}
+
+fn encode_origin(origin: Origin) -> [u8; ORIGIN_SIZE_BYTES] {
+    let ([group_low, group_high], term) = (origin.group().to_le_bytes(), origin.term().to_le_bytes());
+    [group_low, group_high, term[0], term[1], term[2], term[3], term[4]]
+}
+
+fn decode_origin(&[group_low, group_high, a, b, c, d, e]: &[u8; ORIGIN_SIZE_BYTES]) -> Origin {
+    let group = u16::from_le_bytes([group_low, group_high]);
+    let term = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
+    Origin::new(group.into(), term).expect("two bytes of group and five of term")
 }

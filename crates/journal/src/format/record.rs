@@ -9,15 +9,15 @@
 //! | 13 | 1 | flags: bits 0-1 codec, 2 MOVED, 3 GROUP_END |
 //! | 14 | 2 | reserved, 0 |
 //! | 16 | 4 | keyspace id |
-//! | 20 | 4 | group (0 alone) |
-//! | 24 | 8 | term (0 alone) |
+//! | 20 | 4 | group, below 2^16 (0: not replicated) |
+//! | 24 | 8 | term, below 2^40 (0: not replicated) |
 //! | 32 | 8 | seq |
 //! | 40 | 8 | expiry, Unix milliseconds, 0 none |
 //!
 //! The lsn is not stored: first lsn of the batch plus ordinal in it.
 
 use super::{ORDINAL_MAX, Salt, align, crc32c, mend, put, u32_at, u64_at};
-use crate::types::{Keyspace, Seq};
+use crate::types::{Keyspace, Origin, Seq};
 
 /// Size of the header in bytes.
 pub const RECORD_HEADER_SIZE_BYTES: usize = 48;
@@ -35,10 +35,8 @@ pub struct RecordHeader {
     pub flags: u8,
     /// Keyspace id.
     pub keyspace: Keyspace,
-    /// Raft group, 0 alone.
-    pub group: u32,
-    /// Raft term, 0 alone.
-    pub term: u64,
+    /// Which group ordered it.
+    pub origin: Origin,
     /// Order of the effect.
     pub seq: Seq,
     /// Absolute expiry in Unix milliseconds, 0 for none.
@@ -55,8 +53,8 @@ impl RecordHeader {
         bytes[12] = self.kind;
         bytes[13] = self.flags;
         put(&mut bytes, 16, &self.keyspace.0.to_le_bytes());
-        put(&mut bytes, 20, &self.group.to_le_bytes());
-        put(&mut bytes, 24, &self.term.to_le_bytes());
+        put(&mut bytes, 20, &u32::from(self.origin.group()).to_le_bytes());
+        put(&mut bytes, 24, &self.origin.term().to_le_bytes());
         put(&mut bytes, 32, &self.seq.0.to_le_bytes());
         put(&mut bytes, 40, &self.expiry_ms.to_le_bytes());
         let crc = crc32c(&bytes[4..]) ^ salt.0;
@@ -77,8 +75,7 @@ impl RecordHeader {
             kind: bytes[12],
             flags: bytes[13],
             keyspace: Keyspace(u32_at(bytes, 16)),
-            group: u32_at(bytes, 20),
-            term: u64_at(bytes, 24),
+            origin: Origin::new(u32_at(bytes, 20), u64_at(bytes, 24))?,
             seq: Seq(u64_at(bytes, 32)),
             expiry_ms: u64_at(bytes, 40),
         })

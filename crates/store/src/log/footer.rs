@@ -162,6 +162,7 @@ mod tests {
             kind: record::CHANGES,
             flags: 0,
             extra: 0,
+            origin: journal::Origin::ALONE,
             lsn: Lsn(1),
         };
         for (nodes, has_room) in [
