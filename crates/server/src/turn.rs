@@ -209,9 +209,12 @@ fn look_ahead(server: &Server, db: u16, input: &[u8], limits: &Limits, ahead: &m
         return;
     }
     let Some(mut foresight) = server.store.foresight() else { return };
-    let mut rest = input;
+    let (mut rest, mut before) = (input, None);
     for request in &mut ahead.requests[..ahead.count] {
-        request.foreseen = foresee(&mut foresight, db, request.args.view(rest));
+        // those of a series have one key
+        let known = before.filter(|_| request.follows);
+        request.foreseen = known.or_else(|| foresee(&mut foresight, db, request.args.view(rest)));
+        before = request.foreseen;
         rest = &rest[request.bytes..];
     }
     foresight.prefetch();
