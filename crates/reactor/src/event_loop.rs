@@ -314,10 +314,22 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         mut peer: Box<Peer<P>>,
         work: impl FnOnce(&mut Peer<P>, &mut Context<'_, P>) -> Result<(), CloseReason>,
     ) {
+        match self.call(&mut peer, work) {
+            Ok(()) => self.settle(peer),
+            Err(reason) => self.end(peer, reason),
+        }
+    }
+
+    /// Runs `work` on `peer`, whose time that is.
+    fn call(
+        &mut self,
+        peer: &mut Peer<P>,
+        work: impl FnOnce(&mut Peer<P>, &mut Context<'_, P>) -> Result<(), CloseReason>,
+    ) -> Result<(), CloseReason> {
         let id = peer.connection.id();
         self.stats.pulse.callback(id, self.now);
         let mut context = self.context();
-        let done = work(&mut peer, &mut context);
+        let done = work(peer, &mut context);
         let unheld = context.unheld;
         let now = self.handle.shared.clock.now();
         if unheld {
@@ -331,10 +343,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         peer.connection.busy_ns.add(took.as_nanos() as u64);
         self.tally.longest.note(id, took);
         self.now = now;
-        match done {
-            Ok(()) => self.settle(peer),
-            Err(reason) => self.end(peer, reason),
-        }
+        done
     }
 
     /// Lists `peer` by what it waits for and puts it back into its slot.

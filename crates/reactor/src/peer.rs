@@ -190,9 +190,14 @@ impl<P: Protocol> Peer<P> {
 
     /// Reads, works and writes as far as its share goes. `Err`: the connection has ended.
     pub(crate) fn turn(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        self.answer(context)?;
+        self.finish(context)
+    }
+
+    /// Reads and works as [`Peer::turn`], which [`Peer::finish`] is to end.
+    pub(crate) fn answer(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
         if self.phase != Phase::Open {
-            self.drain(context)?;
-            return self.finish(context);
+            return self.drain(context);
         }
         let budget = &context.handle.shared.budget;
         let mut reads = 0;
@@ -209,7 +214,12 @@ impl<P: Protocol> Peer<P> {
                 break;
             }
         }
-        self.finish(context)
+        Ok(())
+    }
+
+    /// Bytes that are to be sent, held ones included.
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.output.len()
     }
 
     /// Whether nothing is read or begun for it now, since all together keep too much.

@@ -1,10 +1,15 @@
 //! Turns of connections: those that were read, those with work left, those whose replies were released, those whose
 //! timer is due.
 //!
-//! Input of one tick is handled in two steps: all of it is read, then all of it is handled. One step for all connections, then
-//! the next for all, keeps the code of each in the processor's caches: with hundreds of connections that send a request each,
+//! Input of one tick is handled in three steps: all of it is read, then all of it is handled, then all replies are sent. One step
+//! for all connections, then the next for all, keeps the code of each in the processor's caches: with hundreds of connections that send a request each,
 //! the kernel's code would replace ours in them between any two requests. In between the protocol hears of everything that it
 //! will handle, so that the memory which it needs is fetched for all at once.
+//!
+//! A client with many connections that waits for replies is woken by the first, which costs more than to send it, and is still on its way
+//! when the others follow. Sent between two turns each would wake it again.
+
+use std::time::Duration;
 
 use super::{Driver, Loop};
 use crate::Protocol;
@@ -21,12 +26,37 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             self.handle.shared.protocol.on_ahead(&mut inputs);
             self.share_time(&received);
         }
-        for token in received.drain(..) {
-            if let Some(peer) = self.slots.take(token) {
-                self.drive(peer, Peer::turn);
+        let (mut unsent, mut since) = (0, self.now);
+        for at in 0..received.len() {
+            let Some(mut peer) = self.slots.take(received[at]) else { continue };
+            let is_large = match self.call(&mut peer, Peer::answer) {
+                Ok(()) => {
+                    let bytes = peer.output_bytes();
+                    self.slots.put(peer);
+                    bytes > UNSENT_BYTES_MAX
+                }
+                Err(reason) => {
+                    self.end(peer, reason);
+                    false
+                }
+            };
+            if is_large || self.now - since >= UNSENT_MAX {
+                self.send(&received[unsent..=at]);
+                (unsent, since) = (at + 1, self.now);
             }
         }
+        self.send(&received[unsent..]);
+        received.clear();
         self.received = received;
+    }
+
+    /// Sends what these connections have answered, if they are still there.
+    fn send(&mut self, tokens: &[u64]) {
+        for token in tokens {
+            if let Some(peer) = self.slots.take(*token) {
+                self.drive(peer, Peer::finish);
+            }
+        }
     }
 
     /// Divides the time since the last look at the clock among the connections of `tokens`.
@@ -103,3 +133,8 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         });
     }
 }
+
+/// Longest that an answer waits for those of other connections.
+const UNSENT_MAX: Duration = Duration::from_micros(100);
+/// An answer of more bytes is sent at once.
+const UNSENT_BYTES_MAX: usize = 16 << 10;
