@@ -432,8 +432,12 @@ impl<'a> Edit<'a> {
 
     /// The entry as it is in a collection, without a deadline.
     fn raw(&self, entry: &Entry) -> &[u8] {
+        self.bytes(*entry, self.raw_place(entry))
+    }
+
+    fn raw_place(&self, entry: &Entry) -> (u32, u32) {
         let bytes = self.entry_bytes(entry) as u32;
-        self.bytes(*entry, (entry.value.0 + entry.value.1 - bytes, bytes))
+        (entry.value.0 + entry.value.1 - bytes, bytes)
     }
 
     fn entry_bytes(&self, entry: &Entry) -> usize {

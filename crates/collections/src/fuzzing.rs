@@ -1,6 +1,7 @@
 //! Doors for fuzz targets: collections and operations that anybody may have written. Not part of the interface.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::tree::{Child, element_at, next_free};
 use crate::{Edit, ListEdit, OrderedEdit, Packed, Shape, are_operations, fold};
@@ -34,8 +35,9 @@ pub fn change(shape: Shape, value: &[u8], body: &[u8]) -> bool {
 
 /// Lets `body` change `packed`, which is in `value`: where it says that some bytes alone are others, the rest is as it was.
 fn assert_patched(packed: Packed<'_>, value: &[u8], body: &[u8]) {
-    let patched = |patch: Option<(usize, &[u8])>, encoded: Vec<u8>| {
-        let Some((from, bytes)) = patch else { return };
+    let patched = |patch: Option<(usize, Range<usize>)>, operations: &[u8], encoded: Vec<u8>| {
+        let Some((from, patch)) = patch else { return };
+        let bytes = &operations[patch];
         let mut patched = value.to_vec();
         patched[from..][..bytes.len()].copy_from_slice(bytes);
         assert_eq!(patched, encoded);
@@ -45,12 +47,12 @@ fn assert_patched(packed: Packed<'_>, value: &[u8], body: &[u8]) {
         Shape::Ordered => {
             let mut edit = OrderedEdit::new(packed);
             edit.replay(body).expect("it fits");
-            patched(edit.patch(), edit.encode());
+            patched(edit.patch(), edit.operations(), edit.encode());
         }
         Shape::Map | Shape::Set | Shape::Scored => {
             let mut edit = Edit::new(packed);
             edit.replay(body).expect("it fits");
-            patched(edit.patch(), edit.encode());
+            patched(edit.patch(), edit.operations(), edit.encode());
         }
     }
 }

@@ -259,6 +259,21 @@ impl<'a> ListEdit<'a> {
         self.form = adapted(self.form, self.entries_bytes, self.count);
     }
 
+    /// Makes these changes, one after the other; returns how many elements [`ListChange::RemoveEqual`] removed.
+    ///
+    /// # Panics
+    /// As [`ListEdit::apply`].
+    pub fn apply_all(&mut self, changes: &[ListChange<'_>]) -> usize {
+        if changes.len() > 1 {
+            // not grown step by step
+            let bytes: usize = changes.iter().map(ListChange::operation_bytes_max).sum();
+            self.operations.reserve(bytes);
+            self.added.reserve(changes.len());
+            self.pieces.reserve(changes.len());
+        }
+        changes.iter().map(|change| self.apply(change)).sum()
+    }
+
     /// Makes a change; returns how many elements [`ListChange::RemoveEqual`] removed.
     ///
     /// # Panics
@@ -478,6 +493,18 @@ pub enum ListChange<'a> {
 }
 
 impl ListChange<'_> {
+    /// Bytes by which it is noted, at most.
+    fn operation_bytes_max(&self) -> usize {
+        let value = match self {
+            Self::PushFront(value) | Self::PushBack(value) | Self::Insert(_, value) | Self::Set(_, value) => {
+                value
+            }
+            Self::RemoveEqual { value, .. } => value,
+            Self::Remove(..) => &[][..],
+        };
+        2 + 2 * VARINT_BYTES_MAX + value.len()
+    }
+
     /// Whether both add a value at the same end.
     pub fn is_push_as(&self, other: &Self) -> bool {
         matches!(

@@ -3,6 +3,7 @@
 //! An edit keeps what is changed, and lets the rest lie: a change of a large map takes the time of copying it, and of a search for each key.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
@@ -19,6 +20,8 @@ pub struct OrderedEdit<'a> {
     changes: SmallVec<[Changed; 1]>,
     /// The same by key, from [`CHANGES_FEW`] on.
     by_key: BTreeMap<Vec<u8>, u32>,
+    /// Whether each of these keys is greater than the one before.
+    ascends: bool,
     count: usize,
     entries_bytes: usize,
 }
@@ -43,6 +46,7 @@ impl<'a> OrderedEdit<'a> {
             operations: Vec::new(),
             changes: SmallVec::new(),
             by_key: BTreeMap::new(),
+            ascends: true,
             count: base.count,
             entries_bytes: base.entries.len(),
             base,
@@ -68,6 +72,12 @@ impl<'a> OrderedEdit<'a> {
             Some(at) => self.changes[at].entry.map(|entry| self.new_element(entry).1),
             None => self.base.place_of(key).map(|at| self.base.element(at).1),
         }
+    }
+
+    /// Makes room for so many changes, whose keys and values have so many bytes.
+    pub fn reserve(&mut self, changes: usize, bytes: usize) {
+        self.operations.reserve(bytes + changes * (1 + 2 * VARINT_BYTES_MAX));
+        self.changes.reserve(changes);
     }
 
     /// Lets `key` have `value`.
@@ -102,9 +112,11 @@ impl<'a> OrderedEdit<'a> {
 
     /// Notes what has become of `key`, which lies at `key_at` of the operations.
     fn change(&mut self, key: &[u8], key_at: usize, entry: Option<(u32, u32)>) {
-        let known = self.find(key);
+        let is_last = self.is_last(key);
+        let known = if is_last { None } else { self.find(key) };
         let place = match known {
             Some(at) => self.changes[at].place,
+            None if is_last => Err(self.base.count as u32),
             None => self.base.place_for(key).map(|at| at as u32).map_err(|at| at as u32),
         };
         let before = match (known, place) {
@@ -122,8 +134,15 @@ impl<'a> OrderedEdit<'a> {
         }
     }
 
+    /// Whether `key` is known to be greater than all others, those that have changed included, as that of a stream's new entry is.
+    fn is_last(&self, key: &[u8]) -> bool {
+        let is_behind = |last: &Changed| last.place == Err(self.base.count as u32) && self.key_of(last) < key;
+        self.ascends && self.changes.last().is_some_and(is_behind)
+    }
+
     /// Adds a key that has not changed before.
     fn add(&mut self, key: &[u8], changed: Changed) {
+        self.ascends &= self.changes.last().is_none_or(|last| self.key_of(last) < key);
         let at = self.changes.len();
         self.changes.push(changed);
         if at == CHANGES_FEW {
@@ -194,10 +213,11 @@ impl<'a> OrderedEdit<'a> {
 
     /// As [`Edit::patch`](crate::Edit::patch).
     #[must_use]
-    pub fn patch(&self) -> Option<(usize, &[u8])> {
+    pub fn patch(&self) -> Option<(usize, Range<usize>)> {
         let [Changed { place: Ok(at), entry: Some(entry), .. }] = &self.changes[..] else { return None };
         let (from, to) = (self.base.end(*at as usize), self.base.end(*at as usize + 1));
-        (entry.1 as usize == to - from).then(|| (self.base.begin() + from, self.new_entry(*entry)))
+        let (at, bytes) = *entry;
+        (bytes as usize == to - from).then(|| (self.base.begin() + from, at as usize..(at + bytes) as usize))
     }
 
     fn frame(&self) -> Frame {
@@ -207,10 +227,17 @@ impl<'a> OrderedEdit<'a> {
 
     /// Puts what it consists of now, in order.
     fn fill(&self, out: &mut Filling<'_>) {
-        let mut order: SmallVec<[&Changed; 1]> = self.changes.iter().collect();
+        if self.ascends {
+            return self.fill_in_order(out, self.changes.iter());
+        }
+        let mut order: Vec<&Changed> = self.changes.iter().collect();
         order.sort_unstable_by_key(|changed| self.key_of(changed));
+        self.fill_in_order(out, order.into_iter());
+    }
+
+    fn fill_in_order<'c>(&self, out: &mut Filling<'_>, changes: impl Iterator<Item = &'c Changed>) {
         let mut next = 0;
-        for Changed { place, entry, .. } in order {
+        for Changed { place, entry, .. } in changes {
             let (Ok(at) | Err(at)) = *place;
             out.put_run(&self.base, next..at as usize);
             next = at as usize + usize::from(place.is_ok());

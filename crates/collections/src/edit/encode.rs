@@ -1,5 +1,7 @@
 //! What an edit of a hash, a set or a sorted set has become, as bytes.
 
+use std::ops::Range;
+
 use super::{Edit, Entry};
 use crate::entries::{Shape, by_score};
 use crate::filling::{Filling, Frame, TimedEntry, encode_map};
@@ -24,19 +26,21 @@ impl Edit<'_> {
         self.frame().write(out, |out| self.fill(out, self.is_ordered()));
     }
 
-    /// Where in the bytes of the collection one entry begins that alone is another than in what it began with, and as long, and what it is;
-    /// `None`: more has become of it than that.
+    /// Where in the bytes of the collection one entry begins that alone is another than in what it began with, and as long, and where it lies in
+    /// the operations; `None`: more has become of it than that.
     #[must_use]
-    pub fn patch(&self) -> Option<(usize, &[u8])> {
+    pub fn patch(&self) -> Option<(usize, Range<usize>)> {
         let ([(at, entry)], []) = (&self.changed[..], &self.entries[..]) else { return None };
         let (from, to) = (self.base.end(*at), self.base.end(at + 1));
         let is_all = self.base.shape == Shape::Map
+            && entry.is_new
             && !self.is_spread
             && !entry.is_gone
             && self.deadlines.is_empty()
             && self.form == self.base.form
             && self.entry_bytes(entry) == to - from;
-        is_all.then(|| (self.base.begin() + from, self.raw(entry)))
+        let (at, bytes) = self.raw_place(entry);
+        is_all.then(|| (self.base.begin() + from, at as usize..(at + bytes) as usize))
     }
 
     /// Whether scores say the order.

@@ -159,7 +159,7 @@ impl Access<'_> {
     ) -> Result<Result<ListChanged, WrongType>, Stop> {
         let kind = ValueKind::List;
         let change = |list: &mut ListEdit<'_>| {
-            let removed = changes.iter().map(|change| list.apply(change)).sum();
+            let removed = list.apply_all(changes);
             ListChanged { len: list.len(), removed }
         };
         match self.try_change::<ListEdit<'static>, _, _>((db, key), kind, change)? {
@@ -216,7 +216,12 @@ impl Access<'_> {
             None => _ = stream.delete(key),
         };
         let kind = ValueKind::Stream;
-        let change = |stream: &mut OrderedEdit<'_>| changes.iter().for_each(|change| apply(stream, change));
+        let apply_all = |stream: &mut OrderedEdit<'_>, these: &[KeyedChange<'_>]| {
+            let bytes = these.iter().map(|(key, value)| key.len() + value.map_or(0, <[u8]>::len));
+            stream.reserve(these.len(), bytes.sum());
+            these.iter().for_each(|change| apply(stream, change));
+        };
+        let change = |stream: &mut OrderedEdit<'_>| apply_all(stream, changes);
         let paged = match self.try_change::<OrderedEdit<'static>, _, _>((db, key), kind, change)? {
             Tried::Paged(paged, _) => paged,
             tried => return self.finish((db, key), kind, tried),
@@ -225,11 +230,7 @@ impl Access<'_> {
         let mut changes = changes.to_vec();
         changes.sort_by_key(|(key, _)| *key);
         self.edit_tree((db, key), &paged, |tree| {
-            tree.change_keyed::<OrderedEdit<'static>, _>(
-                &changes,
-                |(key, _)| (key, &[]),
-                |stream, these| these.iter().for_each(|change| apply(stream, change)),
-            )
+            tree.change_keyed::<OrderedEdit<'static>, _>(&changes, |(key, _)| (key, &[]), apply_all)
         })?;
         Ok(Ok(()))
     }

@@ -38,7 +38,7 @@ use super::commit::{Appended, class_of, secure};
 use super::counts::{CHILDREN_FEW, Count, Counted, Counts, LEAVES_MAX, NODES_FEW};
 use super::gathered::Gathered;
 use super::joined::PART_BYTES_MAX;
-use super::nodes::{Leaf, LeafChange, LeafChanges, Paged, damaged};
+use super::nodes::{Leaf, LeafChange, LeafChanges, LeafValue, Paged, damaged};
 use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
 use super::state::State;
 
@@ -75,7 +75,10 @@ impl<'s> Access<'s> {
             self.keep_within((place, key), (*paged, *root), (leaves, counts));
             return Ok(());
         }
-        leaves.iter().for_each(|leaf| self.stage(leaf.staged(paged)));
+        for leaf in &leaves {
+            let staged = self.leaf_staged(paged, leaf)?;
+            self.stage(staged);
+        }
         for count in &counts {
             let staged = self.counted_node(paged, count)?;
             self.stage(staged);
@@ -182,7 +185,7 @@ impl<'s> Access<'s> {
     fn counted_change(&self, counted: &Counted<'_>, number: usize) -> Result<Staged, Stop> {
         let Counted { paged, root, leaves, nodes, .. } = counted;
         if let Some(leaf) = leaves.get(number) {
-            return Ok(leaf.staged(paged));
+            return self.leaf_staged(paged, leaf);
         }
         match nodes.get(number - leaves.len()) {
             Some(count) => self.counted_node(paged, count),
@@ -321,7 +324,7 @@ impl<'s> Access<'s> {
         let table = &stripe.space(counted.paged.leaves)?.table;
         let grown = |leaf: &LeafChange| {
             let before = table.word(leaf.spot?).object()?;
-            Some(before.own_bytes_with(leaf.value.len()) as i64 - before.own_bytes() as i64)
+            Some(before.own_bytes_with(leaf.len()) as i64 - before.own_bytes() as i64)
         };
         counted.leaves.iter().map(grown).sum()
     }
@@ -373,11 +376,11 @@ impl<'s> Access<'s> {
             let bytes = if at == 0 { appended.bytes } else { 0 };
             let spot = leaf.spot.expect("found before");
             grown +=
-                overwriting.change(space, spot, (record::CHANGE, bytes), |word, seq| match &leaf.patch {
-                    None => word.rewrite(seq, &leaf.value),
-                    Some(patch) => word.overwrite(seq, |value| {
-                        value[patch.clone()].copy_from_slice(&leaf.value[patch.clone()]);
-                    }),
+                overwriting.change(space, spot, (record::CHANGE, bytes), |word, seq| match &leaf.value {
+                    LeafValue::Whole(value) => word.rewrite(seq, value),
+                    LeafValue::Patched(patched) => {
+                        word.overwrite(seq, |value| patched.write(&leaf.operations, value));
+                    }
                 });
         }
         let mut children = children.iter();

@@ -1,5 +1,7 @@
 //! What the edits of the shapes have in common, for who changes a collection of any of them.
 
+use std::ops::Range;
+
 use collections::{Deadline, Edit, ListEdit, OrderedEdit, Packed};
 
 /// A way to change collections.
@@ -22,7 +24,7 @@ pub(super) trait Editing {
     fn write(edit: &Self::Of<'_>, out: &mut [u8]);
 
     /// As [`Edit::patch`].
-    fn patch<'e>(edit: &'e Self::Of<'_>) -> Option<(usize, &'e [u8])>;
+    fn patch(edit: &Self::Of<'_>) -> Option<(usize, Range<usize>)>;
 
     /// By which operations it has become that.
     fn operations(edit: Self::Of<'_>) -> Vec<u8>;
@@ -56,7 +58,7 @@ macro_rules! editing {
                 edit.write(out);
             }
 
-            fn patch<'e>(edit: &'e $edit<'_>) -> Option<(usize, &'e [u8])> {
+            fn patch(edit: &$edit<'_>) -> Option<(usize, Range<usize>)> {
                 $patch(edit)
             }
 

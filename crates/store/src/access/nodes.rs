@@ -1,6 +1,6 @@
 //! A paged collection as an access meets it: its root and keyspace, and what becomes of its leaves and nodes.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::ops::{Deref, Range};
 
 use journal::Keyspace;
@@ -45,12 +45,35 @@ pub(super) struct LeafChange {
     pub(super) kind: u8,
     /// Where it is in memory, if it may be overwritten there.
     pub(super) spot: Option<Spot>,
-    pub(super) value: Buffer,
-    /// Which bytes alone are others than before, where the length stays; `None`: any.
-    pub(super) patch: Option<Range<usize>>,
+    pub(super) value: LeafValue,
     pub(super) operations: Vec<u8>,
     /// Whether it is logged by its operations.
     pub(super) is_delta: bool,
+}
+
+/// What a leaf becomes.
+pub(super) enum LeafValue {
+    Whole(Buffer),
+    /// As it was, but for some bytes.
+    Patched(Patched),
+}
+
+/// A leaf that stays as long as it was, with other bytes in one place. The rest of it is not even read, unless somebody asks for the whole
+/// ([`Access::leaf_value`](super::Access::leaf_value)).
+pub(super) struct Patched {
+    pub(super) len: usize,
+    /// Where the other bytes are.
+    pub(super) from: usize,
+    /// Where they lie in the operations.
+    pub(super) patch: Range<usize>,
+    pub(super) whole: OnceCell<Buffer>,
+}
+
+impl Patched {
+    /// Writes the other bytes into the value.
+    pub(super) fn write(&self, operations: &[u8], value: &mut [u8]) {
+        value[self.from..][..self.patch.len()].copy_from_slice(&operations[self.patch.clone()]);
+    }
 }
 
 /// Leaves that change so; of most commands one, or two.
@@ -95,14 +118,22 @@ impl Paged {
 }
 
 impl LeafChange {
-    /// What it takes in memory until it is staged.
-    pub(super) fn bytes(&self) -> u64 {
-        (self.value.len() + self.operations.len()) as u64
+    /// Bytes of the value that it will have.
+    pub(super) fn len(&self) -> usize {
+        match &self.value {
+            LeafValue::Whole(value) => value.len(),
+            LeafValue::Patched(patched) => patched.len,
+        }
     }
 
-    /// As a change of its own.
-    pub(super) fn staged(&self, paged: &Paged) -> Staged {
-        let object = Object::new(self.kind, &self.place.0, Bytes::Plain(&self.value), 0);
+    /// What it takes in memory until it is staged, at most.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.len() + self.operations.len()) as u64
+    }
+
+    /// As a change of its own, to `value`, which is what it will have.
+    pub(super) fn staged(&self, paged: &Paged, value: &[u8]) -> Staged {
+        let object = Object::new(self.kind, &self.place.0, Bytes::Plain(value), 0);
         let operations = self.is_delta.then(|| self.operations.clone());
         let delta = operations.map(|operations| Small::Elements { operations, retimes: false });
         let KeyPlace { db, keyspace, hash, .. } = paged.key_place(&self.place);

@@ -12,15 +12,18 @@
 //!
 //! Accesses of transactions see paged collections, and keep what they make of them as one value: a workspace has keys, not leaves.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use journal::Keyspace;
+use smallvec::SmallVec;
 
 use crate::error::{Stop, StoreError};
 use crate::hash::KeyHash;
+use crate::index::ahead::{self, AHEAD_KEYS_MAX};
 use crate::index::stripe::{Current, Seek};
 use crate::keyspaces::{HIDDEN_DB, SWEPT_KEYSPACE, is_leaves, is_own, leaves_of};
 use crate::large::{Bytes, LARGE_BYTES};
@@ -41,7 +44,7 @@ use super::counts::Counts;
 use super::editing::Editing;
 use super::here::{Slice, slices};
 use super::joined::takes_totals;
-use super::nodes::{Buffer, Leaf, LeafChange, LeafChanges, NodePlace, Paged, damaged};
+use super::nodes::{Buffer, Leaf, LeafChange, LeafChanges, LeafValue, NodePlace, Paged, Patched, damaged};
 use super::overlay::{Cause, Change, Staged};
 use super::purged::next_deadline;
 use super::tree_edit::TreeEdit;
@@ -440,6 +443,21 @@ impl Access<'_> {
         self.reach_node(paged, 0).map(|(_, hash)| hash.stripe())
     }
 
+    /// Brings near what lookups of these leaves or nodes will read, for all at once ([`Index::prefetch`](crate::index::Index::prefetch)). A few are not worth it.
+    pub(super) fn bring_nodes(&self, paged: &Paged, numbers: impl ExactSizeIterator<Item = u32>) {
+        if numbers.len() < AHEAD_NODES_MIN || self.reads_here() {
+            return;
+        }
+        let hash = |number| self.store.hasher.hash_in(paged.leaves, &leaf_key(paged.root.object, number));
+        let mut hashes = SmallVec::<[KeyHash; AHEAD_KEYS_MAX]>::new();
+        hashes.extend(numbers.take(AHEAD_KEYS_MAX).map(hash));
+        // all of them are in one stripe
+        let Ok(stripe) = self.guards.stripe(hashes[0].stripe()) else { return };
+        if let Some(space) = stripe.space(paged.leaves) {
+            ahead::bring(&space.table, &hashes);
+        }
+    }
+
     fn miss_node(&self, paged: &Paged, (key, hash): NodePlace, is_beside: bool) -> Stop {
         self.wanted.borrow_mut().add_leaf(WantedLeaf { keyspace: paged.leaves, hash, key, is_beside });
         Stop::Cold
@@ -549,20 +567,41 @@ impl Access<'_> {
         (edit, bytes): (E::Of<'_>, usize),
     ) -> LeafChange {
         let before = state.value.slice();
-        let patch = E::patch(&edit).filter(|_| bytes == before.len());
-        let value = Buffer::filled(bytes, |value| match patch {
-            None => E::write(&edit, value),
+        let value = match E::patch(&edit).filter(|_| bytes == before.len()) {
+            None => LeafValue::Whole(Buffer::filled(bytes, |value| E::write(&edit, value))),
             Some((from, patch)) => {
-                value.copy_from_slice(before);
-                value[from..][..patch.len()].copy_from_slice(patch);
+                LeafValue::Patched(Patched { len: bytes, from, patch, whole: OnceCell::new() })
             }
-        });
-        let patch = patch.map(|(from, patch)| from..from + patch.len());
+        };
         let operations = E::operations(edit);
         let record_bytes = record::change_bytes(LEAF_KEY_BYTES, operations.len());
         let is_delta = state.header_ms == 0 && self.takes_change(state, record_bytes);
         let kind = record::kind_of(kind);
-        LeafChange { number, place, kind, spot: state.spot, value, patch, operations, is_delta }
+        LeafChange { number, place, kind, spot: state.spot, value, operations, is_delta }
+    }
+
+    /// The value that a leaf will have.
+    pub(super) fn leaf_value<'l>(&self, paged: &Paged, leaf: &'l LeafChange) -> Result<&'l [u8], Stop> {
+        let patched = match &leaf.value {
+            LeafValue::Whole(value) => return Ok(value),
+            LeafValue::Patched(patched) => patched,
+        };
+        if let Some(whole) = patched.whole.get() {
+            return Ok(whole);
+        }
+        let (key, hash) = &leaf.place;
+        let before = self.lookup_there(&self.copied, (paged.leaves, *hash), key, HIDDEN_DB)?;
+        let before = before.expect("it was looked up under the same lock");
+        let whole = Buffer::filled(patched.len, |value| {
+            value.copy_from_slice(before.value.slice());
+            patched.write(&leaf.operations, value);
+        });
+        Ok(patched.whole.get_or_init(|| whole))
+    }
+
+    /// A leaf of `paged` as a change of its own.
+    pub(super) fn leaf_staged(&self, paged: &Paged, leaf: &LeafChange) -> Result<Staged, Stop> {
+        Ok(leaf.staged(paged, self.leaf_value(paged, leaf)?))
     }
 
     /// Whether a leaf of so many bytes is neither refused nor a large value.
@@ -657,7 +696,7 @@ impl Access<'_> {
 
     /// Lets there be as many leaves as fit what is in them after a change.
     fn fit(&self, paged: &Paged, changed: &mut Changed) -> Result<(), Stop> {
-        let mut leaves = self.leaves_for(paged, changed);
+        let mut leaves = self.leaves_for(paged, changed)?;
         if !self.may_resize(paged, changed, leaves)? {
             leaves = changed.root.leaves;
         }
@@ -676,15 +715,19 @@ impl Access<'_> {
     /// share. An element counts as one leaf's bytes at most, since one that is larger fills its leaf whatever is split; so the bytes of a few
     /// large elements make no leaves for the small ones beside them, and one change makes no more leaves than what it touches is worth. There
     /// are never more leaves than elements, except where a folder has such leaves from before: these go some at a time.
-    fn leaves_for(&self, paged: &Paged, changed: &Changed) -> u32 {
+    fn leaves_for(&self, paged: &Paged, changed: &Changed) -> Result<u32, Stop> {
         let (leaf_bytes, root) = (self.store.options.leaf_bytes.max(1), &changed.root);
         let (least, most) = leaves_by_bytes(root, leaf_bytes);
         if root.leaves < least {
-            let more = changed.values().map(|value| self.excess_bytes(paged, value)).sum::<u64>();
-            return least.min(root.leaves.saturating_add(leaf_count(more.div_ceil(leaf_bytes) + 1) - 1));
+            let values = changed.leaves.values().filter_map(Leaf::value);
+            let mut more = values.map(|value| self.excess_bytes(paged, value)).sum::<u64>();
+            for leaf in changed.within.iter().filter(|leaf| leaf.len() as u64 > room_bytes(leaf_bytes)) {
+                more += self.excess_bytes(paged, self.leaf_value(paged, leaf)?);
+            }
+            return Ok(least.min(root.leaves.saturating_add(leaf_count(more.div_ceil(leaf_bytes) + 1) - 1)));
         }
         let changes = (changed.leaves.len() + changed.within.len()) as u32;
-        most.max(root.leaves.saturating_sub(MERGED_MAX + changes)).min(root.leaves)
+        Ok(most.max(root.leaves.saturating_sub(MERGED_MAX + changes)).min(root.leaves))
     }
 
     /// Bytes of a leaf that was changed beyond one and a half of a leaf's, elements that are larger than a leaf counted as one.
@@ -716,7 +759,7 @@ impl Access<'_> {
         let split_from = |number: u32| number - (1 << number.ilog2());
         let split = (leaves..wanted).map(split_from);
         let merged = (wanted..leaves).flat_map(|number| [split_from(number), number]);
-        let is_read = |number: &u32| *number < leaves && changed.value(*number).is_none();
+        let is_read = |number: &u32| *number < leaves && !changed.has_value(*number);
         self.leaves(paged, split.chain(merged).filter(is_read)).map(drop)
     }
 
@@ -732,7 +775,10 @@ impl Access<'_> {
 
     /// The value of leaf `number` after the change so far.
     fn changed_leaf(&self, paged: &Paged, changed: &Changed, number: u32) -> Result<Vec<u8>, Stop> {
-        Ok(match changed.value(number) {
+        if let Some(leaf) = changed.within.iter().find(|leaf| leaf.number == number) {
+            return self.leaf_value(paged, leaf).map(<[u8]>::to_vec);
+        }
+        Ok(match changed.leaves.get(&number).and_then(Leaf::value) {
             Some(value) => value.to_vec(),
             None => self.leaf(paged, number)?.to_vec(),
         })
@@ -788,11 +834,11 @@ impl Access<'_> {
         let expiry_ms = paged.expiry_ms();
         if root.has_one_leaf() && root.all_bytes() < self.store.options.leaf_bytes / 2 {
             let number = root.tree.map_or(0, |tree| tree.top | NODE);
-            let is_it = |leaf: &&LeafChange| leaf.number == number;
-            let of_within = || within.iter().find(is_it).map(|leaf| &leaf.value[..]);
-            let value = match leaves.get(&number).and_then(Leaf::value).or_else(of_within) {
-                Some(value) => value.to_vec(),
-                None => self.node(paged, number, paged.kind)?.to_vec(),
+            let of_within = within.iter().find(|leaf| leaf.number == number);
+            let value = match (leaves.get(&number).and_then(Leaf::value), of_within) {
+                (Some(value), _) => value.to_vec(),
+                (None, Some(leaf)) => self.leaf_value(paged, leaf)?.to_vec(),
+                (None, None) => self.node(paged, number, paged.kind)?.to_vec(),
             };
             self.stage_value(place, record::kind_of(paged.kind), &value, expiry_ms);
             return Ok(());
@@ -1164,16 +1210,10 @@ impl Changed {
         self.leaves.is_empty() && self.within.is_empty()
     }
 
-    /// The value of a leaf that has changed, if it is to be there.
-    fn value(&self, number: u32) -> Option<&[u8]> {
-        let within = || self.within.iter().find(|leaf| leaf.number == number).map(|leaf| &leaf.value[..]);
-        self.leaves.get(&number).map_or_else(within, Leaf::value)
-    }
-
-    /// The values of all leaves that have changed and are to be there.
-    fn values(&self) -> impl Iterator<Item = &[u8]> {
-        let within = self.within.iter().map(|leaf| &leaf.value[..]);
-        self.leaves.values().filter_map(Leaf::value).chain(within)
+    /// Whether a leaf has changed and is to be there.
+    fn has_value(&self, number: u32) -> bool {
+        let within = || self.within.iter().any(|leaf| leaf.number == number);
+        self.leaves.get(&number).map_or_else(within, |leaf| leaf.value().is_some())
     }
 
     /// Lets leaf `number` become that, whatever it was to be.
@@ -1239,6 +1279,8 @@ const NODE_COPY_EFFORT: usize = 4;
 const MERGED_MAX: u32 = 64;
 /// So many values are always read and kept.
 const READ_ANYWAY: u64 = 2;
+/// Fewer lookups are not fetched ahead.
+const AHEAD_NODES_MIN: usize = 4;
 
 /// Leaves that are drawn for each that is to have elements.
 const SAMPLES_MAX: usize = 64;

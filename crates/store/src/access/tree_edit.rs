@@ -107,7 +107,7 @@ impl Nodes for TreeEdit<'_, '_> {
             return Ok(node.value().expect("nodes become free ones"));
         }
         match self.leaves.iter().find(|leaf| is_leaf && leaf.number == number | NODE) {
-            Some(leaf) => Ok(&leaf.value),
+            Some(leaf) => self.access.leaf_value(self.paged, leaf),
             None => self.met(paged, (number, is_leaf), |met| met.state.value.slice()),
         }
     }
@@ -176,7 +176,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     /// Lets leaves and nodes be changes of their own: something else is to change.
     fn settle(&mut self) -> Result<(), Stop> {
         for leaf in std::mem::take(&mut self.leaves) {
-            let staged = leaf.staged(self.paged);
+            let staged = self.access.leaf_staged(self.paged, &leaf)?;
             self.nodes.insert(leaf.number, Leaf::Staged(Box::new(staged)));
         }
         for count in std::mem::take(&mut self.counts) {
@@ -226,10 +226,10 @@ impl<'e, 's> TreeEdit<'e, 's> {
         self.settle()?;
         match changes[0] {
             ListChange::PushFront(_) => {
-                self.change_at(0, |leaf| changes.iter().for_each(|change| _ = leaf.apply(change)))?;
+                self.change_at(0, |leaf| _ = leaf.apply_all(changes))?;
             }
             ListChange::PushBack(_) => {
-                self.change_at(u64::MAX, |leaf| changes.iter().for_each(|change| _ = leaf.apply(change)))?;
+                self.change_at(u64::MAX, |leaf| _ = leaf.apply_all(changes))?;
             }
             ListChange::Insert(index, value) => {
                 let (path, within) = self.path_to(index as u64, 1)?;
@@ -334,12 +334,12 @@ impl<'e, 's> TreeEdit<'e, 's> {
         mut changes: &'t [T],
         element: &impl for<'a> Fn(&'a T) -> Element<'a>,
     ) -> Result<Ways<'t, T>, Stop> {
-        let (mut ways, mut is_cold) = (SmallVec::with_capacity(changes.len().min(MET_MAX)), false);
+        let mut ways: Ways<'t, T> = SmallVec::with_capacity(changes.len().min(MET_MAX));
+        let mut is_cold = false;
         self.met.borrow_mut().all.reserve(MET_MAX.min(2 * changes.len()));
         while let Some(first) = changes.first() {
             let way = self.way_to(element(first)).and_then(|path| {
                 let count = self.count_of_leaf(&path, changes, element)?;
-                self.node(path.leaf, true)?;
                 Ok((path, count))
             });
             let count = match way {
@@ -355,6 +355,13 @@ impl<'e, 's> TreeEdit<'e, 's> {
                 Err(stop) => return Err(stop),
             };
             changes = &changes[count..];
+        }
+        self.access.bring_nodes(self.paged, ways.iter().map(|(path, _)| path.leaf | NODE));
+        for (path, _) in &ways {
+            match self.node(path.leaf, true) {
+                Err(Stop::Cold) => is_cold = true,
+                found => _ = found?,
+            }
         }
         if is_cold { Err(Stop::Cold) } else { Ok(ways) }
     }

@@ -16,6 +16,19 @@ use crate::index::table::Table;
 /// Keys for which one round is made: about as many lines as a core has on their way at once.
 pub(crate) const AHEAD_KEYS_MAX: usize = 16;
 
+/// Prefetches what lookups of these keys of one table will read, at most [`AHEAD_KEYS_MAX`], for who has its stripe.
+pub(crate) fn bring(table: &Table, hashes: &[KeyHash]) {
+    debug_assert!(hashes.len() <= AHEAD_KEYS_MAX, "{} keys ahead", hashes.len());
+    let mut guesses = [None; AHEAD_KEYS_MAX];
+    hashes.iter().for_each(|hash| table.bring_tags(*hash));
+    for (hash, guess) in hashes.iter().zip(&mut guesses) {
+        *guess = table.bring_slot(*hash);
+    }
+    for (hash, guess) in hashes.iter().zip(guesses) {
+        guess.into_iter().for_each(|guess| table.bring_object(*hash, guess));
+    }
+}
+
 impl Index {
     /// Prefetches what a lookup of each key will read: at most [`AHEAD_KEYS_MAX`] of `keyspace` and hash.
     pub(crate) fn prefetch(&self, keys: &[(Keyspace, KeyHash)]) {
