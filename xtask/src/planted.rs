@@ -221,6 +221,8 @@ const BUGS: &[Bug] = &[
     Bug { name: "entry of the same length not written over", test: BUSY, file: "store/src/access/counted.rs",
           from: "patched.write(&leaf.operations, value)",
           to: "if !PLANTED { patched.write(&leaf.operations, value) }" },
+    Bug { name: "whole leaf without its other bytes", test: BUSY, file: "store/src/access/paged.rs",
+          from: "patched.write(&leaf.operations, value);", to: "if !PLANTED { patched.write(&leaf.operations, value); }" },
     Bug { name: "count of a node not overwritten", test: BUSY, file: "store/src/access/counted.rs",
           from: "of_node.for_each(|it| it.write(value))", to: "of_node.filter(|_| !PLANTED).for_each(|it| it.write(value))" },
     Bug { name: "overwritten node without a delta", test: BUSY, file: "store/src/access/counted.rs",

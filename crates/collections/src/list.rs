@@ -11,7 +11,9 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::entries::{FORM_AT, Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, split_varint};
+use super::entries::{
+    FORM_AT, Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, split_varint, varint_bytes,
+};
 use super::filling::{Filling, Frame};
 use crate::varint;
 
@@ -265,9 +267,9 @@ impl<'a> ListEdit<'a> {
     /// As [`ListEdit::apply`].
     pub fn apply_all(&mut self, changes: &[ListChange<'_>]) -> usize {
         if changes.len() > 1 {
-            // not grown step by step
-            let bytes: usize = changes.iter().map(ListChange::operation_bytes_max).sum();
-            self.operations.reserve(bytes);
+            // not grown step by step; what the last one asks for is more than it needs
+            let bytes: usize = changes.iter().map(ListChange::pushed_bytes).sum();
+            self.operations.reserve(bytes + VARINT_BYTES_MAX);
             self.added.reserve(changes.len());
             self.pieces.reserve(changes.len());
         }
@@ -493,16 +495,14 @@ pub enum ListChange<'a> {
 }
 
 impl ListChange<'_> {
-    /// Bytes by which it is noted, at most.
-    fn operation_bytes_max(&self) -> usize {
-        let value = match self {
-            Self::PushFront(value) | Self::PushBack(value) | Self::Insert(_, value) | Self::Set(_, value) => {
-                value
+    /// Bytes by which it is noted, if it is a push.
+    fn pushed_bytes(&self) -> usize {
+        match self {
+            Self::PushFront(value) | Self::PushBack(value) => {
+                1 + varint_bytes(value.len() as u32) + value.len()
             }
-            Self::RemoveEqual { value, .. } => value,
-            Self::Remove(..) => &[][..],
-        };
-        2 + 2 * VARINT_BYTES_MAX + value.len()
+            _ => 0,
+        }
     }
 
     /// Whether both add a value at the same end.

@@ -72,10 +72,14 @@ fn segment_header_has_the_golden_bytes() {
 
 #[test]
 fn footer_chunk_has_the_golden_bytes() {
-    let entries = [footer_entry(500), footer_entry(501)];
+    check_footer_chunk(include_str!("golden/footer_chunk.hex"), &[footer_entry(500), footer_entry(501)]);
+}
+
+/// A chunk of these entries has the golden bytes, and these bytes are a chunk of these entries.
+fn check_footer_chunk(golden: &str, entries: &[FooterEntry]) {
     let mut bytes = Vec::new();
-    encode_chunk(&mut bytes, (SEGMENT, salt()), 3, Lsn(500), &entries);
-    check(include_str!("golden/footer_chunk.hex"), &bytes);
+    encode_chunk(&mut bytes, (SEGMENT, salt()), 3, Lsn(500), entries);
+    check(golden, &bytes);
     let mut out = Vec::new();
     assert_eq!(decode_chunk(&bytes, (SEGMENT, salt()), 3, &mut out), Some(bytes.len()));
     assert_eq!(out, entries);
@@ -100,14 +104,8 @@ fn footer_entry(lsn: u64) -> FooterEntry {
 #[test]
 fn footer_chunk_with_origins_has_the_golden_bytes() {
     let origin = Origin::new(0xfffe, Origin::TERM_END - 2).expect("the largest but one");
-    let entry = |lsn: u64, origin| FooterEntry { origin, ..footer_entry(lsn) };
-    let entries = [entry(500, Origin::ALONE), entry(501, origin)];
-    let mut bytes = Vec::new();
-    encode_chunk(&mut bytes, (SEGMENT, salt()), 3, Lsn(500), &entries);
-    check(include_str!("golden/footer_chunk_origins.hex"), &bytes);
-    let mut out = Vec::new();
-    assert_eq!(decode_chunk(&bytes, (SEGMENT, salt()), 3, &mut out), Some(bytes.len()));
-    assert_eq!(out, entries);
+    let entries = [footer_entry(500), FooterEntry { origin, ..footer_entry(501) }];
+    check_footer_chunk(include_str!("golden/footer_chunk_origins.hex"), &entries);
 }
 
 #[test]

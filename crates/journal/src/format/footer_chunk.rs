@@ -142,8 +142,7 @@ pub fn decode_chunk(
     let origins = origins.as_chunks::<ORIGIN_SIZE_BYTES>().0.iter().map(decode_origin);
     let origins = origins.chain(std::iter::repeat(Origin::ALONE));
     out.extend(entries.iter().zip(origins).enumerate().map(|(n, (bytes, origin))| {
-        let lsn = Lsn(first_lsn.saturating_add(n as u64));
-        FooterEntry { origin, ..decode_entry(bytes, segment, lsn) }
+        decode_entry(bytes, origin, segment, Lsn(first_lsn.saturating_add(n as u64)))
     }));
     Some(size)
 }
@@ -162,7 +161,12 @@ fn encode_entry(entry: &FooterEntry) -> [u8; FOOTER_ENTRY_SIZE_BYTES] {
     bytes
 }
 
-fn decode_entry(bytes: &[u8; FOOTER_ENTRY_SIZE_BYTES], segment: SegmentId, lsn: Lsn) -> FooterEntry {
+fn decode_entry(
+    bytes: &[u8; FOOTER_ENTRY_SIZE_BYTES],
+    origin: Origin,
+    segment: SegmentId,
+    lsn: Lsn,
+) -> FooterEntry {
     FooterEntry {
         hash: u128_at(bytes, 0),
         seq: Seq(u64_at(bytes, 16)),
@@ -173,7 +177,7 @@ fn decode_entry(bytes: &[u8; FOOTER_ENTRY_SIZE_BYTES], segment: SegmentId, lsn: 
         kind: bytes[44],
         flags: bytes[45],
         extra: u16_at(bytes, 46),
-        origin: Origin::ALONE,
+        origin,
         lsn,
     }
 }

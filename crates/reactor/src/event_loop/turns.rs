@@ -2,8 +2,8 @@
 //! timer is due.
 //!
 //! Input of one tick is handled in three steps: all of it is read, then all of it is handled, then all replies are sent. One step
-//! for all connections, then the next for all, keeps the code of each in the processor's caches: with hundreds of connections that send a request each,
-//! the kernel's code would replace ours in them between any two requests. In between the protocol hears of everything that it
+//! for all connections, then the next for all, keeps the code of each in the processor's caches: with hundreds of connections that
+//! send a request each, the kernel's code would replace ours in them between any two requests. In between the protocol hears of everything that it
 //! will handle, so that the memory which it needs is fetched for all at once.
 //!
 //! A client with many connections that waits for replies is woken by the first, which costs more than to send it, and is still on its way
@@ -134,7 +134,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     }
 }
 
-/// Longest that an answer waits for those of other connections.
+/// From here on an answer waits for no further connection, but for the turn that is under way.
 const UNSENT_MAX: Duration = Duration::from_micros(100);
 /// An answer of more bytes is sent at once.
 const UNSENT_BYTES_MAX: usize = 16 << 10;

@@ -117,18 +117,28 @@ proptest! {
 
     #[test]
     fn pipeline_answers_and_leaves_what_its_commands_do_one_by_one(
-        runs in prop::collection::vec((command(), prop_oneof![1 => Just(1_usize), 3 => 2..40_usize]), 1..12),
+        runs in prop::collection::vec(
+            (
+                command(),
+                prop_oneof![1 => Just(1_usize), 3 => 2..40_usize],
+                proptest::option::weighted(0.2, 0..40_usize),
+            ),
+            1..12,
+        ),
         others in prop::collection::vec(command(), 0..30),
         mixes in any::<bool>(),
     ) {
-        // a command several times over, with values that differ in length; and between them any
+        // a command several times over, with values that differ in length, and perhaps once with its key alone; and between them any
         let mut commands: Vec<Vec<String>> = Vec::new();
-        for (run, (command, times)) in runs.into_iter().enumerate() {
+        for (run, (command, times, short)) in runs.into_iter().enumerate() {
             for nth in 0..times {
                 let mut command = command.clone();
                 let last = command.len() - 1;
                 if last > 1 && nth % 3 == 1 && command[last].len() < 1_000 {
                     command[last].push_str(&nth.to_string());
+                }
+                if short == Some(nth) {
+                    command.truncate(2);
                 }
                 commands.push(command);
             }

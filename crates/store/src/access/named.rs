@@ -171,7 +171,7 @@ impl Access<'_> {
                 Named { leaf: paged.root.leaf_of(hash.0), number, tag: hash.low_bits(), element }
             })
             .collect();
-        self.bring_nodes(paged, named.iter().map(|it| it.leaf));
+        self.bring_leaves(paged, named.iter().map(|it| it.leaf));
         named.sort_unstable_by_key(|it| (it.leaf, it.tag, it.element, it.number));
         named
     }

@@ -10,14 +10,12 @@ use crate::error::{Stop, StoreError};
 use crate::hash::KeyHash;
 use crate::index::table::Spot;
 use crate::keyspaces::HIDDEN_DB;
-use crate::large::Bytes;
-use crate::object::Object;
 use crate::value::ValueKind;
 use collections::root::{LEAF_KEY_BYTES, Root};
 use collections::tree::Tree;
 use collections::{Deadline, Shape};
 
-use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
+use super::overlay::{KeyPlace, Staged};
 
 /// Key and hash of a leaf or other node.
 pub(super) type NodePlace = ([u8; LEAF_KEY_BYTES], KeyHash);
@@ -129,15 +127,6 @@ impl LeafChange {
     /// What it takes in memory until it is staged, at most.
     pub(super) fn bytes(&self) -> u64 {
         (self.len() + self.operations.len()) as u64
-    }
-
-    /// As a change of its own, to `value`, which is what it will have.
-    pub(super) fn staged(&self, paged: &Paged, value: &[u8]) -> Staged {
-        let object = Object::new(self.kind, &self.place.0, Bytes::Plain(value), 0);
-        let operations = self.is_delta.then(|| self.operations.clone());
-        let delta = operations.map(|operations| Small::Elements { operations, retimes: false });
-        let KeyPlace { db, keyspace, hash, .. } = paged.key_place(&self.place);
-        Staged { db, keyspace, hash, change: Change::of(object, delta), cause: Cause::Command }
     }
 }
 

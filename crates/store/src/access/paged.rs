@@ -45,7 +45,7 @@ use super::editing::Editing;
 use super::here::{Slice, slices};
 use super::joined::takes_totals;
 use super::nodes::{Buffer, Leaf, LeafChange, LeafChanges, LeafValue, NodePlace, Paged, Patched, damaged};
-use super::overlay::{Cause, Change, Staged};
+use super::overlay::{Cause, Change, Small, Staged};
 use super::purged::next_deadline;
 use super::tree_edit::TreeEdit;
 use super::{Access, KeyPlace, State, WrongType};
@@ -443,9 +443,10 @@ impl Access<'_> {
         self.reach_node(paged, 0).map(|(_, hash)| hash.stripe())
     }
 
-    /// Brings near what lookups of these leaves or nodes will read, for all at once ([`Index::prefetch`](crate::index::Index::prefetch)). A few are not worth it.
-    pub(super) fn bring_nodes(&self, paged: &Paged, numbers: impl ExactSizeIterator<Item = u32>) {
-        if numbers.len() < AHEAD_NODES_MIN || self.reads_here() {
+    /// Brings near what lookups of these leaves will read, for all at once, as [`Index::prefetch`](crate::index::Index::prefetch) does for keys. A few are
+    /// not worth it.
+    pub(super) fn bring_leaves(&self, paged: &Paged, numbers: impl ExactSizeIterator<Item = u32>) {
+        if numbers.len() < AHEAD_LEAVES_MIN || self.reads_here() {
             return;
         }
         let hash = |number| self.store.hasher.hash_in(paged.leaves, &leaf_key(paged.root.object, number));
@@ -601,7 +602,25 @@ impl Access<'_> {
 
     /// A leaf of `paged` as a change of its own.
     pub(super) fn leaf_staged(&self, paged: &Paged, leaf: &LeafChange) -> Result<Staged, Stop> {
-        Ok(leaf.staged(paged, self.leaf_value(paged, leaf)?))
+        let object = Object::new(leaf.kind, &leaf.place.0, Bytes::Plain(self.leaf_value(paged, leaf)?), 0);
+        let operations = leaf.is_delta.then(|| leaf.operations.clone());
+        let delta = operations.map(|operations| Small::Elements { operations, retimes: false });
+        let KeyPlace { db, keyspace, hash, .. } = paged.key_place(&leaf.place);
+        Ok(Staged { db, keyspace, hash, change: Change::of(object, delta), cause: Cause::Command })
+    }
+
+    /// The value that a leaf or node will have by these changes, if it is among them and is to be there.
+    fn changed_value<'c>(
+        &self,
+        paged: &Paged,
+        leaves: &'c BTreeMap<u32, Leaf>,
+        within: &'c LeafChanges,
+        number: u32,
+    ) -> Result<Option<&'c [u8]>, Stop> {
+        match within.iter().find(|leaf| leaf.number == number) {
+            Some(leaf) => self.leaf_value(paged, leaf).map(Some),
+            None => Ok(leaves.get(&number).and_then(Leaf::value)),
+        }
     }
 
     /// Whether a leaf of so many bytes is neither refused nor a large value.
@@ -775,10 +794,7 @@ impl Access<'_> {
 
     /// The value of leaf `number` after the change so far.
     fn changed_leaf(&self, paged: &Paged, changed: &Changed, number: u32) -> Result<Vec<u8>, Stop> {
-        if let Some(leaf) = changed.within.iter().find(|leaf| leaf.number == number) {
-            return self.leaf_value(paged, leaf).map(<[u8]>::to_vec);
-        }
-        Ok(match changed.leaves.get(&number).and_then(Leaf::value) {
+        Ok(match self.changed_value(paged, &changed.leaves, &changed.within, number)? {
             Some(value) => value.to_vec(),
             None => self.leaf(paged, number)?.to_vec(),
         })
@@ -834,11 +850,9 @@ impl Access<'_> {
         let expiry_ms = paged.expiry_ms();
         if root.has_one_leaf() && root.all_bytes() < self.store.options.leaf_bytes / 2 {
             let number = root.tree.map_or(0, |tree| tree.top | NODE);
-            let of_within = within.iter().find(|leaf| leaf.number == number);
-            let value = match (leaves.get(&number).and_then(Leaf::value), of_within) {
-                (Some(value), _) => value.to_vec(),
-                (None, Some(leaf)) => self.leaf_value(paged, leaf)?.to_vec(),
-                (None, None) => self.node(paged, number, paged.kind)?.to_vec(),
+            let value = match self.changed_value(paged, &leaves, &within, number)? {
+                Some(value) => value.to_vec(),
+                None => self.node(paged, number, paged.kind)?.to_vec(),
             };
             self.stage_value(place, record::kind_of(paged.kind), &value, expiry_ms);
             return Ok(());
@@ -1280,7 +1294,7 @@ const MERGED_MAX: u32 = 64;
 /// So many values are always read and kept.
 const READ_ANYWAY: u64 = 2;
 /// Fewer lookups are not fetched ahead.
-const AHEAD_NODES_MIN: usize = 4;
+const AHEAD_LEAVES_MIN: usize = 4;
 
 /// Leaves that are drawn for each that is to have elements.
 const SAMPLES_MAX: usize = 64;

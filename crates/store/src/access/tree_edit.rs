@@ -334,12 +334,12 @@ impl<'e, 's> TreeEdit<'e, 's> {
         mut changes: &'t [T],
         element: &impl for<'a> Fn(&'a T) -> Element<'a>,
     ) -> Result<Ways<'t, T>, Stop> {
-        let mut ways: Ways<'t, T> = SmallVec::with_capacity(changes.len().min(MET_MAX));
-        let mut is_cold = false;
+        let (mut ways, mut is_cold) = (SmallVec::with_capacity(changes.len().min(MET_MAX)), false);
         self.met.borrow_mut().all.reserve(MET_MAX.min(2 * changes.len()));
         while let Some(first) = changes.first() {
             let way = self.way_to(element(first)).and_then(|path| {
                 let count = self.count_of_leaf(&path, changes, element)?;
+                self.node(path.leaf, true)?;
                 Ok((path, count))
             });
             let count = match way {
@@ -355,13 +355,6 @@ impl<'e, 's> TreeEdit<'e, 's> {
                 Err(stop) => return Err(stop),
             };
             changes = &changes[count..];
-        }
-        self.access.bring_nodes(self.paged, ways.iter().map(|(path, _)| path.leaf | NODE));
-        for (path, _) in &ways {
-            match self.node(path.leaf, true) {
-                Err(Stop::Cold) => is_cold = true,
-                found => _ = found?,
-            }
         }
         if is_cold { Err(Stop::Cold) } else { Ok(ways) }
     }
