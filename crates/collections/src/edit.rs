@@ -218,6 +218,38 @@ impl<'a> Edit<'a> {
         self.get(tag, key).map(score_of)
     }
 
+    /// Gives `key`, of a sorted set or a map of scores, the score that `change` says by the one that it has, and 0.0 for -0.0; returns both. `None`: it is not there.
+    ///
+    /// # Errors
+    /// As `change`; nothing has changed then.
+    ///
+    /// # Panics
+    /// If the score is NaN.
+    pub fn rescore<E>(
+        &mut self,
+        tag: u16,
+        key: &[u8],
+        change: impl FnOnce(Option<f64>) -> Result<Option<f64>, E>,
+    ) -> Result<[Option<f64>; 2], E> {
+        let known = self.find(tag, key);
+        // a map may hold anything else: that is no score
+        let score_at = |at| self.element_of(self.entry(at)).1.try_into().ok().map(f64::from_le_bytes);
+        let before = known.and_then(score_at);
+        let after = change(before)?.map(|score| score + 0.0);
+        assert!(!after.is_some_and(f64::is_nan), "a score is a number");
+        match (known, after) {
+            (_, Some(score)) if before != after => {
+                self.insert_at(known, self.kind_to_add(), tag, (key, &score.to_le_bytes()));
+            }
+            (Some(at), None) => {
+                self.note(DELETE, tag, key, &[]);
+                self.forget(at);
+            }
+            _ => {}
+        }
+        Ok([before, after])
+    }
+
     /// Adds `key` to a set; returns whether it was not there.
     pub fn add(&mut self, tag: u16, key: &[u8]) -> bool {
         debug_assert_eq!(self.base.shape, Shape::Set, "of a set");

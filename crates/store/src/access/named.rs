@@ -4,10 +4,9 @@ use smallvec::SmallVec;
 
 use crate::error::Stop;
 use crate::value::ValueKind;
-use collections::{Edit, Packed, score_of};
+use collections::{Edit, score_of};
 
 use super::collection::Tried;
-use super::here::Slice;
 use super::nodes::Paged;
 use super::paged::Changed;
 use super::tree_edit::TreeEdit;
@@ -24,21 +23,18 @@ struct Named<'e> {
 
 /// A member of a sorted set that gets another score; `None`: it is not there.
 struct Rescored<'e> {
-    leaf: u32,
     tag: u16,
     member: &'e [u8],
-    before: Option<Score>,
-    after: Option<Score>,
+    before: Option<f64>,
+    after: Option<f64>,
 }
-
-/// A score as it is in elements.
-type Score = [u8; size_of::<f64>()];
 
 /// Something that comes into a tree by its score, or goes.
 struct Placed<'e> {
     tag: u16,
     member: &'e [u8],
-    score: Score,
+    /// As it is in elements.
+    score: [u8; size_of::<f64>()],
     comes: bool,
 }
 
@@ -129,13 +125,7 @@ impl Access<'_> {
         let all = |edit: &mut Edit<'_>| {
             for (number, member) in members.clone().enumerate() {
                 let tag = hasher.hash(member).low_bits();
-                let former = edit.score(tag, member);
-                let score = change(former, number)?;
-                match score {
-                    Some(score) if former != Some(score) => _ = edit.put_score(tag, member, score),
-                    None if former.is_some() => _ = edit.delete(tag, member),
-                    _ => {}
-                }
+                edit.rescore(tag, member, |former| change(former, number))?;
             }
             Ok(())
         };
@@ -147,12 +137,26 @@ impl Access<'_> {
         };
         self.charge(members.len())?;
         let named = self.named(&paged, members);
-        let rescored = match self.rescored(&paged, &named, change)? {
-            Ok(rescored) => rescored,
-            Err(error) => return Ok(Ok(Err(error))),
+        let mut rescored = SmallVec::<[Rescored<'e>; NAMED_FEW]>::with_capacity(named.len());
+        let mut failed = None;
+        let of_leaf = |edit: &mut Edit<'_>, these: &[Named<'e>]| {
+            for Named { tag, element: member, number, .. } in these {
+                if failed.is_some() {
+                    return;
+                }
+                match edit.rescore(*tag, member, |former| change(former, *number as usize)) {
+                    Ok([before, after]) => note_rescored(&mut rescored, (*tag, member), [before, after]),
+                    Err(error) => failed = Some(error),
+                }
+            }
         };
-        if !rescored.is_empty() {
-            let changed = self.changed_scores(&paged, &rescored)?;
+        let changed = self.change_leaves(&paged, by_leaf(&named, |it| it.leaf), of_leaf)?;
+        if let Some(error) = failed {
+            self.give_back(changed.bytes());
+            return Ok(Ok(Err(error)));
+        }
+        if !changed.is_none() {
+            let changed = self.with_scores(&paged, changed, &rescored)?;
             self.stage_leaves((db, key), &paged, changed)?;
         }
         Ok(Ok(Ok(())))
@@ -176,65 +180,19 @@ impl Access<'_> {
         named
     }
 
-    /// What becomes of those members that get another score, by their leaves.
-    fn rescored<'e, E>(
+    /// The change of a sorted set's leaves, with that of its tree.
+    fn with_scores(
         &self,
         paged: &Paged,
-        named: &[Named<'e>],
-        mut change: impl FnMut(Option<f64>, usize) -> Result<Option<f64>, E>,
-    ) -> Result<Result<SmallVec<[Rescored<'e>; NAMED_FEW]>, E>, Stop> {
-        let mut rescored = SmallVec::<[Rescored<'e>; NAMED_FEW]>::with_capacity(named.len());
-        let mut cold = 0;
-        for these in named.chunk_by(|a, b| a.leaf == b.leaf) {
-            self.charge(1)?;
-            let slice = Slice::of(self);
-            let leaf = match slice.node(paged, these[0].leaf, paged.hashed_kind()) {
-                Err(Stop::Cold) if !self.reads_here() => {
-                    cold += 1;
-                    self.check_cold(paged, cold)?;
-                    continue;
-                }
-                leaf => Packed::new(paged.hashed_shape(), leaf?),
-            };
-            for equal in these.chunk_by(|a, b| a.element == b.element) {
-                let Named { leaf: of_leaf, tag, element: member, .. } = equal[0];
-                let before = leaf.find(tag, member).map(|at| leaf.element(at).1);
-                let before = before.and_then(|score| score.try_into().ok());
-                let mut after: Option<Score> = before;
-                for it in equal {
-                    match change(after.map(f64::from_le_bytes), it.number as usize) {
-                        // as they are kept: of zeroes there is one
-                        Ok(score) => after = score.map(|score| (score + 0.0).to_le_bytes()),
-                        Err(error) => return Ok(Err(error)),
-                    }
-                }
-                if before != after {
-                    rescored.push(Rescored { leaf: of_leaf, tag, member, before, after });
-                }
-            }
-        }
-        if cold > 0 {
-            return Err(Stop::Cold);
-        }
-        debug_assert!(rescored.iter().all(|it| !it.after.is_some_and(|score| score_of(&score).is_nan())));
-        Ok(Ok(rescored))
-    }
-
-    /// What leaves and tree of a sorted set become by other scores.
-    fn changed_scores(&self, paged: &Paged, rescored: &[Rescored<'_>]) -> Result<Changed, Stop> {
+        mut changed: Changed,
+        rescored: &[Rescored<'_>],
+    ) -> Result<Changed, Stop> {
         self.charge(rescored.len())?;
-        let of_leaf = |edit: &mut Edit<'_>, these: &[Rescored<'_>]| {
-            for it in these {
-                match &it.after {
-                    Some(score) => _ = edit.put(it.tag, it.member, score),
-                    None => _ = edit.delete(it.tag, it.member),
-                }
-            }
-        };
-        let mut changed = self.change_leaves(paged, by_leaf(rescored, |it| it.leaf), of_leaf)?;
         let mut placed = SmallVec::<[Placed<'_>; 2 * NAMED_FEW]>::with_capacity(2 * rescored.len());
-        for Rescored { tag, member, before, after, .. } in rescored {
-            let place = |comes: bool| move |score: &Score| Placed { tag: *tag, member, score: *score, comes };
+        for Rescored { tag, member, before, after } in rescored.iter().filter(|it| it.before != it.after) {
+            let place = |comes: bool| {
+                move |score: &f64| Placed { tag: *tag, member, score: score.to_le_bytes(), comes }
+            };
             placed.extend(before.iter().map(place(false)));
             placed.extend(after.iter().map(place(true)));
         }
@@ -252,6 +210,18 @@ impl Access<'_> {
         tree.change_keyed::<Edit<'static>, _>(&placed, |it| (it.member, &it.score), change)?;
         changed.with_tree(paged, tree)?;
         Ok(changed)
+    }
+}
+
+/// Notes the score that a member had and the one that it gets; it may have got others before, in the same change.
+fn note_rescored<'e>(
+    rescored: &mut SmallVec<[Rescored<'e>; NAMED_FEW]>,
+    (tag, member): (u16, &'e [u8]),
+    [before, after]: [Option<f64>; 2],
+) {
+    match rescored.last_mut().filter(|last| last.member == member) {
+        Some(last) => last.after = after,
+        None => rescored.push(Rescored { tag, member, before, after }),
     }
 }
 

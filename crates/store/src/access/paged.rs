@@ -839,10 +839,9 @@ impl Access<'_> {
         paged: &Paged,
         changed: Changed,
     ) -> Result<(), Stop> {
-        let Changed { mut root, leaves, within, counts } = changed;
         // from now on they are counted as effects
-        self.give_back(leaves.values().map(Leaf::bytes).sum());
-        self.give_back(within.iter().map(LeafChange::bytes).sum());
+        self.give_back(changed.bytes());
+        let Changed { mut root, leaves, within, counts } = changed;
         if root.count == self.purged.fields_of(root.object) {
             return self.remove(db, key).map(drop);
         }
@@ -1222,6 +1221,11 @@ impl Changed {
     /// Whether nothing has changed.
     pub(super) fn is_none(&self) -> bool {
         self.leaves.is_empty() && self.within.is_empty()
+    }
+
+    /// What its leaves take in memory until they are staged.
+    pub(super) fn bytes(&self) -> u64 {
+        self.leaves.values().map(Leaf::bytes).chain(self.within.iter().map(LeafChange::bytes)).sum()
     }
 
     /// Whether a leaf has changed and is to be there.
