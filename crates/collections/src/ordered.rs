@@ -53,6 +53,12 @@ impl<'a> OrderedEdit<'a> {
         }
     }
 
+    /// The map as it was when the edit began.
+    #[must_use]
+    pub fn base(&self) -> Packed<'a> {
+        self.base
+    }
+
     /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -14,7 +14,7 @@ use super::together::Together;
 use crate::call::{Data, Failure, Outcome, Wait, text};
 use crate::chunked::ChunkedReply;
 use crate::ready::{Ready, Wants};
-use crate::stream::{Changes, Entry, Id, IdError, Stream, Tracking, Wanted, automatic_name};
+use crate::stream::{Changes, Entry, Id, IdError, Stream, Tracking, Wanted, add_at_end, automatic_name};
 
 impl From<IdError> for Failure {
     fn from(_: IdError) -> Self {
@@ -203,6 +203,11 @@ impl<'a> Trim<'a> {
         Ok((trim, index))
     }
 
+    /// Whether an entry is added and nothing else is to be thought of.
+    fn adds_alone(&self) -> bool {
+        self.keep.is_none() && self.named.is_none() && self.references.is_none()
+    }
+
     /// MAXLEN or MINID at `index`; returns the index behind it.
     fn threshold(&mut self, args: ArgsView<'_>, mut index: usize) -> Result<usize, Failure> {
         let by_id = is(args.get(index), "minid");
@@ -303,6 +308,13 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
     }
     let now_ms = data.now.unix().0;
+    if trim.adds_alone()
+        && let Some(ids) =
+            add_at_end(data.access, (data.db, args.get(1)), (&[args], at + 1), (wanted, now_ms))??
+    {
+        ids.into_iter().for_each(|id| write_id(id, out));
+        return Ok(());
+    }
     let stream = stream_to_change(data, args.get(1))?;
     if !stream.exists() && !trim.makes_stream {
         out.null();
@@ -348,20 +360,13 @@ pub(crate) fn xadd_series(
     requests: &[ArgsView<'_>],
     out: &mut Writer<'_>,
 ) -> Outcome {
-    let (now_ms, key) = (data.now.unix().0, requests[0].get(1));
-    let mut meta = stream_to_change(data, key)?.meta()?;
-    let bytes = requests.iter().flat_map(ArgsView::iter).map(<[u8]>::len).sum();
-    let (mut changes, mut ids) = (Changes::with_room(bytes), Vec::with_capacity(requests.len()));
-    for args in requests {
-        // nothing but an identifier, fields and values: XADD knows the rest
-        let is_plain = args.len() > 4 && args.len() % 2 == 1 && args.get(2) == b"*" && meta.last != Id::MAX;
-        let id = Wanted::Any.settle(meta.last, now_ms).filter(|_| is_plain).ok_or(text::BY_ITSELF)?;
-        (meta.last, meta.added) = (id, meta.added.saturating_add(1));
-        changes.put_entry(id, args.iter().skip(3));
-        ids.push(id);
+    // nothing but an identifier, fields and values: XADD knows the rest
+    let is_plain = |args: &ArgsView<'_>| args.len() > 4 && args.len() % 2 == 1 && args.get(2) == b"*";
+    if !requests.iter().all(is_plain) {
+        return Err(text::BY_ITSELF.into());
     }
-    changes.put_meta(meta);
-    apply(data, key, &changes)?;
+    let (now_ms, at) = (data.now.unix().0, (data.db, requests[0].get(1)));
+    let ids = add_at_end(data.access, at, (requests, 3), (Wanted::Any, now_ms))??.ok_or(text::BY_ITSELF)?;
     ids.into_iter().for_each(|id| write_id(id, out));
     Ok(())
 }

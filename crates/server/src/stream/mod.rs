@@ -17,10 +17,12 @@
 //! Out of scope: what commands answer (`handlers::streams`, `handlers::groups`).
 
 mod counts;
+mod end;
 mod id;
 mod producers;
 
 pub(crate) use counts::Counts;
+pub(crate) use end::add_at_end;
 pub(crate) use id::{Id, IdError, Wanted};
 pub(crate) use producers::{Tracking, automatic_name};
 
@@ -138,8 +140,7 @@ impl<'a, 's> Stream<'a, 's> {
             let last = self.last()?.map_or(Id::MIN, |last| last.id);
             return Ok(Meta { last, max_deleted: Id::MIN, added: self.len()? as u64 });
         };
-        let mut reader = Reader(value);
-        Ok(Meta { last: reader.id(), max_deleted: reader.id(), added: reader.u64() })
+        Ok(Meta::read_from(value))
     }
 
     /// The value of a key.
@@ -390,19 +391,15 @@ impl Changes {
         self.bytes.len() - before
     }
 
-    pub(crate) fn put_meta(&mut self, Meta { last, max_deleted, added }: Meta) {
-        let value = [&last.bytes()[..], &max_deleted.bytes(), &added.to_be_bytes()];
-        self.put(&[META], value.into_iter());
+    pub(crate) fn put_meta(&mut self, meta: Meta) {
+        self.put(&[META], [&meta.bytes()[..]].into_iter());
     }
 
     /// Adds an entry.
     pub(crate) fn put_entry<'f>(&mut self, id: Id, parts: impl Iterator<Item = &'f [u8]>) {
         let key_len = self.append([&entry_key(id)[..]].into_iter());
         let before = self.bytes.len();
-        for part in parts {
-            self.bytes.extend_from_slice(&(part.len() as u32).to_be_bytes());
-            self.bytes.extend_from_slice(part);
-        }
+        append_parts(&mut self.bytes, parts);
         let value_len = Some(self.bytes.len() - before);
         self.changes.push(Changed { key_len, value_len });
     }
@@ -461,6 +458,21 @@ impl Changes {
     }
 }
 
+impl Meta {
+    fn read_from(value: &[u8]) -> Self {
+        let mut reader = Reader(value);
+        Self { last: reader.id(), max_deleted: reader.id(), added: reader.u64() }
+    }
+
+    fn bytes(&self) -> [u8; META_BYTES] {
+        let mut bytes = [0; META_BYTES];
+        bytes[..16].copy_from_slice(&self.last.bytes());
+        bytes[16..32].copy_from_slice(&self.max_deleted.bytes());
+        bytes[32..].copy_from_slice(&self.added.to_be_bytes());
+        bytes
+    }
+}
+
 impl Group {
     fn read_from(value: &[u8]) -> Self {
         let mut reader = Reader(value);
@@ -496,6 +508,14 @@ impl Reader<'_> {
 
     fn id(&mut self) -> Id {
         Id { ms: self.u64(), seq: self.u64() }
+    }
+}
+
+/// Appends the parts of an entry as they are kept.
+fn append_parts<'p>(out: &mut Vec<u8>, parts: impl Iterator<Item = &'p [u8]>) {
+    for part in parts {
+        out.extend_from_slice(&(part.len() as u32).to_be_bytes());
+        out.extend_from_slice(part);
     }
 }
 
@@ -535,6 +555,8 @@ fn pending_key(group: &[u8], id: Id) -> Vec<u8> {
 }
 
 const META: &[u8] = b"m";
+/// Two identifiers and a number.
+const META_BYTES: usize = 40;
 /// What a stream's own fields and the identifier of an entry take.
 const ROOM_BYTES: usize = 128;
 /// Pending entries that are read at a time.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::{Harness, Wire};
 use crate::message::Message;
 
@@ -383,4 +385,72 @@ fn group_that_was_not_counted_is_when_something_of_what_is_pending_changes() {
     let of = |name: &[u8]| counts.by_consumer.get(name).copied();
     assert_eq!((of(b"a"), of(b"b"), of(b"c")), (Some(2), Some(1), Some(0)));
     assert!(harness.line(&mut wire, "XPENDING s g").contains(&summary(2)));
+}
+
+/// A command on one of two streams that are to stay equal: entries are added to the one by XADD alone, which looks at the end of the stream and nowhere else,
+/// and to the other with an option that changes nothing and is not known there.
+#[derive(Clone, Debug)]
+enum Step {
+    /// So many entries with values of so many bytes, by the clock or with an identifier so much behind the last.
+    Add(usize, usize, Option<u64>),
+    /// One of the commands behind the stream's name, by its number.
+    Other(usize),
+    Delete(u64),
+    Tick(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let bytes = prop_oneof![8 => 0..100_usize, 2 => 1_000..5_000_usize, 1 => 60_000..80_000_usize];
+    let step = prop_oneof![
+        6 => (1..40_usize, bytes, prop::option::of(1..3_u64)).prop_map(|(n, bytes, id)| Step::Add(n, bytes, id)),
+        3 => (0..OTHERS.len()).prop_map(Step::Other),
+        2 => (0..200_u64).prop_map(Step::Delete),
+        1 => (1..3_u64).prop_map(Step::Tick),
+    ];
+    proptest::collection::vec(step, 1..40)
+}
+
+const OTHERS: [(&str, &str); 8] = [
+    ("XGROUP CREATE", "a-group 0 MKSTREAM"),
+    ("XGROUP CREATE", "another-group-with-a-name-that-is-longer-than-all-the-others-are-here $ MKSTREAM"),
+    ("XTRIM", "MAXLEN 30"),
+    ("XTRIM", "MAXLEN 0"),
+    ("XSETID", "1700000000500-7"),
+    ("XADD", "IDMPAUTO producer * f v"),
+    ("XGROUP DESTROY", "a-group"),
+    ("DEL", ""),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn entry_added_at_the_end_makes_the_stream_that_it_makes_anywhere(steps in steps()) {
+        let mut harness = Harness::new();
+        let mut wire = harness.connect();
+        let mut seq = 0;
+        for step in steps {
+            let (count, [to_s, to_t]) = match step {
+                Step::Tick(ms) => {
+                    harness.clock.advance(Duration::from_millis(ms));
+                    continue;
+                }
+                Step::Add(count, bytes, behind) => {
+                    seq += behind.unwrap_or(0);
+                    let id = if behind.is_some() { format!("{NOW}-{seq}") } else { "*".to_owned() };
+                    let entry = format!("{id} f {}", "v".repeat(bytes));
+                    (count, [format!("XADD s {entry}"), format!("XADD t MAXLEN 4000000000 {entry}")])
+                }
+                Step::Other(number) => {
+                    let (command, rest) = OTHERS[number];
+                    (1, ["s", "t"].map(|key| format!("{command} {key} {rest}")))
+                }
+                Step::Delete(seq) => (1, ["s", "t"].map(|key| format!("XDEL {key} {NOW}-{seq}"))),
+            };
+            for _ in 0..count {
+                prop_assert_eq!(harness.line(&mut wire, &to_s), harness.line(&mut wire, &to_t));
+            }
+            prop_assert_eq!(harness.line(&mut wire, "DUMP s"), harness.line(&mut wire, "DUMP t"));
+        }
+    }
 }

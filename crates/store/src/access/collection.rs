@@ -235,6 +235,29 @@ impl Access<'_> {
         Ok(Ok(()))
     }
 
+    /// Lets `change` see, and change, the elements around `place` of the stream at `key`: all of a small one, those of one leaf of a large one. Keys that it adds
+    /// must lie between two that it has seen.
+    ///
+    /// # Errors
+    /// As [`Access::edit_element`].
+    pub fn edit_stream_around<R>(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        place: &[u8],
+        change: impl FnOnce(&mut OrderedEdit<'_>) -> R,
+    ) -> Result<Result<R, WrongType>, Stop> {
+        let kind = ValueKind::Stream;
+        match self.try_change::<OrderedEdit<'static>, _, _>((db, key), kind, change)? {
+            Tried::Paged(paged, change) => {
+                self.charge(1)?;
+                let (done, _) =
+                    self.edit_tree((db, key), &paged, |tree| tree.change_around((place, &[]), change))?;
+                Ok(Ok(done))
+            }
+            tried => self.finish((db, key), kind, tried),
+        }
+    }
+
     /// As [`Access::change_list`], of what is paged.
     fn change_paged_list(
         &mut self,

@@ -328,6 +328,16 @@ impl<'e, 's> TreeEdit<'e, 's> {
         others.into_iter().try_for_each(|these| self.change_behind::<E, T>(these, &element, &change))
     }
 
+    /// Lets `change` change the leaf of a stream that has this element, or would have.
+    pub(super) fn change_around<R>(
+        &mut self,
+        element: Element<'_>,
+        change: impl FnOnce(&mut OrderedEdit<'_>) -> R,
+    ) -> Result<R, Stop> {
+        let path = self.way_to(element)?;
+        self.change_leaf::<OrderedEdit<'static>, R>(path, |leaf| change(leaf))
+    }
+
     /// The ways to the leaves of these elements, and those of each.
     fn by_leaves<'t, T>(
         &self,
