@@ -62,6 +62,7 @@ pub mod fuzzing;
 mod list;
 mod ordered;
 pub mod root;
+mod search;
 mod times;
 pub mod tree;
 pub mod varint;
@@ -73,6 +74,7 @@ pub use entries::{Element, Form, Packed, Shape, by_score, elements_bytes, score_
 pub use filling::{concat, range, select};
 pub use list::{ListChange, ListEdit, ListEnd};
 pub use ordered::OrderedEdit;
+pub use search::Wanted;
 pub use times::Times;
 
 /// All elements as operations with tag 0: what means the same under any key of the hash. [`load`] reads it. Deadlines of fields are

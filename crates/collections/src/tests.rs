@@ -9,6 +9,11 @@ use super::entries::*;
 use super::*;
 use clock::UnixMs;
 
+/// How often a few bytes are repeated: most make a short value, and some one of some 100 KB.
+fn heavy_tailed() -> impl Strategy<Value = usize> {
+    prop_oneof![40 => 1..3_usize, 10 => 3..12_usize, 1 => 12..25_000_usize]
+}
+
 /// When the server's clock shows 500, the wall clock 1,000.
 const NOW: Moment = Moment::new(500, UnixMs(1_000));
 
@@ -25,6 +30,20 @@ fn values(bytes: &[u8]) -> Vec<&[u8]> {
 fn tag(key: &[u8]) -> u16 {
     // few tags: elements share them
     key.iter().map(|byte| u16::from(byte % 3)).sum()
+}
+
+#[test]
+fn value_is_no_part_of_another_and_of_no_two() {
+    let bytes = list(&[b"\x02ab", b"ab\x02", b"ab", b"", b"b\x02", b"ab", b"a", b"\0"]);
+    let packed = Packed::new(Shape::List, &bytes);
+    for (value, places) in
+        [(&b"ab"[..], vec![2, 5]), (b"", vec![3]), (b"a", vec![6]), (b"b\x02\x02ab", vec![]), (b"b", vec![])]
+    {
+        let wanted = Wanted::new(value);
+        assert_eq!(packed.places_of(&wanted, 0..8).collect::<Vec<_>>(), places, "{value:?}");
+        assert_eq!(packed.places_of(&wanted, 8..8).count(), 0);
+    }
+    assert_eq!(packed.places_of(&Wanted::new(b"ab"), 3..8).collect::<Vec<_>>(), [5]);
 }
 
 #[test]
@@ -411,6 +430,28 @@ proptest! {
             let dump = dump(Packed::new(Shape::List, &bytes), NOW);
             let loaded = load(Shape::List, &dump, NOW, |_| 0).expect("its own dump");
             prop_assert_eq!(values(&loaded), values(&bytes));
+        }
+    }
+
+    /// Bytes of values are lengths of others as well, so that one lies in another, or in the bytes of two.
+    #[test]
+    fn value_is_found_as_in_a_vector(
+        values in proptest::collection::vec((proptest::collection::vec(0..4_u8, 0..5), heavy_tailed()), 0..120),
+        wanted in (any::<prop::sample::Index>(), proptest::collection::vec(0..4_u8, 0..4), any::<bool>()),
+        (from, to) in any::<(prop::sample::Index, prop::sample::Index)>(),
+    ) {
+        let repeated = |(some, times): &(Vec<u8>, usize)| some.repeat(*times);
+        let model: Vec<Vec<u8>> = values.iter().map(repeated).collect();
+        let all: Vec<&[u8]> = model.iter().map(|value| &value[..]).collect();
+        let (bytes, (place, other, is_there)) = (list(&all), wanted);
+        let value = if is_there && !model.is_empty() { &model[place.index(model.len())] } else { &other };
+        let (from, to) = (from.index(model.len() + 1), to.index(model.len() + 1));
+        let (packed, mut wanted) = (Packed::new(Shape::List, &bytes), Wanted::new(value));
+        for range in [0..model.len(), from.min(to)..from.max(to)] {
+            let expected: Vec<usize> = range.clone().filter(|at| model[*at] == *value).collect();
+            prop_assert_eq!(&packed.places_of(&wanted, range.clone()).collect::<Vec<_>>(), &expected);
+            wanted.fit(&packed);
+            prop_assert_eq!(packed.places_of(&wanted, range).collect::<Vec<_>>(), expected);
         }
     }
 

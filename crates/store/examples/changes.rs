@@ -1,12 +1,12 @@
 //! What one change of an element costs in the store, for callgrind to count its instructions. What it allocates is in `tests/counts.rs`.
 //!
 //! ```text
-//! changes COMMAND [COUNT]     set, get, hset-small, hset-new, hset-old, sadd, hdel, lpush, rpop, zadd-new, zadd-old, xadd
+//! changes COMMAND [COUNT]     set, get, hset-small, hset-new, hset-old, sadd, hdel, lpush, rpop, zadd-new, zadd-old, xadd, linsert
 //!
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no --toggle-collect='*measured*' changes COMMAND COUNT
 //! ```
 //!
-//! Engine `memory`; keys of 16 bytes, values of 60, and collections of [`ELEMENTS`] elements where a name does not say `small`.
+//! Engine `memory`; keys of 16 bytes, values of 60, and collections of [`ELEMENTS`] elements where a name does not say `small`; LINSERT is in the middle of ten times as many.
 
 #[path = "../tests/commands/mod.rs"]
 mod commands;
@@ -17,8 +17,8 @@ use clock::{SimClock, UnixMs};
 use store::{EngineKind, Options, Store};
 
 use commands::{
-    RUN, get, hdel, hset, hset_run, hset_small, lpush, lpush_run, mixed, remove_run_at, rpop, sadd, sadd_run,
-    set, xadd, xadd_run, zadd, zadd_any, zadd_run,
+    MANY, RUN, get, hdel, hset, hset_run, hset_small, linsert, lpush, lpush_run, mixed, remove_run_at, rpop,
+    rpush_many, sadd, sadd_run, set, xadd, xadd_run, zadd, zadd_any, zadd_run,
 };
 
 /// Elements of a large collection.
@@ -60,6 +60,7 @@ fn command(name: &str) -> ((u64, Run), Run) {
         "zadd-new" => ((ELEMENTS, zadd_any), |store, n| zadd_any(store, ELEMENTS + n)),
         "zadd-old" => ((ELEMENTS, zadd_any), |store, n| zadd(store, n, mixed(n + 7))),
         "xadd" => ((ELEMENTS, xadd), |store, n| xadd(store, ELEMENTS + n)),
+        "linsert" => ((10 * ELEMENTS / MANY, rpush_many), |store, _| linsert(store, 5 * ELEMENTS)),
         "hset-new-run" => ((ELEMENTS, hset), |store, n| hset_run(store, ELEMENTS + n * RUN as u64)),
         "hset-old-run" => ((ELEMENTS, hset), |store, n| hset_run(store, n * RUN as u64)),
         "sadd-run" => ((ELEMENTS, sadd), |store, n| sadd_run(store, ELEMENTS + n * RUN as u64)),

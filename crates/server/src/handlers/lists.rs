@@ -1,5 +1,7 @@
 //! Lists: elements in an order of their own, at whose ends commands push, pop and wait.
 
+use std::ops::ControlFlow;
+
 use resp::{ArgsView, Writer};
 use store::{Element, ListChange, ListChanged, ListEnd, Popped, Sequence, ValueKind};
 
@@ -359,35 +361,25 @@ impl Position {
         Ok(position)
     }
 
-    /// Where `wanted` is. Looks at some elements at a time, so that a large list need not be read at once.
+    /// Where `wanted` is.
     fn of(&self, list: &Sequence<'_, '_>, wanted: &[u8]) -> Result<Vec<usize>, Failure> {
-        let (len, most) = (list.len(), self.most_looked_at.min(list.len()));
+        let (len, most, is_reversed) = (list.len(), self.most_looked_at.min(list.len()), self.rank < 0);
+        let range = if is_reversed { len - most..len } else { 0..most };
         let mut skipped = usize::try_from(self.rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
         let count = match self.count {
             None => 1,
             Some(0) => usize::MAX,
             Some(count) => count,
         };
-        let (mut found, mut looked_at) = (Vec::new(), 0);
-        while looked_at < most {
-            let part = LOOKED_AT_ONCE.min(most - looked_at);
-            let first = if self.rank < 0 { len - looked_at - part } else { looked_at };
-            let is_done = list.look_at(first..first + part, |elements| {
-                (0..part).any(|nth| {
-                    let at = if self.rank < 0 { part - 1 - nth } else { nth };
-                    match elements[at].0 == wanted {
-                        true if skipped > 0 => skipped -= 1,
-                        true => found.push(first + at),
-                        false => {}
-                    }
-                    found.len() == count
-                })
-            })?;
-            if is_done {
-                return Ok(found);
+        let mut found = Vec::new();
+        list.search(wanted, (range, is_reversed), |at| {
+            if skipped > 0 {
+                skipped -= 1;
+                return ControlFlow::Continue(());
             }
-            looked_at += part;
-        }
+            found.push(at);
+            if found.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
         Ok(found)
     }
 }
@@ -532,9 +524,6 @@ fn block_and_carry(
         data.wait((timeout, Wants::Any(ValueKind::List)), Nothing::Value, out)
     }
 }
-
-/// Elements that LPOS and LINSERT look at before they read more.
-const LOOKED_AT_ONCE: usize = 2_048;
 
 /// An element with at most so many bytes is taken as it is found.
 const POPPED_BYTES_FEW: usize = 4 << 10;

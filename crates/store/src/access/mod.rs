@@ -46,6 +46,7 @@ mod plan;
 mod purged;
 mod read_ahead;
 mod scan;
+mod search;
 mod sequence;
 mod shrinking;
 mod snapshot;

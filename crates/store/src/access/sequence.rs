@@ -17,10 +17,10 @@ use super::{Access, WrongType};
 /// A list, a sorted set or a stream, to read: elements in order. Empty when there is none.
 #[derive(Clone, Copy)]
 pub struct Sequence<'a, 's> {
-    access: &'a Access<'s>,
+    pub(super) access: &'a Access<'s>,
     /// All of it, if it is one value.
-    whole: Packed<'a>,
-    paged: Option<Paged>,
+    pub(super) whole: Packed<'a>,
+    pub(super) paged: Option<Paged>,
 }
 
 impl<'a> Sequence<'a, '_> {
@@ -338,7 +338,7 @@ impl Path {
 }
 
 /// A leaf, which must have as many elements as its parent counts: where a part of the log is lost it may not.
-fn leaf_of<'a>(paged: &Paged, value: &'a [u8], counted: Option<u64>) -> Result<Packed<'a>, Stop> {
+pub(super) fn leaf_of<'a>(paged: &Paged, value: &'a [u8], counted: Option<u64>) -> Result<Packed<'a>, Stop> {
     let leaf = Packed::new(paged.shape(), value);
     if counted.is_some_and(|counted| counted != leaf.len() as u64) {
         return Err(damaged(paged, "a leaf has other elements than are counted"));
@@ -374,10 +374,10 @@ fn child_in<'a>(paged: &Paged, bytes: &'a [u8]) -> Result<Child<'a>, Stop> {
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// The number of its first element.
-    first: u64,
-    node: u32,
+    pub(super) first: u64,
+    pub(super) node: u32,
     /// How many elements it has; the root alone does not say it.
-    counted: Option<u64>,
+    pub(super) counted: Option<u64>,
 }
 
 /// Where the leaves are that have elements number `range`, and whether some are not told because an inner node is cold: all that are cold are
@@ -492,7 +492,7 @@ impl<'s> Access<'s> {
     }
 
     /// Refuses a part of so many elements that is too much to be read at once.
-    fn check_part(&self, paged: &Paged, count: u64) -> Result<(), Stop> {
+    pub(super) fn check_part(&self, paged: &Paged, count: u64) -> Result<(), Stop> {
         let limit_bytes = self.store.memory.read_bytes_max().min(self.store.options.value_bytes_max);
         let bytes = u128::from(paged.tree().bytes) * u128::from(count) / u128::from(paged.root.count.max(1));
         self.check_at_once(u64::try_from(bytes).unwrap_or(u64::MAX), limit_bytes)

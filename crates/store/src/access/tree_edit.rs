@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use smallvec::{SmallVec, smallvec};
 
@@ -23,6 +23,7 @@ use super::editing::Editing;
 use super::here::Slice;
 use super::nodes::{Leaf, LeafChanges, NodePlace, Paged, damaged};
 use super::overlay::Staged;
+use super::search::Search;
 use super::sequence::{Nodes, Path, Step, Steps, child_at, children, leaves_in, places_in};
 use super::state::State;
 use super::{Access, COUNTS_MAX};
@@ -260,49 +261,33 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     /// Removes the first elements that are `value`, or the last, `most` at most; returns how many there were.
     fn remove_equal(&mut self, value: &[u8], most: usize, from_back: bool) -> Result<usize, Stop> {
+        if most == 0 {
+            return Ok(0);
+        }
         // by the number of their leaf's first element
-        let mut found: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-        let (mut looked, mut total) = (0, 0);
-        while looked < self.count && total < most {
-            let next = self.count.min(looked + LOOKED_AT);
-            let part = if from_back { self.count - next..self.count - looked } else { looked..next };
-            self.access.charge((next - looked) as usize)?;
-            let looked_at = LookedAt::of(self);
-            for (first, leaf) in leaves_in(&looked_at, self.paged, (&self.tree, self.count), part.clone())? {
-                let is_equal =
-                    |at: &usize| part.contains(&(first + *at as u64)) && leaf.element(*at).0 == value;
-                let equal: Vec<usize> = (0..leaf.len()).filter(is_equal).collect();
-                total += equal.len();
-                found.entry(first).or_default().extend(equal);
-            }
-            looked = next;
-        }
-        // of those in the last part that was looked at some may be too many
-        let mut left = most;
-        let keep = |equal: &mut Vec<usize>| {
-            equal.sort_unstable();
-            let few = equal.len().min(left);
-            if from_back {
-                equal.drain(..equal.len() - few);
-            } else {
-                equal.truncate(few);
-            }
-            left -= few;
-        };
-        if from_back {
-            found.values_mut().rev().for_each(keep);
-        } else {
-            found.values_mut().for_each(keep);
-        }
+        let (mut found, mut total) = (BTreeMap::<u64, Vec<usize>>::new(), 0);
+        let (tree, is_changed) = ((self.tree, self.count), self.is_changed());
+        let search = Search { paged: self.paged, tree, is_changed, range: 0..self.count, from_back };
+        self.access.search(
+            &search,
+            || LookedAt::of(self),
+            value,
+            |first, at| {
+                found.entry(first).or_default().push(at);
+                total += 1;
+                if total == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        )?;
         // from the back, so that those before keep their numbers
-        for (first, equal) in found.into_iter().rev().filter(|(_, equal)| !equal.is_empty()) {
+        for (first, mut equal) in found.into_iter().rev() {
+            equal.sort_unstable();
             self.change_at(first, |leaf| {
                 for run in equal.chunk_by(|a, b| a + 1 == *b).rev() {
                     leaf.remove(run[0], run.len());
                 }
             })?;
         }
-        Ok(total.min(most))
+        Ok(total)
     }
 
     /// Lets `change` change keyed elements, which are ascending: each time those of one leaf. Leaves that are cold are missed together.
@@ -996,5 +981,3 @@ const MET_FEW: usize = 6;
 const MET_MAX: usize = 64;
 /// Leaves of a change for which nothing is put on the heap.
 const WAYS_FEW: usize = 2;
-/// Elements that are compared before more are read.
-const LOOKED_AT: u64 = 1_024;

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part of this")]
 
 use std::convert::Infallible;
+use std::ops::ControlFlow;
 
 use store::{Access, KeyRef, ListChange, ListEnd, Popped, Prepared, Scope, Store, Value, ValueKind};
 
@@ -116,6 +117,39 @@ pub fn rpop(store: &Store, _: u64) {
 /// Removes elements from this index on, as many as a run has.
 pub fn remove_run_at(store: &Store, index: u64) {
     change_list(store, &[ListChange::Remove(index as usize, RUN)]);
+}
+
+/// Elements of 8 to 16 bytes that [`rpush_many`] adds, and how many.
+pub fn element_of(n: u64) -> Vec<u8> {
+    format!("el:{n:0width$}", width = 5 + (n % 9) as usize).into_bytes()
+}
+
+pub const MANY: u64 = 1_000;
+
+/// RPUSH of a thousand elements, from number 1,000 times `n` on.
+pub fn rpush_many(store: &Store, n: u64) {
+    let values: Vec<Vec<u8>> = (n * MANY..(n + 1) * MANY).map(element_of).collect();
+    let pushes: Vec<_> = values.iter().map(|value| ListChange::PushBack(value)).collect();
+    change_list(store, &pushes);
+}
+
+/// LINSERT before element number `n` of the list that [`rpush_many`] makes, beside the loops.
+pub fn linsert(store: &Store, n: u64) {
+    let (key, prepared) = (b"list:00000000001", Prepared::default());
+    let keys = [KeyRef { db: 0, key }];
+    let scope = Scope::Claimed { keys: &keys, writes: true };
+    let mut access = store.access(scope, &prepared, 200).expect("memory never refuses");
+    access.look_briefly();
+    let list = access.sequence(0, key, ValueKind::List).expect("it is hot").expect("a list");
+    let mut found = None;
+    let search = list.search(&element_of(n), (0..list.len(), false), |at| {
+        found = Some(at);
+        ControlFlow::Break(())
+    });
+    search.expect("it is hot");
+    let insert = ListChange::Insert(found.expect("it is there"), b"inserted");
+    access.change_list(0, key, &[insert]).expect("it is hot").expect("a list");
+    access.commit().expect("memory never refuses");
 }
 
 fn change_list(store: &Store, changes: &[ListChange<'_>]) {
