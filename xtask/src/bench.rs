@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::packages;
 use crate::process::Run;
+use crate::{packages, valkey};
 
 /// Builds the server and the harness with profile `release`, then runs the harness with `arguments`.
 ///
@@ -31,7 +31,15 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
         .time_max(Duration::from_secs(1_800))
         .show(&mut |_| {})?;
     let harness = root.join("target/release/evenkeel-bench");
-    let run = Run::new(root, &harness.to_string_lossy()).args(["suite"]).args(arguments.iter().cloned());
+    let mut run = Run::new(root, &harness.to_string_lossy()).args(["suite"]).args(arguments.iter().cloned());
+    if ["types", "types-durable"].iter().any(|group| measures(group, arguments)) {
+        let server = valkey::ensure(root)?;
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let folders =
+            server.parent().map(Path::to_path_buf).into_iter().chain(std::env::split_paths(&folders));
+        let path = std::env::join_paths(folders).map_err(|error| format!("PATH: {error}"))?;
+        run = run.env("PATH", &path.to_string_lossy());
+    }
     run.time_max(Duration::from_secs(6 * 3_600)).show(&mut |_| {})
 }
 

@@ -1,9 +1,9 @@
-//! Everything that a developer or CI runs: `cargo xtask test | tidy | docs | bench | planted | storm | words`.
+//! Everything that a developer or CI runs: `cargo xtask test | tidy | docs | bench | planted | storm | valkey | words`.
 //!
 //! Depends on nothing of the workspace, so that it builds in seconds and can judge a tree that does not
 //! compile. `test` (module `stages`) runs the stages that CI runs, `tidy` checks what the compiler cannot
 //! (floor plan, headers, lengths, module cycles, links), `docs` builds the manual as a site, `bench` builds the optimized binaries and hands over to the
-//! harness in `crates/bench`, `storm` has Apache Storm's Flux read our definitions, `words` counts words with pystorm, `planted` asks whether the simulation finds bugs that it is given.
+//! harness in `crates/bench`, `storm` has Apache Storm's Flux read our definitions, `valkey` builds a server to compare with, `words` counts words with pystorm, `planted` asks whether the simulation finds bugs that it is given.
 //!
 //! Out of scope: packaging, releases.
 
@@ -21,6 +21,7 @@ mod process;
 mod stages;
 mod storm;
 mod tidy;
+mod valkey;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         "planted" => planted::run(&root, rest),
         "storm" => storm::run(&root),
         "words" => words::run(&root, rest),
+        "valkey" => valkey::run(&root),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())
@@ -78,6 +80,8 @@ cargo xtask test [STAGE...]     all stages, or the named ones, in the order belo
 cargo xtask planted [NAME...]   bugs planted in a copy of the tree: does the simulation find each?
 
 cargo xtask storm               does Flux's own parser take our definitions? Needs Java and Maven
+
+cargo xtask valkey              builds valkey-server of Debian sid below target/ once, prints its path
 
 cargo xtask words [--text-mb N] [--runs N] [--codec json|msgpack] [--storm] [--binary PATH]
                                 pystorm's word count over generated text, beside a plain program

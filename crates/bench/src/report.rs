@@ -93,7 +93,9 @@ impl Report {
             text.push_str(&format!("\n![{}]({file})\n", plot_title(file)));
         }
         text.push_str("\n## Commands\n");
-        for figure in &self.results.figures {
+        // A command that makes many figures is with the first of them.
+        let with_command = |figure: &&Figure| !figure.commands.is_empty();
+        for figure in self.results.figures.iter().filter(with_command) {
             text.push_str(&format!(
                 "\n`{}`: {}\n\n```sh\n{}\n```\n",
                 figure.id,
@@ -185,10 +187,14 @@ fn number_to(value: f64, more: usize) -> String {
     out + decimals
 }
 
-/// A plot for each group that compares two series.
+/// A plot for each group that compares two series, and one for each type of values.
 fn plots(figures: &[Figure]) -> Vec<(String, String)> {
-    let mut plots = Vec::new();
-    for group in crate::suite::GROUPS {
+    let is_by_type = |id: &str| BY_TYPE.iter().any(|group| id.split('/').next() == Some(group));
+    let by_type: Vec<Figure> = figures.iter().filter(|figure| is_by_type(&figure.id)).cloned().collect();
+    let of_types = crate::collections::plots(&by_type);
+    let mut plots: Vec<_> =
+        of_types.into_iter().map(|(name, plot)| (format!("{PLOTS}{name}"), plot)).collect();
+    for group in crate::suite::GROUPS.iter().filter(|group| !BY_TYPE.contains(&group.name)) {
         let prefix = format!("{}/", group.name);
         let pairs: Vec<&Figure> =
             figures.iter().filter(|f| f.id.starts_with(&prefix) && f.b.is_some()).collect();
@@ -201,6 +207,9 @@ fn plots(figures: &[Figure]) -> Vec<(String, String)> {
 
 fn plot_title(file: &str) -> &str {
     let group = file.trim_end_matches(".svg");
+    if group.starts_with("types-") {
+        return "requests a second of commands of this type, as multiples of those of Redis and Valkey";
+    }
     crate::suite::GROUPS.iter().find(|known| known.name == group).map_or(group, |known| known.about)
 }
 
@@ -240,6 +249,8 @@ fn file_system(folder: &Path) -> String {
 const PAGE: &str = "benchmarks/figures.md";
 /// Before the names of the plots, which lie beside the page.
 const PLOTS: &str = "benchmarks/";
+/// Groups whose figures are plotted by type.
+const BY_TYPE: [&str; 2] = ["types", "types-durable"];
 const RESULTS: &str = "benchmarks/results.json";
 const BEGIN: &str = "<!-- figures: written by `cargo xtask bench` -->";
 const END: &str = "<!-- end of figures -->";

@@ -57,6 +57,18 @@ impl Recipe {
         Self::new(&format!("Redis 7.0 {fsync}"), PathBuf::from("redis-server"), &arguments)
     }
 
+    /// Valkey as it is on the PATH, with its version in its label; `fsync` as for Redis.
+    #[must_use]
+    pub fn valkey(fsync: &str) -> Self {
+        let program = PathBuf::from("valkey-server");
+        let said = Command::new(&program).arg("--version").output();
+        let said =
+            said.map_or_else(|_| String::new(), |said| String::from_utf8_lossy(&said.stdout).into_owned());
+        let version = said.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or("");
+        let label = format!("Valkey {version} {fsync}").replace("  ", " ");
+        Self { program, ..Self::redis(fsync) }.labelled(&label)
+    }
+
     /// The limit server.
     #[must_use]
     pub fn limit(loops: usize, journal: bool, parse: bool) -> Self {

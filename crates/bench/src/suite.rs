@@ -20,6 +20,7 @@ mod throughput;
 mod transfers;
 mod tx;
 mod tx_narayana;
+mod types;
 
 use crate::Failure;
 use crate::figure::Figure;
@@ -54,6 +55,16 @@ pub const GROUPS: &[Group] = &[
     Group { name: "overheads", about: "what metrics and a capture cost", run: overheads::overheads },
     Group { name: "map", about: "Hazelcast's map test beside Hazelcast", run: map::map },
     Group { name: "redis", about: "durable SET beside Redis appendfsync always", run: throughput::redis },
+    Group {
+        name: "types",
+        about: "commands of each type beside Redis and Valkey, no log",
+        run: types::no_log,
+    },
+    Group {
+        name: "types-durable",
+        about: "commands of each type that write beside Redis and Valkey, durable",
+        run: types::durable,
+    },
     Group { name: "sync", about: "durable SET beside the bare group commit", run: throughput::sync },
     Group { name: "mix", about: "90 % GET, 10 % SET: durability always beside never", run: latency::mix },
     Group { name: "hot", about: "GET of one key that is written all the time", run: latency::hot },

@@ -143,6 +143,7 @@ fn of_collections(part: &str, arguments: &[&str]) -> std::collections::BTreeMap<
 fn every_part_of_collections_has_finite_figures() {
     let parts = [
         ("rates", 28, "rates/hset-durable-16"),
+        ("types", 60, "types/streams-xreadgroup-xack-no-log-16"),
         ("memory", 5, "memory/pending-entry"),
         ("cold-reads", 18, "cold-reads/zrange-100-limit"),
         ("write-amplification", 2, "write-amplification/16"),
@@ -174,6 +175,29 @@ fn collections_are_compared_with_redis_where_it_has_them() {
         assert!(ratio.is_finite() && ratio > 0.0, "{figure}");
     }
     assert_eq!(figures["places/lindex"]["against"]["server"], "Redis 7.0 off");
+}
+
+#[test]
+fn types_are_plotted_beside_the_peers_that_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let plots = folder.path().to_string_lossy().into_owned();
+    let few = ["--types", "lists", "--settings", "no-log", "--against", "redis", "--svg", &plots];
+    let figures = of_collections("types", &few);
+    assert_eq!(figures.len(), 5, "{:?}", figures.keys());
+    let queue = &figures["types/lists-lpush-brpop-no-log-1"];
+    assert_eq!(queue["title"], "LPUSH + BRPOP, no log, pipeline 1, beside Redis 7.0");
+    assert!(
+        queue["against"]["ratio"].as_f64().is_some_and(|ratio| ratio.is_finite() && ratio > 0.0),
+        "{queue}"
+    );
+    let files: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(files, ["types-lists.svg"]);
+    let plot = std::fs::read_to_string(folder.path().join("types-lists.svg")).unwrap();
+    assert!(
+        plot.contains(">LPUSH + BRPOP, no log, pipeline 1<") && plot.contains("Evenkeel / Redis 7.0"),
+        "{plot}"
+    );
 }
 
 #[test]
@@ -502,6 +526,8 @@ fn what_cannot_be_measured_is_said_in_one_line() {
         (&["skew", "--duration", "2s"], 1, "--duration 2s is shorter than --balance-interval 5s"),
         (&["collections", "--only", "rats"], 2, "rats"),
         (&["collections", "--collections", "7"], 2, "not 1, 10, 100"),
+        (&["collections", "--against", "memcached"], 2, "redis, valkey"),
+        (&["collections", "--types", "bitmaps"], 2, "sorted-sets"),
         (&["skwe"], 2, "skwe"),
     ] {
         let (got, text) = finished(&mut bench(arguments));

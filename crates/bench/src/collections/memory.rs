@@ -10,7 +10,7 @@ use crate::servers::{Recipe, Server};
 
 use super::fill::{Kind, Requests, member};
 use super::shape::Shape;
-use super::sides::Pair;
+use super::sides::Measured;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +35,16 @@ pub(super) fn measure(shape: &Shape, elements: u64, say: &dyn Fn(&str)) -> Resul
         Case::Large(Kind::Hash),
         Case::Pending,
     ];
-    cases.iter().map(|case| case.measure(shape, elements, say)).collect()
+    let figures = cases.iter().map(|case| case.measure(shape, elements, say));
+    Ok(figures.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 impl Case {
-    fn measure(self, shape: &Shape, elements: u64, say: &dyn Fn(&str)) -> Result<Figure, Failure> {
+    fn measure(self, shape: &Shape, elements: u64, say: &dyn Fn(&str)) -> Result<Vec<Figure>, Failure> {
         let (id, title) = self.names();
         say(&format!("memory: {title}"));
         let ours = Recipe::evenkeel("log", "1s", shape.loops);
-        let recipes = std::iter::once(ours).chain(shape.with_redis.then(|| Recipe::redis("off")));
+        let recipes = std::iter::once(ours).chain(shape.peers.iter().map(|peer| peer.recipe("off")));
         let (mut series, mut notes) = (Vec::new(), Vec::new());
         for recipe in recipes {
             let runs = 0..shape.runs.min(RUNS_MAX);
@@ -54,8 +55,9 @@ impl Case {
             let used = growths.iter().map(|growth| growth.used_bytes).collect();
             series.push(Series::new(&recipe.label, used));
         }
-        let figure = Pair::of(series).figure(&format!("memory/{id}"), title, "bytes");
-        Ok(figure.note(&format!("growth of the resident memory: {}", notes.join(", "))))
+        let figures = Measured::of(series).figures(&shape.peers, &format!("memory/{id}"), title, "bytes");
+        let note = format!("growth of the resident memory: {}", notes.join(", "));
+        Ok(figures.into_iter().map(|figure| figure.note(&note)).collect())
     }
 
     fn names(self) -> (&'static str, &'static str) {

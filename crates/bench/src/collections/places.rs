@@ -23,7 +23,7 @@ enum Command {
 pub(super) fn measure(shape: &Shape, elements: u64, say: &dyn Fn(&str)) -> Result<Vec<Figure>, Failure> {
     say(&format!("places: filling {elements}"));
     let ours = Recipe::evenkeel("log", "never", shape.loops);
-    let sides = Sides::start(shape, &ours, &Recipe::redis("off"))?;
+    let sides = Sides::start(shape, &ours, "off")?;
     sides.each(|server| {
         let mut client = server.client()?;
         Kind::SortedSet.fill(&mut client, ZSET, 0..elements, VALUE_BYTES)?;
@@ -33,10 +33,10 @@ pub(super) fn measure(shape: &Shape, elements: u64, say: &dyn Fn(&str)) -> Resul
     for command in [Command::Zrank, Command::Lindex, Command::Linsert] {
         say(&format!("places: {}", command.name()));
         let mut random = Random::new(1);
-        let pair = sides
+        let measured = sides
             .in_turn(shape.runs, |server| command.median_us(&mut server.client()?, elements, &mut random))?;
         let title = format!("{} of {elements}, median", command.name());
-        figures.push(pair.figure(&format!("places/{}", command.id()), &title, "us"));
+        figures.extend(measured.figures(&shape.peers, &format!("places/{}", command.id()), &title, "us"));
     }
     Ok(figures)
 }

@@ -5,12 +5,11 @@
 use std::time::Duration;
 
 use crate::Failure;
-use crate::client::value;
-use crate::drive::{Action, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, Phase, Pick, Target, Work};
 use crate::figure::Figure;
 use crate::servers::{Recipe, Server};
 
 use super::fill::Kind;
+use super::load::{command, drive, group, text};
 use super::shape::Shape;
 use super::sides::Sides;
 
@@ -26,14 +25,14 @@ struct Case {
 pub(super) fn measure(shape: &Shape, elements: u64, say: &dyn Fn(&str)) -> Result<Vec<Figure>, Failure> {
     let (writes, reads) = (writes(shape), reads(shape, elements));
     let durable = Recipe::evenkeel("log", "always", shape.loops);
-    let mut figures = Setting { what: "durable", ours: durable, redis: Recipe::redis("always") }.measure(
+    let mut figures = Setting { what: "durable", ours: durable, fsync: "always" }.measure(
         shape,
         elements,
         &writes.iter().collect::<Vec<_>>(),
         say,
     )?;
     let memory = Recipe::evenkeel("memory", "never", shape.loops).labelled("evenkeel memory");
-    let without = Setting { what: "without a log", ours: memory, redis: Recipe::redis("off") };
+    let without = Setting { what: "without a log", ours: memory, fsync: "off" };
     figures.extend(without.measure(
         shape,
         elements,
@@ -43,11 +42,11 @@ pub(super) fn measure(shape: &Shape, elements: u64, say: &dyn Fn(&str)) -> Resul
     Ok(figures)
 }
 
-/// Both sides with the same promise.
+/// All sides with the same promise.
 struct Setting {
     what: &'static str,
     ours: Recipe,
-    redis: Recipe,
+    fsync: &'static str,
 }
 
 impl Setting {
@@ -59,18 +58,18 @@ impl Setting {
         say: &dyn Fn(&str),
     ) -> Result<Vec<Figure>, Failure> {
         say(&format!("rates, {}: filling", self.what));
-        let sides = Sides::start(shape, &self.ours, &self.redis)?;
+        let sides = Sides::start(shape, &self.ours, self.fsync)?;
         sides.each(|server| fill(server, shape, elements))?;
         let mut figures = Vec::new();
         for case in cases {
             for depth in [1, 16] {
                 let title = format!("{}, {}, pipeline {depth}", case.name, self.what);
                 say(&format!("rates: {title}"));
-                let pair =
+                let measured =
                     sides.in_turn(shape.runs, |server| per_second(server, case, depth, shape.duration))?;
                 let id =
                     format!("rates/{}-{}-{depth}", case.name.replace(' ', "-").to_lowercase(), self.what);
-                figures.push(pair.figure(&id.replace(' ', "-"), &title, "requests/s"));
+                figures.extend(measured.figures(&shape.peers, &id.replace(' ', "-"), &title, "requests/s"));
             }
         }
         Ok(figures)
@@ -101,7 +100,7 @@ fn writes(shape: &Shape) -> Vec<Case> {
     let runs = "#".repeat(shape.collection_digits);
     let key = |kind: Kind| format!("{}:{runs}", kind.name());
     let member = || format!("element:{}", "#".repeat(12));
-    let value = text();
+    let value = text(VALUE_BYTES);
     let case = |name, arguments| Case { name, arguments, numbers: NUMBERS };
     vec![
         case("HSET", vec!["HSET".into(), key(Kind::Hash), member(), value.clone()]),
@@ -127,44 +126,8 @@ fn reads(shape: &Shape, elements: u64) -> Vec<Case> {
 
 /// Drives `server` with a command for `duration`, after a third of it that does not count.
 fn per_second(server: &Server, case: &Case, depth: usize, duration: Duration) -> Result<f64, Failure> {
-    let options =
-        FleetOptions { connections: CLIENTS, loops: 1, connect_timeout: PATIENCE, from: Vec::new() };
-    let mut fleet = Fleet::open(&Target::local(server.port()), &options)?;
-    let mut rate = 0.0;
-    for length in [duration / 3, duration] {
-        let outcome = fleet.run(&case.phase(depth, length), &mut |_| {})?;
-        let mut failures = fleet.failures.clone();
-        failures.add(&outcome.total().tally.failures);
-        if failures.count() > 0 {
-            let first = failures.first.unwrap_or_default();
-            return Err(format!("{} of {}: {first}", case.name, server.label()));
-        }
-        rate = outcome.per_second();
-    }
-    Ok(rate)
-}
-
-impl Case {
-    fn phase(&self, depth: usize, length: Duration) -> Phase {
-        let mut request = Vec::new();
-        resp::encode_command(&mut request, &self.arguments);
-        let keys = Keys { first: 0, count: self.numbers, pick: Pick::Random, form: KeyForm::Decimal };
-        let work = Work {
-            action: Action::Numbered(String::from_utf8_lossy(&request).into_owned()),
-            keys,
-            value_bytes: 0,
-            value_count: 1,
-            verify: false,
-            percent_cached: 0,
-        };
-        let group = Group { work, connections: CLIENTS, depth, limit: Limit::For(length), per_second: None };
-        Phase { groups: vec![group], request_timeout: PATIENCE, interval: PATIENCE }
-    }
-}
-
-/// A value in which nothing stands for a number.
-fn text() -> String {
-    String::from_utf8_lossy(&value(1, VALUE_BYTES)).replace('#', "x")
+    let groups = |length| vec![group(command(&case.arguments), case.numbers, depth, length)];
+    drive(server, case.name, [duration / 3, duration], groups).map(|outcome| outcome.per_second())
 }
 
 /// The last `count` digits of `number`.
@@ -172,10 +135,8 @@ fn digits(number: u64, count: usize) -> String {
     if count == 0 { String::new() } else { format!("{number:0count$}") }
 }
 
-const CLIENTS: usize = 50;
 const VALUE_BYTES: usize = 100;
 /// Collections of 100 elements.
 const HUNDREDS: u64 = 100;
 /// Hardly any is drawn twice.
 const NUMBERS: u64 = 1_000_000_000;
-const PATIENCE: Duration = Duration::from_secs(60);

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::sides::Peer;
+use super::types::{Setting, Type};
+
 /// How it is measured.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -12,7 +15,7 @@ pub struct Shape {
     pub collection_digits: usize,
     /// Measured runs of each side.
     pub runs: usize,
-    /// Length of a run of `rates`.
+    /// Length of a run of `rates` and `types`.
     pub duration: Duration,
     /// Hashes of `write-amplification`, which share its elements.
     pub hashes: u64,
@@ -22,8 +25,12 @@ pub struct Shape {
     pub memory_limit_mib: u64,
     /// Loops of our server; 0: as it chooses.
     pub loops: usize,
-    /// Whether Redis is measured beside it.
-    pub with_redis: bool,
+    /// Servers that are measured beside it.
+    pub peers: Vec<Peer>,
+    /// Types of `types`.
+    pub types: Vec<Type>,
+    /// Settings of `types`.
+    pub settings: Vec<Setting>,
     /// Where the servers' folders are created and removed.
     pub folder: PathBuf,
 }

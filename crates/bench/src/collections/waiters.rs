@@ -17,10 +17,10 @@ pub(super) fn measure(shape: &Shape, say: &dyn Fn(&str)) -> Result<Vec<Figure>, 
     say(&format!("waiters: {}", shape.waiters));
     idle::allow_many_files();
     let ours = Recipe::evenkeel("log", "always", shape.loops);
-    let sides = Sides::start(shape, &ours, &Recipe::redis("always"))?;
-    let pair = sides.in_turn(shape.runs, |server| p99_ms(server, shape.waiters))?;
+    let sides = Sides::start(shape, &ours, "always")?;
+    let measured = sides.in_turn(shape.runs, |server| p99_ms(server, shape.waiters))?;
     let title = format!("BLPOP, {} wait: p99 from the push's reply to the waiter's", shape.waiters);
-    Ok(vec![pair.figure("waiters/blpop-p99", &title, "ms")])
+    Ok(measured.figures(&shape.peers, "waiters/blpop-p99", &title, "ms"))
 }
 
 fn p99_ms(server: &Server, count: usize) -> Result<f64, Failure> {

@@ -37,7 +37,7 @@ impl Recorder {
                 tally.wrong += u64::from(!source.is_value_of(number, value));
             }
             (Op::Read(_), Reply::Null) => tally.missing += 1,
-            (Op::Any, _) => {}
+            (Op::Any | Op::Entry, reply) => tally.missing += u64::from(is_nothing(reply, bytes)),
             (_, Reply::Ok) => tally.uncounted += 1,
             (Op::Write | Op::Delete | Op::Read(_), other) => {
                 return tally.failures.error_reply(format!("unexpected reply {other:?}").as_bytes());
@@ -45,5 +45,22 @@ impl Recorder {
         }
         tally.answered += 1;
         self.histogram.saturating_record(nanos);
+    }
+}
+
+/// Whether a reply of these bytes is nil, or an array that is nil or empty.
+fn is_nothing(reply: &Reply<'_>, bytes: &[u8]) -> bool {
+    matches!(reply, Reply::Null) || matches!(bytes, b"*-1\r\n" | b"*0\r\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nil_and_empty_arrays_are_nothing() {
+        assert!(is_nothing(&Reply::Null, b"$-1\r\n"));
+        assert!(is_nothing(&Reply::Other, b"*0\r\n") && is_nothing(&Reply::Other, b"*-1\r\n"));
+        assert!(!is_nothing(&Reply::Other, b"*1\r\n$-1\r\n") && !is_nothing(&Reply::Integer(0), b":0\r\n"));
     }
 }

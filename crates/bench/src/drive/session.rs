@@ -37,6 +37,8 @@ struct Active {
     number: u64,
     sent: u64,
     under_way: VecDeque<Sent>,
+    /// Requests that replies call for, at most one for each that was under way.
+    follow_ups: VecDeque<Vec<u8>>,
     random: Random,
     is_exhausted: bool,
 }
@@ -134,7 +136,8 @@ impl Session {
 impl Active {
     fn new(task: Arc<Task>, number: u64, seed: u64) -> Self {
         let random = Random::new(seed);
-        Self { task, number, sent: 0, under_way: VecDeque::new(), random, is_exhausted: false }
+        let (under_way, follow_ups) = (VecDeque::new(), VecDeque::new());
+        Self { task, number, sent: 0, under_way, follow_ups, random, is_exhausted: false }
     }
 
     fn take_replies(&mut self, io: &mut Io<'_, Client>) -> Result<(), resp::DecodeError> {
@@ -146,7 +149,11 @@ impl Active {
             match parse(self.task.protocol, rest)? {
                 Parsed::Whole(reply, length) => {
                     let nanos = (io.now - sent.due).as_nanos() as u64;
-                    recorder.take(sent.op, &reply, &rest[..length], nanos, &self.task.source);
+                    let bytes = &rest[..length];
+                    recorder.take(sent.op, &reply, bytes, nanos, &self.task.source);
+                    if sent.op == Op::Entry {
+                        self.follow_ups.extend(self.task.source.follow_up(bytes, self.number));
+                    }
                     consumed += length;
                     count += 1;
                     self.under_way.pop_front();
@@ -166,6 +173,13 @@ impl Active {
 
     fn send(&mut self, io: &mut Io<'_, Client>, now: Nanos) {
         let source = &self.task.source;
+        // Also when nothing else is sent any more: what was read is acknowledged.
+        while self.under_way.len() < self.task.depth
+            && let Some(request) = self.follow_ups.pop_front()
+        {
+            io.output.buffer().extend_from_slice(&request);
+            self.under_way.push_back(Sent { op: Op::Any, due: now, at: now });
+        }
         while !self.is_exhausted && self.under_way.len() < self.task.depth {
             match source.turn(self.number, self.sent, self.under_way.is_empty(), now) {
                 Turn::Send(index, due) => {

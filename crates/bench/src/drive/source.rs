@@ -56,6 +56,14 @@ impl Source {
         }
     }
 
+    /// What connection `number` sends after the reply to an [`Op::Entry`], whose bytes these are.
+    pub(super) fn follow_up(&self, reply: &[u8], number: u64) -> Option<Vec<u8>> {
+        match self {
+            Self::Load(load) => load.encoder.follow_up(reply, number),
+            Self::Play(_) => None,
+        }
+    }
+
     /// Whether `value` is what key `number` was given, as far as that is known.
     pub(super) fn is_value_of(&self, number: u64, value: &[u8]) -> bool {
         match self {

@@ -14,7 +14,7 @@ pub struct Tally {
     pub deleted: u64,
     /// GETs that found a value.
     pub found: u64,
-    /// GETs that found none.
+    /// GETs that found none, and replies of other commands that are nil or empty.
     pub missing: u64,
     /// Values that are not what was written.
     pub wrong: u64,

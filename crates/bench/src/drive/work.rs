@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use resp::Value;
 use serde::{Deserialize, Serialize};
 
 use super::script::Expected;
@@ -78,6 +79,14 @@ pub enum Action {
     MultiGet(usize),
     /// These bytes, which are whole requests with one reply: AUTH, SELECT.
     Send(String),
+    /// XREADGROUP of one new entry, as a consumer of its own in `group`, and then XACK of that entry. At the end of the stream the first
+    /// connection has the group begin anew.
+    Consume {
+        /// Key of the stream.
+        stream: String,
+        /// Its group, which is there.
+        group: String,
+    },
     /// One request, in whose bytes each run of `#` stands for the last digits of the key's number: one number for all of a request.
     Numbered(String),
 }
@@ -127,6 +136,8 @@ pub(super) enum Op {
     /// The key's number.
     Read(u64),
     Any,
+    /// What is sent next depends on its reply.
+    Entry,
     /// A capture's.
     Recorded(Expected),
 }
@@ -173,6 +184,18 @@ impl Encoder {
                 put(out, bytes.as_bytes());
                 Op::Any
             }
+            Action::Consume { stream, group } => {
+                let mut writer = resp::Writer::new(out, false);
+                writer.array(9);
+                for word in [b"XREADGROUP".as_slice(), b"GROUP", group.as_bytes()] {
+                    writer.bulk(word);
+                }
+                writer.bulk(itoa::Buffer::new().format(connection).as_bytes());
+                for word in [b"COUNT".as_slice(), b"1", b"STREAMS", stream.as_bytes(), b">"] {
+                    writer.bulk(word);
+                }
+                Op::Entry
+            }
             Action::Numbered(bytes) => {
                 let start = out.len();
                 put(out, bytes.as_bytes());
@@ -180,6 +203,26 @@ impl Encoder {
                 Op::Any
             }
         }
+    }
+
+    /// What connection `connection` sends after this reply to an [`Op::Entry`]: nothing if it was an error.
+    pub(super) fn follow_up(&self, reply: &[u8], connection: u64) -> Option<Vec<u8>> {
+        let Action::Consume { stream, group } = &self.work.action else { return None };
+        let mut out = Vec::new();
+        match resp::decode_value(reply) {
+            Ok(Some((Value::Error(_), _))) => return None,
+            Ok(Some((streams, _))) => match entry_id(streams) {
+                Some(id) => {
+                    resp::encode_command(&mut out, &[b"XACK", stream.as_bytes(), group.as_bytes(), &id]);
+                }
+                None if connection == 0 => {
+                    resp::encode_command(&mut out, &["XGROUP", "SETID", stream, group, "0"]);
+                }
+                None => return None,
+            },
+            _ => return None,
+        }
+        Some(out)
     }
 
     /// Whether `value` is what key `number` was given.
@@ -290,6 +333,19 @@ impl Encoder {
         if is_resp {
             put(out, b"\r\n");
         }
+    }
+}
+
+/// The id of the first entry of the first stream in a reply of XREADGROUP.
+fn entry_id(streams: Value) -> Option<Vec<u8>> {
+    let first = |value: Value, index: usize| match value {
+        Value::Array(values) => values.into_iter().nth(index),
+        _ => None,
+    };
+    let entries = first(first(streams, 0)?, 1)?;
+    match first(first(entries, 0)?, 0)? {
+        Value::Bulk(id) => Some(id),
+        _ => None,
     }
 }
 
@@ -425,6 +481,28 @@ pub(super) mod tests {
             text(&encoder(work(action, Pick::Sequence), 1), 7, 0),
             ("SADD set:07 element:000107".to_owned(), Op::Any)
         );
+    }
+
+    #[test]
+    fn entry_that_was_read_is_acknowledged_and_at_the_end_the_first_connection_begins_anew() {
+        let action = Action::Consume { stream: "s".to_owned(), group: "g".to_owned() };
+        let consume = encoder(work(action, Pick::Sequence), 2);
+        let (read, op) = text(&consume, 0, 1);
+        assert!(
+            read.starts_with("*9\r\n$10\r\nXREADGROUP\r\n$5\r\nGROUP\r\n$1\r\ng\r\n$1\r\n1\r\n"),
+            "{read}"
+        );
+        assert_eq!(op, Op::Entry);
+        let next = |reply: &str, connection| {
+            let bytes = consume.follow_up(reply.as_bytes(), connection)?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let entry = "*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n7-1\r\n*2\r\n$1\r\nf\r\n$1\r\nv\r\n";
+        let acknowledged = "*4\r\n$4\r\nXACK\r\n$1\r\ns\r\n$1\r\ng\r\n$3\r\n7-1\r\n";
+        assert_eq!(next(entry, 1).as_deref(), Some(acknowledged));
+        let anew = "*5\r\n$6\r\nXGROUP\r\n$5\r\nSETID\r\n$1\r\ns\r\n$1\r\ng\r\n$1\r\n0\r\n";
+        assert_eq!((next("*-1\r\n", 0).as_deref(), next("*-1\r\n", 1)), (Some(anew), None));
+        assert_eq!(next("-NOGROUP no\r\n", 0), None);
     }
 
     #[test]

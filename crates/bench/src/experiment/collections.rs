@@ -4,7 +4,7 @@
 //! and the whole is not valid.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -13,22 +13,28 @@ use serde_json::{Value, json};
 use super::arguments::some_time;
 use super::progress::Progress;
 use crate::Failure;
-use crate::collections::{Part, Shape};
+use crate::collections::{self, Part, Peer, Setting, Shape, Type};
 use crate::figure::Figure;
 use crate::report::number;
 use crate::servers::{Folder, is_installed};
 
 #[derive(Debug, Args)]
 pub struct Collections {
-    /// Parts to measure; all when none is named
+    /// Parts to measure; all but `types` when none is named
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<Part>,
     /// Elements of the collections; each part has its own default, with which it ends within two minutes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
     elements: Option<u64>,
-    /// Server whose runs alternate with ours, where there is something to compare
-    #[arg(long, value_name = "NAME", value_parser = ["redis"])]
-    against: Option<String>,
+    /// Servers whose runs alternate with ours, where there is something to compare
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    against: Vec<Peer>,
+    /// Types of `types`; all when none is named
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    types: Vec<Type>,
+    /// Settings of `types`
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "no-log,durable")]
+    settings: Vec<Setting>,
     /// Collections of each type in `rates`: 1, 10, 100, ... which share its elements
     #[arg(long, value_name = "N", default_value = "1000", value_parser = power_of_ten)]
     collections: usize,
@@ -41,18 +47,21 @@ pub struct Collections {
     /// memory.limit in the second half of `cold-reads`, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
     memory_limit_mib: u64,
-    /// Length of a run of `rates`
-    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = some_time)]
-    duration: Duration,
-    /// Runs of each side; parts that fill again for each run make fewer
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    runs: u32,
+    /// Length of a run of `rates` (250ms) and `types` (2s)
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    duration: Option<Duration>,
+    /// Runs of each side (5; 3 of `types`); parts that fill again for each run make fewer
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    runs: Option<u32>,
     /// Loops of the server; 0: as it chooses
     #[arg(long, value_name = "N", default_value_t = 0)]
     loops: usize,
     /// Where the servers' folders are created and removed
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// Write a plot of each type that `types` compares into this folder
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
@@ -65,22 +74,26 @@ impl Collections {
     /// Measures the parts; the text, and whether all of them have figures.
     ///
     /// # Errors
-    /// The folder cannot be created.
+    /// A folder cannot be created, or a plot not be written.
     pub(super) fn run(&self) -> Result<(String, bool), Failure> {
         let parent = self.folder.clone().unwrap_or_else(std::env::temp_dir);
         let folder = Folder::fresh(parent.join(format!("evenkeel-bench-{}", std::process::id())))?;
-        let shape = self.shape(folder.path().to_path_buf());
-        let parts = if self.only.is_empty() { Part::ALL } else { &self.only };
+        let peers = self.peers();
+        let parts = if self.only.is_empty() { Part::USUAL } else { &self.only };
         let progress = Progress::new(parts.len());
         let measured: Vec<Measured> = parts
             .iter()
             .map(|part| {
+                let shape = self.shape(*part, &peers, folder.path());
                 let figures = part.measure(&shape, &|what| progress.say(what.to_owned()));
                 progress.step();
                 (*part, figures)
             })
             .collect();
         let is_valid = measured.iter().all(|(_, figures)| figures.is_ok());
+        if let Some(folder) = &self.svg {
+            write_plots(folder, &measured)?;
+        }
         let mut text = text(&measured);
         if self.json {
             let _ = writeln!(text, "{}", self.report(&measured, is_valid));
@@ -88,22 +101,34 @@ impl Collections {
         Ok((text, is_valid))
     }
 
-    fn shape(&self, folder: PathBuf) -> Shape {
-        let with_redis = self.against.is_some() && is_installed("redis-server".as_ref());
-        if self.against.is_some() && !with_redis {
-            eprintln!("evenkeel: redis is not installed here (no redis-server): measured without it");
-        }
+    /// Those to compare with that are installed.
+    fn peers(&self) -> Vec<Peer> {
+        let is_there = |peer: &&Peer| {
+            let recipe = peer.recipe("off");
+            let is_there = is_installed(recipe.program());
+            if !is_there {
+                let (name, program) = (peer.name(), recipe.program().display());
+                eprintln!("evenkeel: {name} is not installed here (no {program}): measured without it");
+            }
+            is_there
+        };
+        self.against.iter().filter(is_there).copied().collect()
+    }
+
+    fn shape(&self, part: Part, peers: &[Peer], folder: &Path) -> Shape {
         Shape {
             elements: self.elements,
             collection_digits: self.collections.ilog10() as usize,
-            runs: self.runs as usize,
-            duration: self.duration,
+            runs: self.runs.map_or_else(|| part.runs(), |runs| runs as usize),
+            duration: self.duration.unwrap_or_else(|| part.duration()),
             hashes: self.hashes,
             waiters: usize::from(self.waiters),
             memory_limit_mib: self.memory_limit_mib,
             loops: self.loops,
-            with_redis,
-            folder,
+            peers: peers.to_vec(),
+            types: if self.types.is_empty() { Type::ALL.to_vec() } else { self.types.clone() },
+            settings: self.settings.clone(),
+            folder: folder.to_path_buf(),
         }
     }
 
@@ -122,17 +147,29 @@ impl Collections {
             "figures": figures,
             "settings": {
                 "elements": self.elements,
-                "against": self.against,
+                "against": self.against.iter().map(|peer| peer.name()).collect::<Vec<_>>(),
                 "collections": self.collections,
                 "hashes": self.hashes,
                 "waiters": self.waiters,
                 "memory_limit_mib": self.memory_limit_mib,
-                "duration_ms": self.duration.as_millis() as u64,
+                "duration_ms": self.duration.map(|duration| duration.as_millis() as u64),
                 "runs": self.runs,
                 "loops": self.loops,
             },
         })
     }
+}
+
+/// Writes the plots of the figures that have one.
+fn write_plots(folder: &Path, measured: &[Measured]) -> Result<(), Failure> {
+    let figures: Vec<Figure> =
+        measured.iter().filter_map(|(_, figures)| figures.as_ref().ok()).flatten().cloned().collect();
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for (name, plot) in collections::plots(&figures) {
+        let path = folder.join(name);
+        std::fs::write(&path, plot).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// A table for people.
@@ -148,10 +185,10 @@ fn text(measured: &[Measured]) -> String {
         };
         let _ = writeln!(
             text,
-            "{:<62}{:>12}{:>12}{:>8}  {:<16}unit",
+            "{:<72}{:>12}{:>12}{:>8}  {:<18}unit, peer",
             part.name(),
             "evenkeel",
-            "redis",
+            "peer",
             "ratio",
             "spread"
         );
@@ -164,10 +201,11 @@ fn row(text: &mut String, figure: &Figure) {
     let (least, most) = figure.spread();
     let peer = figure.b.as_ref().map_or("-".to_owned(), |peer| number(peer.median()));
     let ratio = figure.b.as_ref().map_or("-".to_owned(), |_| format!("{:.2}", figure.measured()));
+    let label = figure.b.as_ref().map_or_else(String::new, |peer| format!(", {}", peer.label));
     let spread = format!("{} to {}", number(least), number(most));
     let _ = writeln!(
         text,
-        "  {:<60}{:>12}{peer:>12}{ratio:>8}  {spread:<16}{}",
+        "  {:<70}{:>12}{peer:>12}{ratio:>8}  {spread:<18}{}{label}",
         figure.title,
         number(figure.a.median()),
         figure.unit
