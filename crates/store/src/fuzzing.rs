@@ -50,6 +50,11 @@ pub fn record(kind: u8, payload: &[u8]) -> bool {
             }
             true
         }
+        Some(Payload::Removals(removals)) => {
+            assert_eq!(removals.encode()[..], *payload);
+            assert!((1..=record::REMOVALS_MAX as usize).contains(&removals.numbers().count()));
+            true
+        }
         Some(Payload::Mapping { keyspaces, .. }) => {
             assert_eq!(payload.len(), 8 + 4 * record::mapping_ids(keyspaces).len());
             true

@@ -30,6 +30,8 @@
 //!
 //! 20 CHANGES        no key: object u64 | parts, one or more (`Part`)   parts of one large collection: operations on its leaves and other nodes,
 //!                                                                    and what its root counts
+//! 22 REMOVALS       no key: object u64 | first u32 | count u32          leaves or other nodes of one large collection are gone: those with
+//!                                                                    these numbers, 1,024 at most
 //!
 //!  4 MAPPING        next_keyspace u32 | count u32 | keyspace u32 x count       no key: database n is keyspace [n]
 //!  5 CLOCK          0 u32 | boot u128 | uptime_us u64 | server_us u64 | wall_us u64 | (wall_ms u64 | seq u64) x n, 16 at most
@@ -62,10 +64,10 @@ use collections::{Packed, Shape, varint};
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and
 /// STREAM on. 4: from deadlines of fields, PAGED_HASH and PAGED_SET on. 5: from PAGED_LIST, PAGED_ZSET and PAGED_STREAM on. 6: a root may be
-/// at another key than its leaves were made for. 7: checkpoints name deltas in LISTS. 8: fields of a PAGED_HASH may have deadlines. 9: CHANGES. 10: SPLICE.
-const VERSION: u16 = 10;
+/// at another key than its leaves were made for. 7: checkpoints name deltas in LISTS. 8: fields of a PAGED_HASH may have deadlines. 9: CHANGES. 10: SPLICE. 11: REMOVALS.
+const VERSION: u16 = 11;
 /// The oldest version that understands it.
-const READER_VERSION_MIN: u16 = 10;
+const READER_VERSION_MIN: u16 = 11;
 /// The store's records, to the journal.
 pub(crate) const CONTENT: journal::Content =
     journal::Content { version: VERSION, reader_version_min: READER_VERSION_MIN, check };
@@ -108,6 +110,8 @@ pub(crate) const CHANGE: u8 = 19;
 pub(crate) const CHANGES: u8 = 20;
 /// What a root counts, by a part of [`CHANGES`]: no record is of this kind alone.
 pub(crate) const TOTALS: u8 = 21;
+/// Leaves or other nodes of one large collection are gone.
+pub(crate) const REMOVALS: u8 = 22;
 /// The oldest effect whose value totals may lie on: any before them.
 pub(crate) const SINCE_TOTALS: Seq = Seq(1);
 /// Another live key had the same 48 bits.
@@ -127,6 +131,8 @@ pub(crate) enum Role {
     Deltas,
     /// The key is gone.
     Removal,
+    /// Several keys are.
+    Removals,
     /// Something of the whole store: no key.
     State,
 }
@@ -237,6 +243,7 @@ const KINDS: [Option<Role>; 32] = {
     kinds[CHANGE as usize] = Some(Role::Delta(Changes::Elements));
     kinds[TOTALS as usize] = Some(Role::Delta(Changes::Totals));
     kinds[CHANGES as usize] = Some(Role::Deltas);
+    kinds[REMOVALS as usize] = Some(Role::Removals);
     kinds[MAPPING as usize] = Some(Role::State);
     kinds[CLOCK as usize] = Some(Role::State);
     kinds
@@ -401,10 +408,10 @@ impl<'a> Draft<'a> {
         [&self.head, self.key, base_seq, number, self.body]
     }
 
-    /// Changes of parts of a collection whose leaves are in `keyspace`, encoded by [`PartsEncoder`].
-    pub(crate) fn changes(keyspace: Keyspace, payload: &'a [u8]) -> Self {
+    /// A record of an object whose leaves are in `keyspace`: CHANGES, encoded by [`PartsEncoder`], or [`Removals`].
+    pub(crate) fn of_object(kind: u8, keyspace: Keyspace, payload: &'a [u8]) -> Self {
         let (head, body) = payload.split_first_chunk::<4>().expect("the object is of 8 bytes");
-        let base = Self::whole(CHANGES, keyspace, &[], body, 0);
+        let base = Self::whole(kind, keyspace, &[], body, 0);
         Self { head: *head, ..base }
     }
 
@@ -455,6 +462,8 @@ pub(crate) enum Payload<'a> {
     Delta { key: &'a [u8], base_seq: Seq, body: &'a [u8] },
     /// CHANGES.
     Deltas(Parts<'a>),
+    /// REMOVALS.
+    Removals(Removals),
     /// MAPPING.
     Mapping { next_keyspace: Keyspace, keyspaces: &'a [u8] },
     /// CLOCK.
@@ -466,7 +475,7 @@ impl<'a> Payload<'a> {
     pub(crate) fn key(&self) -> Option<&'a [u8]> {
         match *self {
             Self::Whole { key, .. } | Self::Delta { key, .. } => Some(key),
-            Self::Deltas(_) | Self::Mapping { .. } | Self::Clock(_) => None,
+            Self::Deltas(_) | Self::Removals(_) | Self::Mapping { .. } | Self::Clock(_) => None,
         }
     }
 }
@@ -594,6 +603,54 @@ fn take_counted<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(counted)
 }
 
+/// The leaves and other nodes that a REMOVALS says are gone: one or more, whose numbers follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Removals {
+    /// The number of the collection.
+    pub(crate) object: u64,
+    first: u32,
+    last: u32,
+}
+
+impl Removals {
+    /// Leaf or node `number` of `object`.
+    pub(crate) fn one(object: u64, number: u32) -> Self {
+        Self { object, first: number, last: number }
+    }
+
+    /// These and `number`, if it is the next one and a record has room for it.
+    pub(crate) fn with(self, number: u32) -> Option<Self> {
+        let follows = self.last.checked_add(1) == Some(number) && number - self.first < REMOVALS_MAX;
+        follows.then_some(Self { last: number, ..self })
+    }
+
+    /// Their numbers.
+    pub(crate) fn numbers(self) -> impl Iterator<Item = u32> {
+        self.first..=self.last
+    }
+
+    /// Their payload.
+    pub(crate) fn encode(self) -> [u8; REMOVALS_BYTES] {
+        let count = self.last - self.first + 1;
+        let fields = u128::from(self.object) | u128::from(self.first) << 64 | u128::from(count) << 96;
+        fields.to_le_bytes()
+    }
+
+    /// Those of a payload.
+    pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
+        let (object, rest) = payload.split_first_chunk()?;
+        let ([first, count], []) = rest.as_chunks() else { return None };
+        let (first, count) = (u32::from_le_bytes(*first), u32::from_le_bytes(*count));
+        let last = first.checked_add(count.checked_sub(1)?).filter(|_| count <= REMOVALS_MAX)?;
+        Some(Self { object: u64::from_le_bytes(*object), first, last })
+    }
+}
+
+/// Bytes of the payload of a REMOVALS: as many as a footer has for a hash.
+pub(crate) const REMOVALS_BYTES: usize = 16;
+/// What one REMOVALS removes at most, so that no record makes its reader do more.
+pub(crate) const REMOVALS_MAX: u32 = 1 << 10;
+
 /// Writes the payload of a CHANGES.
 pub(crate) struct PartsEncoder {
     pub(crate) payload: SmallVec<[u8; PARTS_BYTES_FEW]>,
@@ -653,6 +710,7 @@ pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
     match role {
         Role::State => return decode_state(kind & !SHARED, payload),
         Role::Deltas => return Parts::decode(payload).map(Payload::Deltas),
+        Role::Removals => return Removals::decode(payload).map(Payload::Removals),
         Role::Base(_) | Role::Delta(_) | Role::Removal => {}
     }
     let (key, body) = rest.split_at_checked(usize::try_from(first).ok()?)?;
@@ -669,7 +727,7 @@ pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
             };
             fits.then_some(Payload::Delta { key, base_seq: Seq(u64::from_le_bytes(*base_seq)), body })
         }
-        Role::State | Role::Deltas => None,
+        Role::State | Role::Deltas | Role::Removals => None,
     }
 }
 
@@ -808,6 +866,25 @@ mod tests {
     }
 
     #[test]
+    fn removals_are_pinned_and_take_what_follows() {
+        let (one, node) = (Removals::one(0x0102, 7), 1 << 31);
+        assert_eq!(one.encode(), *b"\x02\x01\0\0\0\0\0\0\x07\0\0\0\x01\0\0\0");
+        assert_eq!(
+            (one.with(9), one.with(6), one.with(7), Removals::one(1, u32::MAX).with(0)),
+            (None, None, None, None)
+        );
+        let all =
+            (8..7 + REMOVALS_MAX).fold(one, |removals, number| removals.with(number).expect("it follows"));
+        assert_eq!(all.with(7 + REMOVALS_MAX), None, "a record has no more");
+        for removals in [one, all, Removals::one(u64::MAX, node).with(node + 1).expect("it follows")] {
+            let bytes = removals.encode();
+            let payload = payload(&Draft::of_object(REMOVALS, Keyspace(1), &bytes));
+            assert_eq!(decode(REMOVALS, &payload), Some(Payload::Removals(removals)));
+        }
+        assert!(all.numbers().eq(7..7 + REMOVALS_MAX));
+    }
+
+    #[test]
     fn decode_gives_back_what_was_drafted() {
         let string = payload(&Draft::whole(STRING, Keyspace(1), b"k", b"v", 0));
         assert_eq!(decode(STRING | SHARED, &string), Some(Payload::Whole { key: b"k", value: b"v" }));
@@ -824,7 +901,7 @@ mod tests {
 
     #[test]
     fn payload_that_does_not_fit_its_kind_is_refused() {
-        let cases: [(u8, &[u8]); 12] = [
+        let cases: [(u8, &[u8]); 16] = [
             (STRING, b"\x05\0\0\0ab"),
             (STRING, b"\x05\0"),
             (REMOVED, b"\x01\0\0\0kv"),
@@ -837,6 +914,10 @@ mod tests {
             (MAPPING, b"\x01\0\0\0\xff\xff\xff\xff"),
             (99, b"\x01\0\0\0k"),
             (CLOCK, &[0; 52]),
+            (REMOVALS, b"\x07\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0"),
+            (REMOVALS, b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\x04\0\0"),
+            (REMOVALS, b"\x07\0\0\0\0\0\0\0\xff\xff\xff\xff\x02\0\0\0"),
+            (REMOVALS, b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0"),
         ];
         for (kind, bytes) in cases {
             assert_eq!(decode(kind, bytes), None, "kind {kind}");

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DEL key      REMOVED key, and in the same group a note: (object, keyspace of leaves) -> number of leaves, and of nodes
-//! each turn    REMOVED of some leaves
+//! each turn    REMOVALS: object, and the numbers of some leaves, which follow each other (`access::joined`)
 //! at the end   REMOVED of the note
 //! ```
 //!

@@ -123,7 +123,7 @@ fn opening_fails(disk: &SimDisk) -> String {
 
 /// An owner of the same version that takes any record.
 const TOLERANT: journal::Content =
-    journal::Content { version: 10, reader_version_min: 10, check: |_, _| Ok(()) };
+    journal::Content { version: 11, reader_version_min: 11, check: |_, _| Ok(()) };
 
 /// Lets another owner of the journal in the folder write a record of `kind`.
 fn strange(disk: &SimDisk, kind: u8, content: journal::Content, seals: bool) {
@@ -195,7 +195,7 @@ fn record_that_does_not_fit_its_kind_is_counted_and_left_out_of_what_is_saved() 
 #[test]
 fn folder_of_a_newer_store_is_refused_by_version_and_nothing_is_changed() {
     let (disk, _) = filled();
-    let newer = journal::Content { version: 11, reader_version_min: 11, ..journal::Content::default() };
+    let newer = journal::Content { version: 12, reader_version_min: 12, ..journal::Content::default() };
     strange(&disk, 1, newer, true);
     let disk = disk.process_death();
     let before = all_bytes(&disk);
@@ -208,7 +208,7 @@ fn folder_of_a_newer_store_is_refused_by_version_and_nothing_is_changed() {
     ];
     for error in errors {
         assert!(error.contains("MANIFEST was written by a newer version of evenkeel"), "{error}");
-        assert!(error.contains("version 11"), "{error}");
+        assert!(error.contains("version 12"), "{error}");
     }
     assert!(all_bytes(&disk) == before, "the folder was changed");
 }

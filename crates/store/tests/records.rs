@@ -9,8 +9,8 @@ use store::{EngineKind, Options, Store};
 use vfs::SimDisk;
 
 use commands::{
-    RUN, fill, hdel, hset, hset_run, hset_small, lpush, lpush_run, mixed, remove_at, sadd, sadd_run, set,
-    xadd, xadd_run, zadd, zadd_any, zadd_equal, zadd_run,
+    COLLECTIONS, RUN, fill, hdel, hset, hset_run, hset_small, lpush, lpush_run, mixed, remove, remove_at,
+    sadd, sadd_run, set, xadd, xadd_run, zadd, zadd_any, zadd_equal, zadd_run,
 };
 
 const ELEMENTS: u64 = 10_000;
@@ -74,6 +74,31 @@ fn command_on_one_element_writes_few_records() {
         assert!(records <= records_max, "{name}: {records} records, {records_max} at most");
         assert!(bytes <= bytes_max, "{name}: {bytes} B beyond what it stores, {bytes_max} at most");
     }
+}
+
+/// What goes with its key goes in the background, leaf by leaf. Before, each leaf had a record of its own, 64 B.
+#[test]
+fn removal_of_a_large_collection_writes_a_few_bytes_a_leaf() {
+    let store = filled();
+    for key in COLLECTIONS {
+        let (leaves, before) = (store.leaf_report().leaves, written(&store));
+        remove(&store, key);
+        written(&store);
+        let at_once = written(&store).1 - before.1;
+        while store.leaf_report().swept > 0 {
+            store.tend(100);
+        }
+        let (leaves, after) = (leaves - store.leaf_report().leaves, written(&store));
+        let (records, bytes) = (after.0 - before.0, after.1 - before.1);
+        let name = key.escape_ascii();
+        println!(
+            "{name}: {leaves} leaves go with {records} records of {bytes} B, {at_once} B of them at once"
+        );
+        assert!(leaves > 50, "{name}: {leaves} leaves");
+        // of the group that removes the key, and of the note
+        assert!(bytes <= 800 + 2 * leaves, "{name}: {bytes} B for {leaves} leaves");
+    }
+    assert_eq!(store.leaf_report().leaves, 0);
 }
 
 /// What members begin with that are all alike is the bound of nodes' children. It is not logged with what they count.

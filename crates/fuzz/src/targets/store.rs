@@ -59,7 +59,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 pub(super) fn record_seeds() -> Vec<Vec<u8>> {
-    let payloads: [&[u8]; 9] = [
+    let payloads: [&[u8]; 10] = [
         b"\x01\x02\0\0\0abvalue",
         b"\x02\x02\0\0\0ab",
         b"\x03\x01\0\0\0k\x07\0\0\0\0\0\0\0",
@@ -69,6 +69,7 @@ pub(super) fn record_seeds() -> Vec<Vec<u8>> {
         b"\x08\x01\0\0\0k\x01\0\0\0\0\0\0\0\x02\0\0\0\x0217",
         b"\x93\x01\0\0\0k\x07\0\0\0\0\0\0\0\x01\x02\0\x01\x01fv\x02\x03\0\x01g\x03\x04\0\x01h",
         b"\x14\x09\0\0\0\0\0\0\0\x01\x07\x07\x01\x02\0\x01\x01fv\x00\x01\x02\x03\x04\x05\x06\x03\x01\x02\0",
+        b"\x16\x09\0\0\0\0\0\0\0\x01\0\0\x80\x80\0\0\0",
     ];
     payloads.iter().map(|payload| payload.to_vec()).collect()
 }

@@ -57,7 +57,7 @@ pub(super) struct Within<'s> {
 impl Within<'_> {
     /// The record.
     pub(super) fn draft(&self) -> Draft<'_> {
-        Draft::changes(self.counted.paged.leaves, &self.encoder.payload)
+        Draft::of_object(record::CHANGES, self.counted.paged.leaves, &self.encoder.payload)
     }
 }
 

@@ -6,6 +6,8 @@
 //! index      each of the three has a delta at the same address
 //! ```
 //!
+//! So are removals of leaves whose numbers follow each other: REMOVALS { object, first, count } instead of a record for each (`sweep`).
+//!
 //! Who is written whole, such as a leaf that is split or has many deltas already, has a record of its own.
 
 use journal::{Keyspace, Seq};
@@ -14,7 +16,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::index::delta::Delta;
 use crate::index::stripe::Current;
 use crate::keyspaces::{is_leaves, is_own, leaves_of};
-use crate::record::{self, Draft, PartsEncoder};
+use crate::record::{self, Draft, PartsEncoder, REMOVALS_BYTES, Removals};
 use collections::root::split_leaf_key;
 
 use super::overlay::{Cause, Change, Overlay, Small, Staged};
@@ -30,10 +32,18 @@ pub(super) struct Joined {
 /// A record with parts.
 struct Record {
     collection: (Keyspace, u64),
-    encoder: PartsEncoder,
+    content: Content,
     /// Number of the first of its changes, and how many there are.
     first: usize,
     parts: usize,
+}
+
+/// What a record with parts says.
+enum Content {
+    /// CHANGES.
+    Changes(PartsEncoder),
+    /// REMOVALS, and their payload.
+    Removals(Removals, [u8; REMOVALS_BYTES]),
 }
 
 impl Joined {
@@ -45,8 +55,10 @@ impl Joined {
         }
         for (at, (staged, plan)) in overlay.iter().zip(plans).enumerate() {
             if let Some(collection) = collection_of(staged, plan) {
-                joined.places[at] = joined.add(at, collection);
-                joined.encode(at, staged, plan);
+                match &staged.change {
+                    Change::Remove(_) => joined.remove(at, collection, number_of(staged)),
+                    _ => joined.change(at, collection, staged, plan),
+                }
             }
         }
         for record in joined.records.iter().filter(|record| record.parts == 1) {
@@ -56,33 +68,56 @@ impl Joined {
         joined
     }
 
-    /// Which record change number `at`, of this collection, is a part of: one of the last few that has room, or a new one.
-    fn add(&mut self, at: usize, collection: (Keyspace, u64)) -> u32 {
-        let has_room = |record: &Record| {
-            record.collection == collection
-                && record.parts < PARTS_MAX
-                && record.encoder.payload.len() < PART_BYTES_MAX
+    /// Lets change number `at`, of this collection, be a part of a CHANGES.
+    fn change(&mut self, at: usize, collection: (Keyspace, u64), staged: &Staged, plan: &Plan) {
+        let has_room = |record: &Record| match &record.content {
+            Content::Changes(encoder) => record.parts < PARTS_MAX && encoder.payload.len() < PART_BYTES_MAX,
+            Content::Removals(..) => false,
         };
-        let recent = self.records.len().saturating_sub(RECORDS_OPEN_MAX);
-        let place =
-            self.records[recent..].iter().position(has_room).map_or(self.records.len(), |n| recent + n);
-        if place == self.records.len() {
-            let encoder = PartsEncoder::new(collection.1);
-            self.records.push(Record { collection, encoder, first: at, parts: 0 });
-        }
-        self.records[place].parts += 1;
-        place as u32
-    }
-
-    fn encode(&mut self, at: usize, staged: &Staged, plan: &Plan) {
-        let encoder = &mut self.records[self.places[at] as usize].encoder;
+        let begin = || Content::Changes(PartsEncoder::new(collection.1));
+        let Content::Changes(encoder) = self.add(at, collection, has_room, begin) else {
+            unreachable!("only such have room")
+        };
         match staged.change.operations() {
             Some(operations) => {
-                let (_, number) = split_leaf_key(staged.object().view().key()).expect("a leaf");
-                encoder.node(number, plan.old.map_or(Seq::NONE, |old| old.seq), operations);
+                encoder.node(number_of(staged), plan.old.map_or(Seq::NONE, |old| old.seq), operations);
             }
             None => encoder.root(staged.hash.slot(), &staged.root().expect("a root").totals()),
         }
+    }
+
+    /// Lets change number `at`, which removes leaf or node `number` of this collection, be a part of a REMOVALS.
+    fn remove(&mut self, at: usize, collection: (Keyspace, u64), number: u32) {
+        let one = Removals::one(collection.1, number);
+        let with = |content: &Content| match content {
+            Content::Removals(removals, _) => removals.with(number),
+            Content::Changes(_) => None,
+        };
+        let has_room = |record: &Record| with(&record.content).is_some();
+        let content = self.add(at, collection, has_room, || Content::Removals(one, one.encode()));
+        if let Some(more) = with(content) {
+            *content = Content::Removals(more, more.encode());
+        }
+    }
+
+    /// The record that change number `at`, of this collection, is a part of: one of the last few that `has_room`, or the one to `begin`.
+    fn add(
+        &mut self,
+        at: usize,
+        collection: (Keyspace, u64),
+        has_room: impl Fn(&Record) -> bool,
+        begin: impl FnOnce() -> Content,
+    ) -> &mut Content {
+        let recent = self.records.len().saturating_sub(RECORDS_OPEN_MAX);
+        let takes = |record: &Record| record.collection == collection && has_room(record);
+        let place = self.records[recent..].iter().position(takes).map_or(self.records.len(), |n| recent + n);
+        if place == self.records.len() {
+            self.records.push(Record { collection, content: begin(), first: at, parts: 0 });
+        }
+        self.places[at] = place as u32;
+        let record = &mut self.records[place];
+        record.parts += 1;
+        &mut record.content
     }
 
     /// The records of the changes in `overlay` that have any, in order.
@@ -96,7 +131,10 @@ impl Joined {
             None => Some(draft(staged, plan)),
             Some(record) => {
                 let (leaves, _) = record.collection;
-                (record.first == at).then(|| Draft::changes(leaves, &record.encoder.payload))
+                (record.first == at).then(|| match &record.content {
+                    Content::Changes(encoder) => Draft::of_object(record::CHANGES, leaves, &encoder.payload),
+                    Content::Removals(_, payload) => Draft::of_object(record::REMOVALS, leaves, payload),
+                })
             }
         })
     }
@@ -139,8 +177,16 @@ fn collection_of(staged: &Staged, plan: &Plan) -> Option<(Keyspace, u64)> {
             Some((staged.keyspace, split_leaf_key(object.view().key())?.0))
         }
         Change::Put(_) if plan.is_totals => Some((leaves_of(staged.keyspace), staged.root()?.object)),
+        Change::Remove(object) if is_leaves(staged.keyspace) => {
+            Some((staged.keyspace, split_leaf_key(object.view().key())?.0))
+        }
         _ => None,
     }
+}
+
+/// The number of a leaf or other node.
+fn number_of(staged: &Staged) -> u32 {
+    split_leaf_key(staged.object().view().key()).expect("a leaf").1
 }
 
 /// Whether `staged` changes nothing of what is there, on which these deltas lie, but what a root counts.

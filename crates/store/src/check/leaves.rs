@@ -14,7 +14,7 @@ use journal::{Keyspace, LogAddress, Lsn, RecordView, Seq};
 use super::nodes::{Change, Node, Nodes, Record};
 use crate::hash::KeyHasher;
 use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves, is_own, keys_of, leaves_of};
-use crate::record::{self, Part, Parts, Payload};
+use crate::record::{self, Part, Parts, Payload, Removals};
 use crate::sweep::waiting::split_note_key;
 use collections::root::{leaf_key, split_leaf_key};
 use collections::tree::NODE;
@@ -111,15 +111,10 @@ impl Leaves {
             Some(Payload::Whole { key, value }) => (key, value),
             Some(Payload::Delta { key, .. }) => return self.take_delta((keyspace, key), view, hasher),
             Some(Payload::Deltas(parts)) => return self.take_parts(parts, view, hasher),
+            Some(Payload::Removals(removals)) => return self.take_removals(removals, view),
             _ => return,
         };
-        let newest = Newest {
-            key: self.keys,
-            seq: view.header.seq,
-            address: view.address,
-            follows: view.lsn >= self.from,
-            is_there: record::base(view.header.kind).is_some(),
-        };
+        let newest = self.newest(view);
         if !is_leaves(keyspace) && keyspace != SWEPT_KEYSPACE {
             return self.take_key((keyspace, key), record::root_of(view.header.kind, value), newest, hasher);
         }
@@ -133,6 +128,27 @@ impl Leaves {
         known.on(newest);
         let key = known.key;
         self.note(key, newest);
+    }
+
+    /// A record of a key that was not met before.
+    fn newest(&self, view: &RecordView<'_>) -> Newest {
+        Newest {
+            key: self.keys,
+            seq: view.header.seq,
+            address: view.address,
+            follows: view.lsn >= self.from,
+            is_there: record::base(view.header.kind).is_some(),
+        }
+    }
+
+    /// Notes that leaves or other nodes are gone. Records are read in the order of the log: those that are removed were met before.
+    fn take_removals(&mut self, removals: Removals, view: &RecordView<'_>) {
+        let newest = self.newest(view);
+        for number in removals.numbers() {
+            if let Some(known) = self.leaves.get_mut(&(view.header.keyspace, removals.object, number)) {
+                known.on(newest);
+            }
+        }
     }
 
     /// Notes a change of a leaf, or of a root's expiry.

@@ -6,7 +6,7 @@
 //!
 //! `extra` of a delta's entry is how far its `since` lies below its seq; 0: farther than it can say, or not known;
 //! [`IMPOSSIBLE`]: not below. An entry of CHANGES has, in place of hash and expiry, which parts it changes, and in `extra` how many bytes that
-//! takes; 0: more than there is room for, and who needs it reads the record. Out of scope: the bytes (`journal::format::footer_chunk`), when (`housekeeping`).
+//! takes; 0: more than there is room for, and who needs it reads the record. An entry of REMOVALS has its payload in place of the hash. Out of scope: the bytes (`journal::format::footer_chunk`), when (`housekeeping`).
 
 use journal::{
     FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, FooterWriter, Journal, JournalError, RecordView, Scanner,
@@ -14,7 +14,7 @@ use journal::{
 };
 
 use crate::hash::KeyHasher;
-use crate::record::{self, Named, Parts, Payload, SLOT_BYTES, node_code};
+use crate::record::{self, Named, Parts, Payload, Removals, SLOT_BYTES, node_code};
 use collections::varint;
 
 /// A segment whose footer is being built.
@@ -74,6 +74,9 @@ pub(crate) fn entry_of(view: &RecordView<'_>, hasher: &KeyHasher) -> FooterEntry
     let payload = record::decode(view.header.kind, view.payload);
     if let Some(Payload::Deltas(parts)) = payload {
         return named_in(view.footer_entry(0), parts);
+    }
+    if let Some(Payload::Removals(removals)) = payload {
+        return view.footer_entry(u128::from_le_bytes(removals.encode()));
     }
     let key = payload.and_then(|payload| payload.key());
     let since = record::since(view.header.kind, view.payload);
@@ -136,6 +139,11 @@ pub(crate) fn named(entry: &FooterEntry) -> Option<(u64, Vec<Named>)> {
     Some((u64::from_le_bytes(*object), parts))
 }
 
+/// What an entry of REMOVALS says is gone; `None`: nothing that can be.
+pub(crate) fn removals(entry: &FooterEntry) -> Option<Removals> {
+    Removals::decode(&entry.hash.to_le_bytes())
+}
+
 /// Bytes of hash and expiry.
 const NAMED_BYTES_MAX: usize = 24;
 /// `extra` of a delta that names no state before it.
@@ -150,21 +158,38 @@ mod tests {
     use super::*;
     use crate::record::PartsEncoder;
 
-    #[test]
-    fn entry_names_the_parts_that_it_has_room_for() {
-        let entry = FooterEntry {
+    /// Of a record of this kind, about which nothing else is known.
+    fn entry(kind: u8) -> FooterEntry {
+        FooterEntry {
             hash: 0,
             seq: Seq(9),
             expiry_ms: 0,
             address: LogAddress::default(),
             payload_len: 0,
             keyspace: Keyspace(1),
-            kind: record::CHANGES,
+            kind,
             flags: 0,
             extra: 0,
             origin: journal::Origin::ALONE,
             lsn: Lsn(1),
-        };
+        }
+    }
+
+    #[test]
+    fn entry_of_removals_says_all_that_the_record_says() {
+        let removals = Removals::one(77 << 40, 1 << 31).with(1 << 31 | 1).expect("it follows");
+        let payload = removals.encode();
+        let (kind, keyspace, seq) = (record::REMOVALS, Keyspace(1), Seq(9));
+        let header = journal::RecordHeader { kind, keyspace, seq, ..journal::RecordHeader::default() };
+        let view = RecordView { lsn: Lsn(1), address: LogAddress::default(), header, payload: &payload };
+        let entry = entry_of(&view, &KeyHasher::new(&[1; 16], 128));
+        assert_eq!((super::removals(&entry), entry.extra, entry.expiry_ms), (Some(removals), 0, 0));
+        assert_eq!(super::removals(&self::entry(record::REMOVALS)), None, "none is none");
+    }
+
+    #[test]
+    fn entry_names_the_parts_that_it_has_room_for() {
+        let entry = entry(record::CHANGES);
         for (nodes, has_room) in [
             (vec![], true),
             (vec![0, 1 << 31], true),

@@ -443,7 +443,10 @@ fn fetched(header: &journal::RecordHeader, mut payload: Vec<u8>) -> Result<Fetch
     let (key, value) = match record::decode(header.kind, &payload) {
         Some(Payload::Whole { key, value }) => (key, value),
         Some(Payload::Delta { key, body, .. }) => (key, body),
-        Some(Payload::Deltas(_) | Payload::Mapping { .. } | Payload::Clock(_)) | None => return Err(payload),
+        Some(Payload::Deltas(_) | Payload::Removals(_) | Payload::Mapping { .. } | Payload::Clock(_))
+        | None => {
+            return Err(payload);
+        }
     };
     let key = key.into();
     let value = if value.len() < Large::BYTES_MIN {

@@ -234,7 +234,7 @@ fn replay(
 
 /// A record with a key that waits to be replayed.
 struct Item {
-    /// Of a part of a CHANGES: as if it were a record of its own.
+    /// Of a part of a CHANGES or a REMOVALS: as if it were a record of its own.
     entry: FooterEntry,
     /// Of a delta: [`crate::index::delta::Delta::since`].
     since: Seq,
@@ -242,7 +242,7 @@ struct Item {
     part: Option<ItemPart>,
 }
 
-/// A part of a CHANGES that waits to be replayed.
+/// A part of a CHANGES or a REMOVALS that waits to be replayed.
 #[derive(Clone, Copy)]
 struct ItemPart {
     object: u64,
@@ -325,9 +325,26 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Hands out each removal of a REMOVALS, as if it were a record of its own.
+    fn hand_out_removals(&mut self, entry: &FooterEntry) -> Result<(), StoreError> {
+        let removals = footer::removals(entry)
+            .ok_or_else(|| damaged(entry.address, "the record removes nothing that can be"))?;
+        let object = removals.object;
+        for number in removals.numbers() {
+            let named = Named::Node(number);
+            let (keyspace, hash) = place_of(entry.keyspace, object, named, self.replayer.hasher);
+            let part = Some(ItemPart { object, named, is_further: true });
+            let entry = FooterEntry { keyspace, hash: hash.0, kind: record::REMOVED, ..*entry };
+            self.push(Item { entry, since: Seq::NONE, part })?;
+        }
+        Ok(())
+    }
+
     fn hand_out(&mut self, entry: FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
-        if entry.kind == record::CHANGES {
-            return self.hand_out_parts(&entry, payload);
+        match entry.kind {
+            record::CHANGES => return self.hand_out_parts(&entry, payload),
+            record::REMOVALS => return self.hand_out_removals(&entry),
+            _ => {}
         }
         let since = match payload {
             Some(payload) => record::since(entry.kind, payload),

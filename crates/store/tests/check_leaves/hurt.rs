@@ -114,7 +114,7 @@ fn content(store: &Arc<Store>, kind: ValueKind) -> Vec<Element> {
 
 /// Where the records of the collection lie.
 fn records(disk: &SimDisk) -> Vec<Record> {
-    let content = journal::Content { version: 10, reader_version_min: 10, check: |_, _| Ok(()) };
+    let content = journal::Content { version: 11, reader_version_min: 11, check: |_, _| Ok(()) };
     let (mut found, mut first_root) = (Vec::new(), None);
     let mut look = |view: journal::RecordView<'_>| {
         let keyspace: Keyspace = view.header.keyspace;
@@ -258,7 +258,7 @@ fn lost_record_of_a_collection_is_named_and_what_is_saved_is_whole() {
 
 /// Kind and payload of each leaf and node of a folder in which no record took another's place.
 fn nodes(disk: &SimDisk) -> Vec<(u8, Vec<u8>)> {
-    let content = journal::Content { version: 10, reader_version_min: 10, check: |_, _| Ok(()) };
+    let content = journal::Content { version: 11, reader_version_min: 11, check: |_, _| Ok(()) };
     let mut nodes = Vec::new();
     let mut look = |view: journal::RecordView<'_>| {
         if view.header.keyspace == LEAVES && view.header.kind != REMOVED {

@@ -119,7 +119,7 @@ fn filled(has_checkpoint: bool) -> SimDisk {
 
 /// Appends a record as another owner of the journal.
 fn append(disk: &SimDisk, kind: u8, keyspace: Keyspace, payload: &[u8]) {
-    let content = journal::Content { version: 10, reader_version_min: 10, check: |_, _| Ok(()) };
+    let content = journal::Content { version: 11, reader_version_min: 11, check: |_, _| Ok(()) };
     let clock: Arc<dyn Clock> = Arc::new(SimClock::new(UnixMs(1_000_000)));
     let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
     let options = journal::Options { content, ..Options::default().journal };
@@ -135,7 +135,7 @@ fn append(disk: &SimDisk, kind: u8, keyspace: Keyspace, payload: &[u8]) {
 
 /// Key and value of the first record of this kind and keyspace that `wanted` likes.
 fn record(disk: &SimDisk, keyspace: Keyspace, wanted: impl Fn(u8, &[u8]) -> bool) -> (u8, Vec<u8>) {
-    let content = journal::Content { version: 10, reader_version_min: 10, check: |_, _| Ok(()) };
+    let content = journal::Content { version: 11, reader_version_min: 11, check: |_, _| Ok(()) };
     let mut found = None;
     let mut look = |view: journal::RecordView<'_>| {
         if view.header.keyspace == keyspace && wanted(view.header.kind, view.payload) && found.is_none() {

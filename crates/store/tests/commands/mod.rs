@@ -10,6 +10,10 @@ pub const VALUE: [u8; 60] = [b'v'; 60];
 /// Elements of a run: as many commands of a pipeline.
 pub const RUN: usize = 16;
 
+/// The keys of the collections of each type.
+pub const COLLECTIONS: [&[u8]; 5] =
+    [b"hash:00000000001", b"set:000000000001", b"zset:00000000001", b"list:00000000001", b"stream:000000001"];
+
 /// Element number `n` of the collection of each type, and a key.
 pub fn fill(store: &Store, n: u64) {
     set(store, n);
@@ -229,6 +233,11 @@ pub fn sadd_run(store: &Store, n: u64) {
 /// As so many [`zadd_any`], the scores of the members `more` further.
 pub fn zadd_run(store: &Store, n: u64, more: u64) {
     rescore(store, &run_from(n), |number| mixed(n + number as u64 + more));
+}
+
+/// DEL of a key.
+pub fn remove(store: &Store, key: &[u8]) {
+    write(store, key, |access| assert!(access.remove(0, key).expect("it is hot")));
 }
 
 pub fn write(store: &Store, key: &[u8], change: impl FnOnce(&mut Access<'_>)) {
