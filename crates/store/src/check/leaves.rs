@@ -77,6 +77,8 @@ pub(crate) struct Loose {
     pub(crate) node: Node,
     /// There is a note by which it goes.
     pub(crate) is_noted: bool,
+    /// There is one, or was: its collection was removed. No two have the same number.
+    pub(crate) is_gone: bool,
 }
 
 /// What is there.
@@ -256,7 +258,7 @@ impl Leaves {
                 Some(_) => nodes.push(node),
                 None => {
                     let note = self.notes.get(&(*leaves, *object));
-                    loose.push(Loose { node, is_noted: note.is_some_and(is_there) });
+                    loose.push(Loose { node, is_noted: note.is_some_and(is_there), is_gone: note.is_some() });
                 }
             }
         }

@@ -209,7 +209,7 @@ impl Rebuilder<'_> {
     /// Makes collections anew of leaves whose root is lost, as far as their key is known; removes all that is loose.
     fn loose(&mut self) -> Result<(), StoreError> {
         let mut objects: Vec<(Keyspace, u64)> = Vec::new();
-        for loose in self.found.collected.loose.iter().filter(|loose| !loose.is_noted) {
+        for loose in self.found.collected.loose.iter().filter(|loose| !loose.is_gone) {
             objects.push((loose.node.leaves, loose.node.object));
         }
         objects.sort_unstable();

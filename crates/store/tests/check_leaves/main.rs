@@ -21,6 +21,7 @@ const KEYS: Keyspace = Keyspace(1);
 const LEAVES: Keyspace = Keyspace(1 | 1 << 31);
 /// Kinds of the store's records (`record`).
 const REMOVED: u8 = 2;
+const REMOVALS: u8 = 22;
 const LIST: u8 = 9;
 const FIELDS: usize = 300;
 
