@@ -6,11 +6,14 @@
 //!  kind 1 string: its bytes     2 hash, 3 set, 4 list, 5 sorted set, 6 stream: all elements (`store::Packed::dump`), one or more
 //! ```
 //!
-//! Version 2 is that of a hash whose fields have deadlines, 1 that of all else: older servers take what they know.
+//! Version 2 is that of a hash whose fields have deadlines and of a stream with blocks of what is pending, 1 that of all else: older servers take what
+//! they know.
 //!
 //! Not Redis's RDB payload: neither server takes the other's, and the checksum says so.
 
 use store::{Moment, Packed, Shape, ValueKind};
+
+use crate::stream::is_block;
 
 /// The payload of a string.
 pub(crate) fn encode(value: &[u8]) -> Vec<u8> {
@@ -26,8 +29,9 @@ pub(crate) fn load(shape: Shape, dump: &[u8], now: Moment, tag_of: impl Fn(&[u8]
 /// The payload of a collection.
 pub(crate) fn encode_collection(kind: ValueKind, packed: Packed<'_>, now: Moment) -> Vec<u8> {
     let mut head = head(kind);
-    if packed.is_timed() {
-        head[VERSION_AT] = TIMED_VERSION;
+    let has_blocks = kind == ValueKind::Stream && packed.iter().any(is_block);
+    if packed.is_timed() || has_blocks {
+        head[VERSION_AT] = SECOND_VERSION;
     }
     sealed([&head[..], &store::dump(packed, now)].concat())
 }
@@ -71,10 +75,13 @@ pub(crate) fn decode(payload: &[u8]) -> Option<(ValueKind, &[u8])> {
         ValueKind::SortedSet,
         ValueKind::Stream,
     ];
-    let mut timed = head(ValueKind::Hash);
-    timed[VERSION_AT] = TIMED_VERSION;
-    let plain = kinds.into_iter().find_map(|kind| Some((kind, body.strip_prefix(&head(kind))?)));
-    let found = plain.or_else(|| Some((ValueKind::Hash, body.strip_prefix(&timed)?)))?;
+    let second = [ValueKind::Hash, ValueKind::Stream].into_iter().map(|kind| {
+        let mut head = head(kind);
+        head[VERSION_AT] = SECOND_VERSION;
+        (kind, head)
+    });
+    let mut heads = kinds.into_iter().map(|kind| (kind, head(kind))).chain(second);
+    let found = heads.find_map(|(kind, head)| Some((kind, body.strip_prefix(&head)?)))?;
     (crc(body) == u32::from_le_bytes(*stored)).then_some(found)
 }
 
@@ -90,8 +97,8 @@ fn narrowed(crc: u64) -> u32 {
 pub(crate) const HEAD: [u8; 5] = head(ValueKind::String);
 pub(crate) const CRC_BYTES: usize = 4;
 const VERSION_AT: usize = 3;
-/// Of a hash whose fields have deadlines.
-const TIMED_VERSION: u8 = 2;
+/// Of a hash whose fields have deadlines, and of a stream with blocks.
+const SECOND_VERSION: u8 = 2;
 
 #[cfg(test)]
 mod tests {

@@ -63,7 +63,7 @@ pub use allocator::MAPPED_BYTES_MIN;
 pub use check::{Checked, Collections, check};
 pub use collections::{
     Deadline, Edit, Element, Form, ListChange, ListEdit, ListEnd, Moment, OrderedEdit, Packed, STREAM_ENTRY,
-    Shape, dump, load, score_of,
+    Shape, dump, load, score_of, varint,
 };
 pub use error::{Locked, Stop, StoreError};
 pub use evict::policy::{Eviction, Usage};

@@ -64,7 +64,8 @@ use collections::{Packed, Shape, varint};
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and
 /// STREAM on. 4: from deadlines of fields, PAGED_HASH and PAGED_SET on. 5: from PAGED_LIST, PAGED_ZSET and PAGED_STREAM on. 6: a root may be
-/// at another key than its leaves were made for. 7: checkpoints name deltas in LISTS. 8: fields of a PAGED_HASH may have deadlines. 9: CHANGES. 10: SPLICE. 11: REMOVALS.
+/// at another key than its leaves were made for. 7: checkpoints name deltas in LISTS. 8: fields of a PAGED_HASH may have deadlines. 9: CHANGES. 10: SPLICE.
+/// 11: REMOVALS; and what is pending in a stream's groups may be in blocks, which are the server's.
 const VERSION: u16 = 11;
 /// The oldest version that understands it.
 const READER_VERSION_MIN: u16 = 11;

@@ -133,6 +133,8 @@ fn claim_idle<'a>(
     let (mut idle, mut ripe_in_ms) = (Vec::new(), None);
     for it in stream.pending_from(group, Id::MIN)? {
         let (id, pending) = it?;
+        // by blocks alone many would be few
+        data.access.charge(1)?;
         match idle_min_ms.saturating_sub(pending.idle_ms(now_ms)) {
             0 => {
                 data.access.ask((size_of::<(Id, Pending)>() + pending.consumer.len()) as u64)?;
@@ -157,7 +159,7 @@ fn claim_idle<'a>(
             break;
         }
         let (consumer, times) = (consumer.to_vec(), former.times_again());
-        changes.put_pending(group, id, &Pending { consumer, delivered_ms: now_ms, times });
+        changes.put_pending(group, id, Pending { consumer, delivered_ms: now_ms, times });
         claimed.push((entry, former));
     }
     together.end()?;
@@ -187,7 +189,7 @@ fn deliver(
         group.last_delivered = id;
         if !acknowledges {
             let pending = Pending { consumer: consumer.to_vec(), delivered_ms: now_ms, times: 1 };
-            changes.put_pending(name, id, &pending);
+            changes.put_pending(name, id, pending);
         }
     }
     changes.put_group(name, group);
@@ -238,7 +240,7 @@ fn tell_again(
         };
         write_entry(entry, out);
         let again = Pending { delivered_ms: now_ms, times: pending.times_again(), ..pending.clone() };
-        changes.put_pending(group, *id, &again);
+        changes.put_pending(group, *id, again);
     }
     Ok(own.len())
 }
@@ -460,7 +462,7 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         };
         let times = claim.times.unwrap_or(times);
         let pending = Pending { consumer: consumer.to_vec(), delivered_ms: claim.delivered_ms, times };
-        changes.put_pending(group_name, id, &pending);
+        changes.put_pending(group_name, id, pending);
         claimed.push(entry);
     }
     together.end()?;
@@ -547,7 +549,7 @@ pub(crate) fn xautoclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         }
         let times = if only_ids { known.times } else { known.times_again() };
         let pending = Pending { consumer: consumer.to_vec(), delivered_ms: now_ms, times };
-        changes.put_pending(group, id, &pending);
+        changes.put_pending(group, id, pending);
         claimed.push(entry);
     }
     together.end()?;

@@ -199,7 +199,7 @@ pub(crate) fn xnack(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         let is_there = known.is_some() || (forces && together.of(stream.has(id))? == Some(true));
         if is_there && seen.insert(id.bytes()) {
             let times = nack.of(known.map_or(0, |known| known.times));
-            changes.put_pending(group, id, &Pending { consumer: Vec::new(), delivered_ms: 0, times });
+            changes.put_pending(group, id, Pending { consumer: Vec::new(), delivered_ms: 0, times });
         }
     }
     together.end()?;

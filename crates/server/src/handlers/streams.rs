@@ -37,8 +37,8 @@ pub(super) fn stream_to_change<'a, 's>(
 
 /// Changes the stream at `key`.
 pub(super) fn apply(data: &mut Data<'_, '_>, key: &[u8], changes: &Changes) -> Outcome {
-    let counted = changes.with_counts(stream_to_change(data, key)?)?;
-    let changes = counted.as_ref().unwrap_or(changes);
+    let settled = changes.settled(stream_to_change(data, key)?)?;
+    let changes = settled.as_ref().unwrap_or(changes);
     if !changes.oldest.is_empty() {
         data.access.remove_range(data.db, key, ValueKind::Stream, changes.oldest.clone())??;
     }

@@ -4,12 +4,12 @@
 //!  key                                   value
 //!  c | group len u32 | group | consumer  seen u64 | active u64                        a consumer, and when it asked, and got something (0: never), in ms; behind them a count (`counts`)
 //!  e | id                                 (len u32 | field or value) x 2n              an entry
-//!  g | group                             last delivered id | entries read u64         u64::MAX: not known; behind them a count
+//!  g | group                             last delivered id | entries read u64         u64::MAX: not known; behind them counts
 //!  i | producer len u32 | producer | id  entry's id | added u64 ms                     an entry that a producer named so, to know it again
 //!  k                                     seconds u64 | most u64 | named u64 | again u64  how long and how many of those are known, and counters
 //!  m                                     last id | greatest deleted id | added u64    of the whole stream; always there
 //!  o | producer len u32 | producer | entry's id   the producer's name for it              the same by age
-//!  p | group len u32 | group | id        delivered u64 ms | times u64 | consumer      an entry that a consumer has not acknowledged
+//!  p | group len u32 | group | id        see `pending`                              entries that consumers have not acknowledged, from this id on
 //! ```
 //!
 //! An id is ms u64 | seq u64. All numbers are big-endian: the order of the keys is that of the numbers.
@@ -19,16 +19,21 @@
 mod counts;
 mod end;
 mod id;
+mod pending;
 mod producers;
 
 pub(crate) use counts::Counts;
 pub(crate) use end::add_at_end;
 pub(crate) use id::{Id, IdError, Wanted};
+pub(crate) use pending::{Pending, is_block};
 pub(crate) use producers::{Tracking, automatic_name};
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use store::{Element, KeyedChange, STREAM_ENTRY, Sequence, Stop};
+
+use pending::Repended;
 
 /// What is known of a stream as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,41 +61,6 @@ pub(crate) struct Consumer {
     pub(crate) active_ms: u64,
 }
 
-/// An entry that was delivered and not acknowledged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pending {
-    pub(crate) consumer: Vec<u8>,
-    pub(crate) delivered_ms: u64,
-    pub(crate) times: u64,
-}
-
-impl Pending {
-    /// Whether no consumer has it any more: XNACK gave it back.
-    pub(crate) fn is_free(&self) -> bool {
-        self.delivered_ms == 0 && self.consumer.is_empty()
-    }
-
-    /// Whether it is pending at the consumer `name`.
-    pub(crate) fn is_of(&self, name: &[u8]) -> bool {
-        self.consumer == name && !self.is_free()
-    }
-
-    /// How often it was delivered when it is once more.
-    pub(crate) fn times_again(&self) -> u64 {
-        self.times.saturating_add(1).min(i64::MAX.unsigned_abs())
-    }
-
-    /// How long ago it was delivered.
-    pub(crate) fn idle_ms(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.delivered_ms)
-    }
-
-    /// The same as clients are told: -1 if it was given back.
-    pub(crate) fn idle_told(&self, now_ms: u64) -> i64 {
-        if self.is_free() { -1 } else { self.idle_ms(now_ms).cast_signed() }
-    }
-}
-
 /// A stream, to read. Without entries and groups if there is none.
 #[derive(Clone, Copy)]
 pub(crate) struct Stream<'a, 's>(Sequence<'a, 's>);
@@ -108,6 +78,8 @@ pub(crate) struct Changes {
     /// Keys and values, one behind the other.
     bytes: Vec<u8>,
     changes: Vec<Changed>,
+    /// By group, what becomes of entries that are pending, or will be: changes of blocks once they are [settled](Changes::settled).
+    pending: BTreeMap<Vec<u8>, Repended>,
     /// Elements that go before all that, by their numbers.
     pub(crate) oldest: Range<usize>,
 }
@@ -215,35 +187,6 @@ impl<'a, 's> Stream<'a, 's> {
         let prefix = group_prefix(b'c', group);
         let consumers = self.with_prefix(&prefix)?.into_iter();
         Ok(consumers.map(|(key, value)| (&key[prefix.len()..], Consumer::read_from(value))).collect())
-    }
-
-    pub(crate) fn pending(self, group: &[u8], id: Id) -> Result<Option<Pending>, Stop> {
-        Ok(self.value(&pending_key(group, id))?.map(Pending::read_from))
-    }
-
-    /// How much is pending in a group.
-    pub(crate) fn count_pending(self, group: &[u8]) -> Result<usize, Stop> {
-        Ok(self.places(&group_prefix(b'p', group))?.len())
-    }
-
-    /// What is pending in a group from `first` on, in the order of the ids. Reads some at a time.
-    pub(crate) fn pending_from(
-        self,
-        group: &[u8],
-        first: Id,
-    ) -> Result<impl Iterator<Item = Result<(Id, Pending), Stop>> + use<'a, 's>, Stop> {
-        let (prefix, from) = (group_prefix(b'p', group), pending_key(group, first));
-        let start = self.0.partition_point(|(key, _)| key < &from[..])?;
-        let end = self.places(&prefix)?.end;
-        let parts = (start..end).step_by(PENDING_PART).map(move |at| at..end.min(at + PENDING_PART));
-        let elements = parts.flat_map(move |part| match self.0.range(part) {
-            Ok(elements) => elements.into_iter().map(Ok).collect(),
-            Err(stop) => vec![Err(stop)],
-        });
-        Ok(elements.map(move |element| {
-            let (key, value) = element?;
-            Ok((Reader(&key[prefix.len()..]).id(), Pending::read_from(value)))
-        }))
     }
 
     /// Whether all of `groups` were given the entry `id` and have acknowledged it.
@@ -358,9 +301,10 @@ impl Changes {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.changes.is_empty() && self.pending.is_empty()
     }
 
+    /// Without what is pending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = KeyedChange<'_>> {
         let mut rest = &self.bytes[..];
         self.changes.iter().map(move |Changed { key_len, value_len }| {
@@ -432,10 +376,23 @@ impl Changes {
         self.delete(&[&consumer_key(group, name)]);
     }
 
-    pub(crate) fn put_pending(&mut self, group: &[u8], id: Id, pending: &Pending) {
+    pub(crate) fn put_pending(&mut self, group: &[u8], id: Id, pending: Pending) {
+        self.note_pending(group, id, Some(pending));
+    }
+
+    /// As older versions wrote it.
+    #[cfg(test)]
+    pub(crate) fn put_pending_alone(&mut self, group: &[u8], id: Id, pending: &Pending) {
         let Pending { consumer, delivered_ms, times } = pending;
         let value = [&delivered_ms.to_be_bytes()[..], &times.to_be_bytes(), consumer];
         self.put(&[&pending_key(group, id)], value.into_iter());
+    }
+
+    fn note_pending(&mut self, group: &[u8], id: Id, pending: Option<Pending>) {
+        match self.pending.get_mut(group) {
+            Some(known) => _ = known.insert(id, pending),
+            None => _ = self.pending.insert(group.to_vec(), Repended::from([(id, pending)])),
+        }
     }
 
     /// Deletes what is pending of the entry `id` in all `groups`.
@@ -454,7 +411,7 @@ impl Changes {
     }
 
     pub(crate) fn delete_pending(&mut self, group: &[u8], id: Id) {
-        self.delete(&[&pending_key(group, id)]);
+        self.note_pending(group, id, None);
     }
 }
 
@@ -485,14 +442,6 @@ impl Consumer {
     fn read_from(value: &[u8]) -> Self {
         let mut reader = Reader(value);
         Self { seen_ms: reader.u64(), active_ms: reader.u64() }
-    }
-}
-
-impl Pending {
-    fn read_from(value: &[u8]) -> Self {
-        let mut reader = Reader(value);
-        let (delivered_ms, times) = (reader.u64(), reader.u64());
-        Self { consumer: reader.0.to_vec(), delivered_ms, times }
     }
 }
 
@@ -559,5 +508,3 @@ const META: &[u8] = b"m";
 const META_BYTES: usize = 40;
 /// What a stream's own fields and the identifier of an entry take.
 const ROOM_BYTES: usize = 128;
-/// Pending entries that are read at a time.
-const PENDING_PART: usize = 256;

@@ -125,6 +125,25 @@ fn stream_is_copied_dumped_and_restored_with_its_groups() {
     }
 }
 
+/// Blocks of what is pending that no server would write.
+fn put_blocks(edit: &mut store::OrderedEdit<'_>) {
+    // blocks: of no bytes, of more names than there are, of a name that is not there, of the greatest numbers, of entries that belong to the next
+    let blocks: [&[u8]; 5] = [
+        b"\x01",
+        b"\x01\xff\xff\x01\x01c",
+        b"\x01\x01\x01c\x18\x07",
+        b"\x01\0\x1f\xff\xff\xff",
+        b"\x01\x01\x01c\x10\x10\x10",
+    ];
+    for (seq, block) in (0_u64..).zip(blocks) {
+        edit.put(&[&b"p\0\0\0\x01g"[..], &[0, 0, 0, 0, 0, 0, 0, 2], &seq.to_be_bytes()].concat(), block);
+        edit.put(
+            &[&b"p\0\0\0\x01g"[..], &[0, 0, 0, 0, 0, 0, 0, 3], &seq.to_be_bytes(), b"x"].concat(),
+            block,
+        );
+    }
+}
+
 /// RESTORE takes any ordered map: counters at their ends, keys and values that are cut short, no counters at all.
 #[test]
 fn stream_that_no_server_would_write_is_read_and_changed_without_harm() {
@@ -134,13 +153,14 @@ fn stream_that_no_server_would_write_is_read_and_changed_without_harm() {
     let pending = crate::stream::Pending { consumer: b"c".to_vec(), delivered_ms: u64::MAX, times: u64::MAX };
     (1..4).for_each(|ms| changes.put_entry(id(ms), [&b"f"[..], b"v"].into_iter()));
     changes.put_group(b"g", end);
-    changes.put_pending(b"g", id(1), &pending);
+    changes.put_pending_alone(b"g", id(1), &pending);
     for added in [None, Some(0), Some(1), Some(u64::MAX)] {
         let mut edit = store::OrderedEdit::new(store::Packed::empty(store::Shape::Ordered));
         changes.iter().for_each(|(key, value)| edit.put(key, value.unwrap_or_default()));
         for cut in ["e", "e\0\0", "g", "c\0", "c\0\0\0\u{1}g", "p\0\0\0\u{1}g\0", "x"] {
             edit.put(cut.as_bytes(), b"\0\0\0\x09");
         }
+        put_blocks(&mut edit);
         if let Some(added) = added {
             edit.put(b"m", &[&[0; 32][..], &u64::to_be_bytes(added)].concat());
         }
@@ -167,7 +187,9 @@ fn stream_that_no_server_would_write_is_read_and_changed_without_harm() {
             "XREADGROUP GROUP g c COUNT 2 STREAMS s >",
             "XCLAIM s g d 0 1-0 2-0",
             "XAUTOCLAIM s g e 0 0",
-            "XACK s g 1-0",
+            "XACK s g 1-0 2-0 2-4 3-0 3-4",
+            "XCLAIM s g d 0 2-0 2-4 2-5 3-0 3-4 FORCE",
+            "XNACK s g FAIL IDS 3 2-0 3-0 3-5 FORCE",
             "XDEL s 1-0",
             "XADD s * f v",
             "XREADGROUP GROUP g c STREAMS s >",
@@ -452,5 +474,163 @@ proptest! {
             }
             prop_assert_eq!(harness.line(&mut wire, "DUMP s"), harness.line(&mut wire, "DUMP t"));
         }
+    }
+}
+
+/// Each took 57 B, most of them the same as those of its neighbours.
+#[test]
+fn entry_that_is_pending_takes_a_few_bytes() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.line(&mut wire, "XGROUP CREATE s group 0 MKSTREAM");
+    for id in 1..=2_000 {
+        harness.line(&mut wire, &format!("XADD s {id}-0 f v"));
+    }
+    let before = harness.line(&mut wire, "DUMP s").len();
+    // one by one, and many at once
+    for _ in 0..500 {
+        harness.line(&mut wire, "XREADGROUP GROUP group consumer COUNT 1 STREAMS s >");
+    }
+    harness.line(&mut wire, "XREADGROUP GROUP group consumer COUNT 1500 STREAMS s >");
+    let each = (harness.line(&mut wire, "DUMP s").len() - before) as f64 / 2_000.0;
+    assert!(each < 8.0, "{each} B");
+    assert!(
+        harness
+            .line(&mut wire, "XPENDING s group")
+            .starts_with("*4\r\n:2000\r\n$3\r\n1-0\r\n$6\r\n2000-0\r\n")
+    );
+}
+
+/// What a model has pending: consumer and times by id, `None` for a consumer: given back.
+type Model = std::collections::BTreeMap<u64, (Option<u64>, u64)>;
+
+/// What XPENDING tells of entries, without how long ago they were delivered.
+fn listed(reply: &str) -> Model {
+    let words: Vec<&str> = reply.split("\r\n").skip(1).collect();
+    let entries = words.chunks(7).filter(|words| words.len() == 7 && words[0] == "*4");
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    entries
+        .map(|words| {
+            let id = number(words[2].strip_suffix("-0").expect("an id"));
+            (id, (words[4].strip_prefix('c').map(number), number(&words[6][1..])))
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_pending_is_what_a_model_says_whatever_changes_it() {
+    let (mut harness, mut state) = (Harness::new(), 11_u64);
+    let mut wire = harness.connect();
+    let mut dice = |sides: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % sides
+    };
+    harness.line(&mut wire, "XGROUP CREATE s g 0 MKSTREAM");
+    // a neighbour, whose blocks come behind those of g
+    harness.line(&mut wire, "XGROUP CREATE s h 0");
+    (1..=IDS).for_each(|id| _ = harness.line(&mut wire, &format!("XADD s {id}-0 f v")));
+    harness.line(&mut wire, "XREADGROUP GROUP h c9 COUNT 20 STREAMS s >");
+    let (mut model, mut delivered) = (Model::new(), 0);
+    for step in 0..2_500 {
+        let (consumer, times) = (dice(5), dice(40));
+        let some: Vec<u64> = (0..=dice(6)).map(|_| 1 + dice(IDS)).collect();
+        let run: Vec<u64> = (some[0]..=IDS.min(some[0] + dice(40))).collect();
+        let ids = if dice(2) == 0 { some } else { run };
+        let told: String = ids.iter().map(|id| format!(" {id}-0")).collect();
+        let line = match dice(6) {
+            0 | 1 => {
+                ids.iter().for_each(|id| _ = model.remove(id));
+                format!("XACK s g{told}")
+            }
+            2 => {
+                ids.iter().for_each(|id| _ = model.insert(*id, (Some(consumer), times)));
+                format!("XCLAIM s g c{consumer} 0{told} FORCE RETRYCOUNT {times}")
+            }
+            3 => {
+                ids.iter().for_each(|id| _ = model.insert(*id, (None, times)));
+                format!("XNACK s g FAIL IDS {}{told} FORCE RETRYCOUNT {times}", ids.len())
+            }
+            4 => {
+                let first = delivered + 1;
+                delivered = IDS.min(delivered + 1 + times);
+                (first..=delivered).for_each(|id| _ = model.insert(id, (Some(consumer), 1)));
+                format!("XREADGROUP GROUP g c{consumer} COUNT {} STREAMS s >", times + 1)
+            }
+            _ if dice(10) == 0 => {
+                delivered = ids[0];
+                format!("XGROUP SETID s g {delivered}-0")
+            }
+            _ => {
+                let own = model.iter_mut().filter(|(id, (of, _))| *id >= &ids[0] && *of == Some(consumer));
+                own.take(3).for_each(|(_, (_, times))| *times += 1);
+                format!("XREADGROUP GROUP g c{consumer} COUNT 3 STREAMS s {}", ids[0] - 1)
+            }
+        };
+        harness.line(&mut wire, &line);
+        let all = listed(&harness.line(&mut wire, "XPENDING s g - + 10000"));
+        assert_eq!(all, model, "step {step}, {line}");
+        let own = listed(&harness.line(&mut wire, &format!("XPENDING s g {0}-0 + 5 c{consumer}", ids[0])));
+        let is_own = |(id, (of, _)): &(&u64, &(Option<u64>, u64))| **id >= ids[0] && *of == Some(consumer);
+        let expected: Model = model.iter().filter(is_own).take(5).map(|(id, of)| (*id, *of)).collect();
+        assert_eq!(own, expected, "step {step}, {line}");
+        let ends = model.first_key_value().zip(model.last_key_value());
+        if let Some(((first, _), (last, _))) = ends {
+            let (first, last) = (format!("{first}-0"), format!("{last}-0"));
+            let begin = format!(
+                "*4\r\n:{}\r\n${}\r\n{first}\r\n${}\r\n{last}\r\n",
+                model.len(),
+                first.len(),
+                last.len()
+            );
+            let summary = harness.line(&mut wire, "XPENDING s g");
+            assert!(summary.starts_with(&begin), "step {step}, {line}: {summary}");
+        }
+    }
+    assert_eq!(listed(&harness.line(&mut wire, "XPENDING s h - + 100")).len(), 20);
+}
+
+const IDS: u64 = 300;
+
+/// Folders of older versions have an element for each entry, and counts without blocks, or none.
+#[test]
+fn entries_that_older_versions_left_pending_are_read_and_change() {
+    for is_counted in [false, true] {
+        let mut harness = Harness::new();
+        let mut wire = harness.connect();
+        harness.line(&mut wire, "XGROUP CREATE s g 0 MKSTREAM");
+        (1..=40).for_each(|id| _ = harness.line(&mut wire, &format!("XADD s {id}-0 f v")));
+        let (mut older, id) = (crate::stream::Changes::default(), |ms| crate::stream::Id { ms, seq: 0 });
+        older.put_group(b"g", crate::stream::Group { last_delivered: id(30), read: Some(30) });
+        older.put_consumer(b"g", b"c1", crate::stream::Consumer { seen_ms: 5, active_ms: 5 });
+        let pending = crate::stream::Pending { consumer: b"c1".to_vec(), delivered_ms: 77, times: 3 };
+        (1..=30).for_each(|ms| older.put_pending_alone(b"g", id(ms), &pending));
+        let older = older.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec)));
+        let older: Vec<_> = older
+            .map(|(key, value)| match (is_counted, key[0]) {
+                (true, b'g') => (key, value.map(|value| [&value[..], &0_u64.to_be_bytes()].concat())),
+                (true, b'c') => (key, value.map(|value| [&value[..], &30_u64.to_be_bytes()].concat())),
+                _ => (key, value),
+            })
+            .collect();
+        let (prepared, keys) = (store::Prepared::default(), [store::KeyRef { db: 0, key: b"s" }]);
+        let mut access =
+            harness.server.store.access(store::Scope::Keys(&keys), &prepared, 0).expect("in memory");
+        let changes: Vec<_> = older.iter().map(|(key, value)| (&key[..], value.as_deref())).collect();
+        access.change_stream(0, b"s", &changes).expect("in memory").expect("a stream");
+        access.commit().expect("in memory");
+        let all = |ids: std::ops::RangeInclusive<u64>| ids.map(|id| (id, (Some(1), 3))).collect::<Model>();
+        assert_eq!(kept_counts(&harness, b"g").is_some(), is_counted);
+        assert_eq!(listed(&harness.line(&mut wire, "XPENDING s g - + 100")), all(1..=30));
+        assert!(harness.line(&mut wire, "XPENDING s g").starts_with("*4\r\n:30\r\n$3\r\n1-0\r\n$4\r\n30-0"));
+        harness.expect(&mut wire, &[("XACK s g 1-0 2-0 50-0", ":2\r\n")]);
+        assert!(kept_counts(&harness, b"g").is_some());
+        harness.line(&mut wire, "XREADGROUP GROUP g c1 STREAMS s >");
+        let mut expected = all(3..=30);
+        expected.extend((31..=40).map(|id| (id, (Some(1), 1))));
+        assert_eq!(listed(&harness.line(&mut wire, "XPENDING s g - + 100")), expected);
+        assert!(harness.line(&mut wire, "XPENDING s g").starts_with("*4\r\n:38\r\n$3\r\n3-0\r\n$4\r\n40-0"));
+        assert!(harness.line(&mut wire, "XINFO STREAM s FULL").contains(":77\r\n"));
+        harness
+            .expect(&mut wire, &[("XGROUP DELCONSUMER s g c1", ":38\r\n"), ("XPENDING s g - + 9", "*0\r\n")]);
     }
 }

@@ -487,28 +487,35 @@ pub(super) fn is_exactly_once(plan: &Plan) -> bool {
 /// Gives the group of a trial its name without it, in place of the one that has it, or removes it.
 fn move_group(access: &mut Access<'_>, group: &Group, takes_place: bool) -> Result<(), Stop> {
     let (key, live, trial) = (group.stream.as_bytes(), group.live.as_bytes(), group.trial.as_bytes());
-    let mut changes = Changes::default();
+    let (mut removed, mut moved) = (Changes::default(), Changes::default());
     {
         // A key of another type has no group.
         let Ok(sequence) = access.sequence(0, key, ValueKind::Stream)? else { return Ok(()) };
         let stream = Stream::new(sequence);
         let Some(state) = stream.group(trial)? else { return Ok(()) };
-        changes.delete_group(stream, trial)?;
+        removed.delete_group(stream, trial)?;
         if takes_place {
             if stream.group(live)?.is_some() {
-                changes.delete_group(stream, live)?;
+                removed.delete_group(stream, live)?;
             }
-            changes.put_group(live, state);
+            moved.put_group(live, state);
             for (name, consumer) in stream.consumers(trial)? {
-                changes.put_consumer(live, name, consumer);
+                moved.put_consumer(live, name, consumer);
             }
             for it in stream.pending_from(trial, Id::MIN)? {
                 let (id, pending) = it?;
-                changes.put_pending(live, id, &pending);
+                moved.put_pending(live, id, pending);
             }
         }
     }
-    let _ = access.change_stream(0, key, &changes.iter().collect::<Vec<_>>())?;
+    let _ = access.change_stream(0, key, &removed.iter().collect::<Vec<_>>())?;
+    let settled = match access.sequence(0, key, ValueKind::Stream)? {
+        Ok(sequence) => moved.settled(Stream::new(sequence))?,
+        Err(_) => None,
+    };
+    if let Some(moved) = settled {
+        let _ = access.change_stream(0, key, &moved.iter().collect::<Vec<_>>())?;
+    }
     Ok(())
 }
 
