@@ -21,14 +21,12 @@ pub(super) fn no_group(key: &[u8], group: &[u8], rest: &str) -> Failure {
 }
 
 /// Refuses what XREADGROUP cannot read of key number `nth`.
-pub(super) fn check_read(data: &Data<'_, '_>, query: &Query<'_>, nth: usize) -> Outcome {
-    let (key, (group, _)) = (query.key(nth), query.reader.expect("it was asked for"));
-    let stream = stream_to_change(data, key)?;
-    if stream.group(group)?.is_none() {
-        return Err(no_group(key, group, " in XREADGROUP with GROUP option"));
-    }
+pub(super) fn check_read(data: &Data<'_, '_>, query: &Query<'_>, nth: usize) -> Result<Group, Failure> {
+    let (key, (name, _)) = (query.key(nth), query.reader.expect("it was asked for"));
+    let group = stream_to_change(data, key)?.group(name)?;
+    let group = group.ok_or_else(|| no_group(key, name, " in XREADGROUP with GROUP option"))?;
     match query.id(nth) {
-        b">" => Ok(()),
+        b">" => Ok(group),
         b"$" => {
             let instead = "you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new \
                            messages. The $ ID would just return an empty result set.";
@@ -36,7 +34,7 @@ pub(super) fn check_read(data: &Data<'_, '_>, query: &Query<'_>, nth: usize) -> 
         }
         id => {
             Id::parse(id, 0)?;
-            Ok(())
+            Ok(group)
         }
     }
 }
@@ -52,18 +50,22 @@ pub(super) enum Told {
     },
 }
 
-/// Reads key number `nth` for a consumer and writes the entries.
+/// Reads key number `nth` for a consumer and writes the entries; `checked`: the group, if nothing has changed since it was looked up.
 pub(super) fn read_group(
     data: &mut Data<'_, '_>,
     query: &Query<'_>,
     (nth, left): (usize, &mut Left),
+    checked: Option<Group>,
     out: &mut Writer<'_>,
 ) -> Result<Told, Failure> {
     let (key, (group_name, consumer)) = (query.key(nth), query.reader.expect("it was asked for"));
     let now_ms = data.now.unix().0;
     let stream = stream_to_change(data, key)?;
-    let group = stream.group(group_name)?.expect("checked before");
-    let mut changes = Changes::default();
+    let group = match checked {
+        Some(group) => group,
+        None => stream.group(group_name)?.expect("checked before"),
+    };
+    let mut changes = Changes::with_room(group_name.len() + consumer.len());
     let known = stream.consumer(group_name, consumer)?;
     let count = if query.id(nth) == b">" {
         let (claimed, ripe_in) = match query.claims_idle_ms {
@@ -185,7 +187,7 @@ fn deliver(
     let extent = stream.extent()?;
     for Entry { id, .. } in entries {
         let id = *id;
-        group.read = extent.read_with(group, id);
+        group.read = extent.read_with(group, id)?;
         group.last_delivered = id;
         if !acknowledges {
             let pending = Pending { consumer: consumer.to_vec(), delivered_ms: now_ms, times: 1 };

@@ -106,19 +106,20 @@ pub(crate) fn xinfo_groups(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
         out.integer(stream.consumers(name)?.len() as i64);
         out.bulk(b"pending");
         out.integer(stream.count_pending(name)? as i64);
-        write_progress(&extent, group, out);
+        write_progress(&extent, group, out)?;
     }
     Ok(())
 }
 
 /// How far a group is.
-fn write_progress(extent: &Extent, group: Group, out: &mut Writer<'_>) {
+fn write_progress(extent: &Extent<'_, '_>, group: Group, out: &mut Writer<'_>) -> Outcome {
     out.bulk(b"last-delivered-id");
     write_id(group.last_delivered, out);
     out.bulk(b"entries-read");
     number_or_null(group.read.map(u64::cast_signed), out);
     out.bulk(b"lag");
-    number_or_null(extent.lag(group), out);
+    number_or_null(extent.lag(group)?, out);
+    Ok(())
 }
 
 pub(crate) fn xinfo_stream(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -220,7 +221,7 @@ fn write_full(data: &Data<'_, '_>, stream: Stream<'_, '_>, most: usize, out: &mu
         out.map(7);
         out.bulk(b"name");
         out.bulk(name);
-        write_progress(&extent, group, out);
+        write_progress(&extent, group, out)?;
         let pending = Summary::of(stream, name, most)?;
         let consumers = stream.consumers(name)?;
         let of_pending = pending.first.iter().map(|(_, it)| it.consumer.len() + PENDING_BYTES);

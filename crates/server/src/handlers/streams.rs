@@ -717,9 +717,7 @@ pub(super) fn newest<'a>(
     most: usize,
     left: &mut Left,
 ) -> Result<Vec<Entry<'a>>, Stop> {
-    let places = stream.range(first, Id::MAX)?;
-    let most = most.min(left.entries);
-    let mut entries = stream.entries(places.start..places.end.min(places.start.saturating_add(most)))?;
+    let mut entries = stream.from(first, most.min(left.entries))?;
     let told = entries.iter().take_while(|entry| left.take(entry)).count();
     entries.truncate(told);
     Ok(entries)
@@ -751,9 +749,12 @@ fn begin_stream(key: &[u8], entries: usize, out: &mut Writer<'_>) {
 
 pub(crate) fn xreadgroup(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (query, ready) = (Query::parse(args, true)?, data.ready);
+    let mut checked = None;
     for nth in (0..query.count).filter(|nth| query.looks_at(ready, *nth)) {
         data.turn_to_key(query.key(nth));
-        groups::check_read(data, &query, nth)?;
+        let group = groups::check_read(data, &query, nth)?;
+        // a stream that is named twice has changed when it is read again
+        checked = if query.count == 1 { Some(group) } else { None };
     }
     let (mut reply, mut found, mut left) = (Vec::new(), 0, query.all);
     let mut ripe_in: Option<Duration> = None;
@@ -761,7 +762,7 @@ pub(crate) fn xreadgroup(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         data.turn_to_key(query.key(nth));
         let mut entries = Vec::new();
         let mut writer = Writer::new(&mut entries, out.is_resp3());
-        let count = match groups::read_group(data, &query, (nth, &mut left), &mut writer)? {
+        let count = match groups::read_group(data, &query, (nth, &mut left), checked, &mut writer)? {
             Told::Entries(count) => count,
             Told::Nothing { ripe_in: of_key } => {
                 ripe_in = ripe_in.into_iter().chain(of_key).min();

@@ -174,7 +174,12 @@ fn count_group(
         return Ok(());
     }
     let nothing = Folded::default();
-    let (folded, blocks) = (delta.pending.as_ref().unwrap_or(&nothing), stream.blocks(name)?.len() as u64);
+    let folded = delta.pending.as_ref().unwrap_or(&nothing);
+    let blocks = match kept.and_then(|kept| kept.in_blocks) {
+        // that some are lost is noticed when blocks come or go
+        Some((_, blocks)) if folded.more == 0 => blocks,
+        _ => stream.blocks(name)?.len() as u64,
+    };
     // of an older version each block is of one entry
     let kept = kept.map(|kept| (kept.free, kept.in_blocks.unwrap_or((blocks, blocks))));
     let mut names: Vec<&[u8]> = delta.consumers.keys().copied().collect();

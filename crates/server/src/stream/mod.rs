@@ -150,14 +150,19 @@ impl<'a, 's> Stream<'a, 's> {
         Ok(self.0.range(places)?.into_iter().map(Entry::of).collect())
     }
 
+    /// The entries from `first` on, `most` at most.
+    pub(crate) fn from(self, first: Id, most: usize) -> Result<Vec<Entry<'a>>, Stop> {
+        let found = self.0.between(&entry_key(first), &entry_key(Id::MAX), most)?;
+        Ok(found.into_iter().map(Entry::of).collect())
+    }
+
     pub(crate) fn first(self) -> Result<Option<Entry<'a>>, Stop> {
-        let places = self.places(STREAM_ENTRY)?;
-        if places.is_empty() { Ok(None) } else { Ok(self.0.element(places.start)?.map(Entry::of)) }
+        Ok(self.from(Id::MIN, 1)?.pop())
     }
 
     pub(crate) fn last(self) -> Result<Option<Entry<'a>>, Stop> {
-        let places = self.places(STREAM_ENTRY)?;
-        if places.is_empty() { Ok(None) } else { Ok(self.0.element(places.end - 1)?.map(Entry::of)) }
+        let last = self.0.last_up_to(&entry_key(Id::MAX))?;
+        Ok(last.filter(|(key, _)| key.starts_with(STREAM_ENTRY)).map(Entry::of))
     }
 
     pub(crate) fn has(self, id: Id) -> Result<bool, Stop> {
@@ -200,24 +205,25 @@ impl<'a, 's> Stream<'a, 's> {
     }
 
     /// What positions of groups are told by.
-    pub(crate) fn extent(self) -> Result<Extent, Stop> {
-        let places = self.places(b"e")?;
-        let first = if places.is_empty() { None } else { self.0.element(places.start)?.map(Entry::of) };
-        Ok(Extent { meta: self.meta()?, len: places.len() as u64, first: first.map(|first| first.id) })
+    pub(crate) fn extent(self) -> Result<Extent<'a, 's>, Stop> {
+        Ok(Extent { stream: self, meta: self.meta()?, first: self.first()?.map(|first| first.id) })
     }
 }
 
 /// How far a stream reaches, and what of it is still there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
+pub(crate) struct Extent<'a, 's> {
+    stream: Stream<'a, 's>,
     meta: Meta,
-    /// Entries.
-    len: u64,
-    /// The oldest of them.
+    /// The oldest entry.
     first: Option<Id>,
 }
 
-impl Extent {
+impl Extent<'_, '_> {
+    /// Entries, which seldom need be counted.
+    fn len(&self) -> Result<u64, Stop> {
+        Ok(self.stream.len()? as u64)
+    }
+
     /// Whether no entry that is left was followed by one that was deleted: what is gone was the oldest.
     fn is_whole(&self) -> bool {
         let Meta { max_deleted, .. } = self.meta;
@@ -235,50 +241,49 @@ impl Extent {
     }
 
     /// How many entries were ever added up to `id`; `None`: it cannot be told.
-    pub(crate) fn added_up_to(&self, id: Id) -> Option<u64> {
-        let Self { meta, len, .. } = *self;
+    pub(crate) fn added_up_to(&self, id: Id) -> Result<Option<u64>, Stop> {
+        let meta = self.meta;
         let first = self.first.unwrap_or(Id::MIN);
         if meta.added == 0 {
-            return Some(0);
+            return Ok(Some(0));
         }
-        if id == meta.last || (len == 0 && id <= meta.last) {
-            return Some(meta.added);
+        if id == meta.last || (self.first.is_none() && id <= meta.last) {
+            return Ok(Some(meta.added));
         }
         let is_whole = meta.max_deleted == Id::MIN || meta.max_deleted < first;
-        match () {
-            () if id > meta.last || !is_whole => None,
-            () if id < first => Some(meta.added.saturating_sub(len)),
-            () if id == first => Some(meta.added.saturating_sub(len).saturating_add(1)),
-            () => None,
+        if id > meta.last || !is_whole || id > first {
+            return Ok(None);
         }
+        let before = meta.added.saturating_sub(self.len()?);
+        Ok(Some(if id < first { before } else { before.saturating_add(1) }))
     }
 
     /// What a group has read when it is given the entry `id`, the next behind the last one that it was given.
-    pub(crate) fn read_with(&self, group: Group, id: Id) -> Option<u64> {
+    pub(crate) fn read_with(&self, group: Group, id: Id) -> Result<Option<u64>, Stop> {
         match group.read {
             // what was removed before the group came to it is none of what it has read
             Some(read) if !self.is_ahead_of(group.last_delivered) && !self.has_gap_behind(id) => {
-                Some(read.saturating_add(1))
+                Ok(Some(read.saturating_add(1)))
             }
-            known if self.meta.added == 0 => known,
+            known if self.meta.added == 0 => Ok(known),
             _ => self.added_up_to(id),
         }
     }
 
     /// How many entries a group has still to read; `None`: it cannot be told. Less than 0 if it was told that it has read more than there were.
-    pub(crate) fn lag(&self, group: Group) -> Option<i64> {
-        let Self { meta, len, .. } = *self;
-        if meta.added == 0 || len == 0 {
-            return Some(0);
+    pub(crate) fn lag(&self, group: Group) -> Result<Option<i64>, Stop> {
+        let meta = self.meta;
+        if meta.added == 0 || self.first.is_none() {
+            return Ok(Some(0));
         }
         if self.is_ahead_of(group.last_delivered) && self.is_whole() {
-            return Some(len.cast_signed());
+            return Ok(Some(self.len()?.cast_signed()));
         }
         let read = match group.read {
             Some(read) if !self.has_gap_behind(group.last_delivered) => Some(read),
-            _ => self.added_up_to(group.last_delivered),
+            _ => self.added_up_to(group.last_delivered)?,
         };
-        read.map(|read| meta.added.wrapping_sub(read).cast_signed())
+        Ok(read.map(|read| meta.added.wrapping_sub(read).cast_signed()))
     }
 }
 

@@ -97,8 +97,9 @@ impl Pending {
 
 impl<'a, 's> Stream<'a, 's> {
     pub(crate) fn pending(self, group: &[u8], id: Id) -> Result<Option<Pending>, Stop> {
-        let (found, _) = self.block_for(group, id)?;
-        let Some((first, value)) = found.map(|(key, value)| (first_of(group, key), value)) else {
+        let Some((first, value)) =
+            self.block_for(group, id)?.map(|(key, value)| (first_of(group, key), value))
+        else {
             return Ok(None);
         };
         let block = Block::of(first, value);
@@ -111,13 +112,11 @@ impl<'a, 's> Stream<'a, 's> {
         self.places(&group_prefix(b'p', group))
     }
 
-    /// The block that has the entry `id` if any has, and the place behind it.
-    fn block_for(self, group: &[u8], id: Id) -> Result<(Option<Element<'a>>, usize), Stop> {
+    /// The block that has the entry `id` if any has.
+    fn block_for(self, group: &[u8], id: Id) -> Result<Option<Element<'a>>, Stop> {
         let last = pending_key(group, id);
-        let behind = self.0.partition_point(|(key, _)| key <= &last[..])?;
-        let Some(place) = behind.checked_sub(1) else { return Ok((None, behind)) };
         let prefix = &last[..last.len() - ID_BYTES];
-        Ok((self.0.element(place)?.filter(|(key, _)| key.starts_with(prefix)), behind))
+        Ok(self.0.last_up_to(&last)?.filter(|(key, _)| key.starts_with(prefix)))
     }
 
     /// What is pending in a group from `first` on, in the order of the ids. Reads some at a time.
@@ -126,8 +125,10 @@ impl<'a, 's> Stream<'a, 's> {
         group: &[u8],
         first: Id,
     ) -> Result<impl Iterator<Item = Result<(Id, Pending), Stop>> + use<'a, 's>, Stop> {
-        let (found, behind) = self.block_for(group, first)?;
-        let (start, end) = (behind - usize::from(found.is_some()), self.blocks(group)?.end);
+        let found = self.block_for(group, first)?;
+        let from = found.map_or_else(|| pending_key(group, first), |(key, _)| key.to_vec());
+        let start = self.0.partition_point(|(key, _)| key < &from[..])?;
+        let end = self.blocks(group)?.end;
         let begin = group_prefix(b'p', group).len();
         let parts = (start..end).step_by(BLOCKS_PART).map(move |at| at..end.min(at + BLOCKS_PART));
         let told = parts.flat_map(move |part| match self.0.range(part) {
@@ -161,7 +162,7 @@ impl<'a, 's> Stream<'a, 's> {
     pub(super) fn fold_pending(self, group: &[u8], changes: &Repended) -> Result<Folded, Stop> {
         let (mut folded, mut changes) = (Folded::default(), changes.iter().peekable());
         while let Some((id, pending)) = changes.next() {
-            let (found, behind) = self.block_for(group, *id)?;
+            let (begin, found) = (*id, self.block_for(group, *id)?);
             let mut block =
                 found.map_or_else(Block::default, |(key, value)| Block::of(first_of(group, key), value));
             let last = block.entries.last().map(|held| held.id);
@@ -172,7 +173,7 @@ impl<'a, 's> Stream<'a, 's> {
                 if last.is_none_or(|last| **id > last) {
                     let end = match end {
                         Some(end) => end,
-                        None => *end.insert(self.beginning_at(group, behind)?),
+                        None => *end.insert(self.beginning_behind(group, begin)?),
                     };
                     if end.is_some_and(|end| **id >= end) {
                         break;
@@ -186,11 +187,11 @@ impl<'a, 's> Stream<'a, 's> {
         Ok(folded)
     }
 
-    /// Where the block at a place begins, if there is one of the group.
-    fn beginning_at(self, group: &[u8], place: usize) -> Result<Option<Id>, Stop> {
-        let key = self.0.element(place)?.map(|(key, _)| key);
-        let key = key.filter(|key| key.starts_with(&group_prefix(b'p', group)));
-        Ok(key.map(|key| first_of(group, key)))
+    /// Where the first block of the group begins behind that which has, or would have, the entry `id`.
+    fn beginning_behind(self, group: &[u8], id: Id) -> Result<Option<Id>, Stop> {
+        let Some(next) = id.after() else { return Ok(None) };
+        let found = self.0.between(&pending_key(group, next), &pending_key(group, Id::MAX), 1)?;
+        Ok(found.first().map(|(key, _)| first_of(group, key)))
     }
 }
 
@@ -290,9 +291,10 @@ impl<'a> Block<'a> {
         block
     }
 
-    /// Reads what is behind the form; `None` where it is not what was written.
+    /// Reads what is behind the form; `None` where it is not what was written: of a value of any size no more than a block has is looked at.
     fn read(&mut self, first: Id, rest: &mut &'a [u8]) -> Option<()> {
-        for _ in 0..varint::take(rest)? {
+        let names = varint::take(rest)?;
+        for _ in 0..(names <= ENTRIES_MAX as u64).then_some(names)? {
             let len = usize::try_from(varint::take(rest)?).ok()?;
             let (name, behind) = rest.split_at_checked(len)?;
             self.names.push(Cow::Borrowed(name));
@@ -300,6 +302,9 @@ impl<'a> Block<'a> {
         }
         let mut held = before(first);
         while let Some((flags, behind)) = rest.split_first() {
+            if self.entries.len() == ENTRIES_MAX {
+                return None;
+            }
             *rest = behind;
             let mut number = |flag| if flags & flag == 0 { Some(0) } else { varint::take(rest) };
             let (ms, seq) = (number(MS)?, number(SEQ)?);
@@ -460,7 +465,7 @@ mod tests {
         #[test]
         fn any_block_comes_back(
             first in (any::<u64>(), any::<u64>()),
-            ids in proptest::collection::btree_set((any::<u64>(), 0..3_u64), 0..20),
+            ids in proptest::collection::btree_set((any::<u64>(), 0..3_u64), 0..=ENTRIES_MAX),
             more in proptest::collection::vec((any::<u64>(), 0..30_u64, 0..3_u8), 20),
         ) {
             let first = Id { ms: first.0, seq: first.1 };
@@ -477,6 +482,7 @@ mod tests {
             let block = Block::of(first, &bytes);
             prop_assert!(block.entries.is_sorted_by(|one, next| one.id < next.id));
             prop_assert!(block.told().all(|(id, _)| id >= first));
+            prop_assert!(block.entries.len() <= ENTRIES_MAX && block.names.len() <= ENTRIES_MAX);
         }
     }
 }

@@ -90,6 +90,7 @@ use effort::Effort;
 use gathered::Gathered;
 use guards::Guards;
 pub use guards::Scope;
+use nodes::MetNodes;
 use overlay::{Cause, Change, KeyPlace, Overlay, Small, Staged};
 use purged::{Purged, TimedKeys};
 pub use sequence::Sequence;
@@ -156,6 +157,7 @@ pub struct Access<'s> {
     gathered: Gathered,
     effort: Effort,
     copied: Copied,
+    met_nodes: MetNodes,
     /// How often it has waited for room.
     room_waits: Cell<u32>,
 }
@@ -240,6 +242,7 @@ impl<'s> Access<'s> {
             gathered: Gathered::default(),
             effort: Effort::default(),
             copied: Copied::default(),
+            met_nodes: MetNodes::default(),
             room_waits: Cell::new(0),
         };
         access.look(store.index.mapping_seq());

@@ -161,6 +161,38 @@ impl Leaf {
     }
 }
 
+/// Where a node of a tree was met.
+#[derive(Clone, Copy)]
+pub(super) struct MetNode {
+    pub(super) object: u64,
+    pub(super) number: u32,
+    pub(super) hash: KeyHash,
+    pub(super) spot: Spot,
+}
+
+/// The last nodes that were met by reads of an access, which look up the same ones again and again: found without a hash and a search. Who uses a spot compares the
+/// key that is there.
+#[derive(Default)]
+pub(super) struct MetNodes(RefCell<Vec<MetNode>>);
+
+impl MetNodes {
+    pub(super) fn find(&self, object: u64, number: u32) -> Option<MetNode> {
+        self.0.borrow().iter().find(|met| met.number == number && met.object == object).copied()
+    }
+
+    pub(super) fn add(&self, met: MetNode) {
+        let mut all = self.0.borrow_mut();
+        if all.capacity() == 0 {
+            all.reserve_exact(MET_NODES_MAX);
+        }
+        if all.len() < MET_NODES_MAX
+            && !all.iter().any(|other| other.number == met.number && other.object == met.object)
+        {
+            all.push(met);
+        }
+    }
+}
+
 /// What is paged is not as it must be.
 pub(super) fn damaged(paged: &Paged, what: &str) -> Stop {
     let reason = format!("object {:016x}: {what}", paged.root.object);
@@ -208,6 +240,8 @@ impl Drop for Buffer {
     }
 }
 
+/// As many nodes as a reader of a stream's group looks at.
+const MET_NODES_MAX: usize = 16;
 /// Buffers that a thread keeps, at most, and bytes of each: as many as a series changes leaves.
 const BUFFERS_MAX: usize = 48;
 const BUFFER_BYTES_MAX: usize = 8 << 10;

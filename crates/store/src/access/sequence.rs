@@ -5,12 +5,16 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::error::Stop;
+use crate::index::stripe::Current;
+use crate::object::WORD_DELTAS;
+use crate::record;
 use crate::value::ValueKind;
+use collections::root::leaf_key;
 use collections::tree::{Child, NODE, Tree, element_at};
 use collections::{Element, Packed, Shape, by_score};
 
 use super::here::Slice;
-use super::nodes::{NodePlace, Paged, damaged};
+use super::nodes::{MetNode, NodePlace, Paged, damaged};
 use super::state::State;
 use super::{Access, WrongType};
 
@@ -156,6 +160,53 @@ impl<'a> Sequence<'a, '_> {
         Ok(path.count_before(self.access, paged)? as usize + leaf.partition_point(is_before))
     }
 
+    /// The elements of a stream whose keys are `first`, `last` or between them, in order, and `most` at most.
+    ///
+    /// # Errors
+    /// As [`Sequence::range`].
+    pub fn between(&self, first: &[u8], last: &[u8], most: usize) -> Result<Vec<Element<'a>>, Stop> {
+        let start = match &self.paged {
+            None => self.whole.partition_point(|(key, _)| key < first),
+            Some(paged) => {
+                let path = Path::down(self.access, paged, &paged.tree(), |(key, _)| key < first)?;
+                let leaf = path.leaf(self.access, paged)?;
+                let place = leaf.partition_point(|(key, _)| key < first);
+                // most often all of them are in one leaf: then nobody need know how many come before it
+                let end = place.saturating_add(most).min(leaf.len());
+                let here = (place..end).map(|at| leaf.element(at)).take_while(|(key, _)| *key <= last);
+                let count = here.clone().count();
+                if count == most || place + count < leaf.len() {
+                    self.access.charge(count)?;
+                    self.access.ask(count as u64 * LISTED_BYTES)?;
+                    return Ok(here.collect());
+                }
+                path.count_before(self.access, paged)? as usize + place
+            }
+        };
+        let end = self.partition_point(|(key, _)| key <= last)?.max(start);
+        self.range(start..end.min(start.saturating_add(most)))
+    }
+
+    /// The last element of a stream whose key is `key`, or before it.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    pub fn last_up_to(&self, key: &[u8]) -> Result<Option<Element<'a>>, Stop> {
+        let is_before = |(other, _): Element<'_>| other <= key;
+        let count = match &self.paged {
+            None => self.whole.partition_point(is_before),
+            Some(paged) => {
+                let path = Path::down(self.access, paged, &paged.tree(), is_before)?;
+                let leaf = path.leaf(self.access, paged)?;
+                match leaf.partition_point(is_before).checked_sub(1) {
+                    Some(at) => return Ok(Some(leaf.element(at))),
+                    None => path.count_before(self.access, paged)? as usize,
+                }
+            }
+        };
+        count.checked_sub(1).map_or(Ok(None), |at| self.element(at))
+    }
+
     /// The value of the element of a stream that has this key.
     ///
     /// # Errors
@@ -228,7 +279,11 @@ pub(super) trait Nodes {
 
 impl Nodes for Access<'_> {
     fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
-        self.tree_node(paged, number, is_leaf)
+        let ((_, hash), state) = self.tree_node_state(paged, number, is_leaf)?;
+        if let Some(spot) = state.spot.filter(|_| !state.staged && !self.reads_here()) {
+            self.met_nodes.add(MetNode { object: paged.root.object, number, hash, spot });
+        }
+        Ok(state.value.slice())
     }
 }
 
@@ -465,12 +520,7 @@ impl<'s> Access<'s> {
         Ok(whole.map(|whole| Sequence { access: self, whole, paged: None }))
     }
 
-    /// The value of a node of the tree.
-    pub(super) fn tree_node(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
-        self.tree_node_state(paged, number, is_leaf).map(|(_, state)| state.value.slice())
-    }
-
-    /// As [`Access::tree_node`], with all that is known of it, and where it is.
+    /// A node of the tree, with all that is known of it, and where it is.
     pub(super) fn tree_node_state(
         &self,
         paged: &Paged,
@@ -479,7 +529,27 @@ impl<'s> Access<'s> {
     ) -> Result<(NodePlace, State<'_>), Stop> {
         self.charge(1)?;
         let kind = if is_leaf { paged.kind } else { ValueKind::List };
-        self.node_state(&self.copied, paged, number | NODE, kind)
+        match self.met_node(paged, number, kind) {
+            Some(met) => Ok(met),
+            None => self.node_state(&self.copied, paged, number | NODE, kind),
+        }
+    }
+
+    /// The same, of one that was looked up before, and is as it was.
+    fn met_node(&self, paged: &Paged, number: u32, kind: ValueKind) -> Option<(NodePlace, State<'_>)> {
+        let MetNode { hash, spot, .. } = self.met_nodes.find(paged.root.object, number)?;
+        if !self.overlay.is_untouched() || self.counted.is_some() {
+            return None;
+        }
+        let key = leaf_key(paged.root.object, number | NODE);
+        let space = self.guards.stripe(hash.stripe()).ok()?.space(paged.leaves)?;
+        let (word, object) = space.met(spot, &key)?;
+        if object.kind() != record::kind_of(kind) || object.expiry_ms() != 0 {
+            return None;
+        }
+        let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(word.address()) };
+        let state = State { deltas, spot: Some(spot), ..State::timed(Current::Hot(object), None) };
+        Some(((key, hash), state))
     }
 
     /// As [`leaves_in`].
