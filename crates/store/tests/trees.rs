@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use clock::{SimClock, UnixMs};
 use store::{
-    Access, EngineKind, KeyRef, ListChange, ListEnd, Options, Popped, Prepared, Scope, Sequence, Stop, Store,
-    ValueKind, score_of,
+    Access, Element, EngineKind, KeyRef, ListChange, ListEnd, Options, Popped, Prepared, Scope, Sequence,
+    Stop, Store, ValueKind, score_of,
 };
 use vfs::SimDisk;
 use vfs::sim::Rng;
@@ -97,7 +97,7 @@ impl World {
         self.rename();
         let from = self.below(model.len() + 1);
         let to = (from + self.below(40)).min(model.len());
-        let owned = |elements: Vec<store::Element<'_>>| -> Vec<(Vec<u8>, Vec<u8>)> {
+        let owned = |elements: Vec<Element<'_>>| -> Vec<(Vec<u8>, Vec<u8>)> {
             elements.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
         };
         let (all, part, len) = self.read(kind, |sequence| {
@@ -400,13 +400,24 @@ fn stream_is_as_its_model_after_any_changes() {
                 let elements: Vec<_> = model.clone().into_iter().collect();
                 world.check(ValueKind::Stream, &elements);
                 let (at, missing) = (world.below(elements.len()), b"d".to_vec());
+                let until = elements.get(world.below(elements.len())).map_or(&missing, |(key, _)| key);
+                let most = [0, 1, 3, 40, usize::MAX][world.below(5)];
                 for key in elements.get(at).map(|(key, _)| key).into_iter().chain([&missing]) {
-                    let (value, before) = world.read(ValueKind::Stream, |stream| {
+                    let keys =
+                        |of: &[Element<'_>]| of.iter().map(|(key, _)| key.to_vec()).collect::<Vec<_>>();
+                    let (value, before, up_to, between) = world.read(ValueKind::Stream, |stream| {
                         let before = stream.partition_point(|(other, _)| other < key)?;
-                        Ok((stream.value(key)?.map(<[u8]>::to_vec), before))
+                        let up_to = stream.last_up_to(key)?.map(|(key, _)| key.to_vec());
+                        let between = keys(&stream.between(key, until, most)?);
+                        Ok((stream.value(key)?.map(<[u8]>::to_vec), before, up_to, between))
                     });
                     assert_eq!(value.as_ref(), model.get(key));
                     assert_eq!(before, model.range(..key.clone()).count());
+                    assert_eq!(up_to.as_ref(), model.range(..=key.clone()).next_back().map(|(key, _)| key));
+                    let after = model.range(key.clone()..).map(|(key, _)| key);
+                    let expected: Vec<_> =
+                        after.take_while(|key| *key <= until).take(most).cloned().collect();
+                    assert_eq!(between, expected);
                 }
             }
         }
@@ -480,7 +491,7 @@ fn changes_of_single_elements_are_there_after_a_kill() {
                     world.restart();
                     let found = world.run_cold(|access| {
                         let all = access.collection(0, b"key", kind)?.expect("of this type");
-                        let owned = |(name, value): store::Element<'_>| (name.to_vec(), value.to_vec());
+                        let owned = |(name, value): Element<'_>| (name.to_vec(), value.to_vec());
                         let mut found: Vec<Owned> = all.iter().map(owned).collect();
                         if kind == ValueKind::Hash {
                             found.sort();
