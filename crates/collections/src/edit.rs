@@ -13,7 +13,8 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use super::entries::{
-    Element, Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, score_of, split_varint, varint_bytes,
+    Element, Form, Packed, Shape, VARINT_BYTES_MAX, by_score, parse, put_varint, score_of, split_varint,
+    varint_bytes,
 };
 use super::times::Times;
 use crate::{Deadline, Moment};
@@ -213,11 +214,6 @@ impl<'a> Edit<'a> {
         self.insert(SCORE, tag, key, &(score + 0.0).to_le_bytes())
     }
 
-    /// The score of `key`; `None`: it is not there.
-    pub fn score(&mut self, tag: u16, key: &[u8]) -> Option<f64> {
-        self.get(tag, key).map(score_of)
-    }
-
     /// Gives `key`, of a sorted set or a map of scores, the score that `change` says by the one that it has, and 0.0 for -0.0; returns both. `None`: it is not there.
     ///
     /// # Errors
@@ -237,15 +233,14 @@ impl<'a> Edit<'a> {
         let before = known.and_then(score_at);
         let after = change(before)?.map(|score| score + 0.0);
         assert!(!after.is_some_and(f64::is_nan), "a score is a number");
-        match (known, after) {
-            (_, Some(score)) if before != after => {
-                self.insert_at(known, self.kind_to_add(), tag, (key, &score.to_le_bytes()));
+        if before != after {
+            match (known, after) {
+                (_, Some(score)) => {
+                    self.insert_at(known, self.kind_to_add(), tag, (key, &score.to_le_bytes()));
+                }
+                (Some(at), None) => self.delete_at(at, tag, key),
+                (None, None) => {}
             }
-            (Some(at), None) => {
-                self.note(DELETE, tag, key, &[]);
-                self.forget(at);
-            }
-            _ => {}
         }
         Ok([before, after])
     }
@@ -259,9 +254,14 @@ impl<'a> Edit<'a> {
     /// Removes `key`; returns whether it was there.
     pub fn delete(&mut self, tag: u16, key: &[u8]) -> bool {
         let Some(at) = self.find(tag, key) else { return false };
+        self.delete_at(at, tag, key);
+        true
+    }
+
+    /// The same, of an element that is entry `at`.
+    fn delete_at(&mut self, at: usize, tag: u16, key: &[u8]) {
         self.note(DELETE, tag, key, &[]);
         self.forget(at);
-        true
     }
 
     /// Removes `key` where it has this score; returns whether it was there. While members move, one may be in a leaf with two scores.
@@ -278,8 +278,7 @@ impl<'a> Edit<'a> {
         let others = || (0..self.in_base() + self.entries.len()).find(|at| is_it(self, at));
         let at = if is_it(self, &first) { Some(first) } else { others() };
         let Some(at) = at else { return false };
-        self.note(DELETE, tag, key, &[]);
-        self.forget(at);
+        self.delete_at(at, tag, key);
         true
     }
 
@@ -568,7 +567,7 @@ pub(super) fn load(
     now: Moment,
     tag_of: impl Fn(&[u8]) -> u16,
 ) -> Option<Vec<u8>> {
-    let (mut edit, mut last) = (Edit::new(Packed::empty(shape)), None);
+    let (mut edit, mut last) = (Edit::new(Packed::empty(shape)), None::<Element<'_>>);
     while !dump.is_empty() {
         let (operation, rest) = split_operation(dump)?;
         let is_time = operation.kind == TIME && shape == Shape::Map && operation.tag == 0;
@@ -576,15 +575,18 @@ pub(super) fn load(
         if is_time {
             let told = deadline_in(operation.value).filter(|told| told.raw() != Moment::SERVER)?;
             // right behind the field, once
-            last.take().filter(|key| *key == operation.key)?;
+            last.take().filter(|(key, _)| *key == operation.key)?;
             let left_ms = (told.raw() & !Moment::SERVER).saturating_sub(now.unix().0);
             let deadline = if told.is_wall() { told } else { now.after(left_ms) };
             edit.set_deadline(tag_of(operation.key), operation.key, Some(deadline));
-        } else if !fits || !edit.insert(operation.kind, tag_of(operation.key), operation.key, operation.value)
-        {
-            return None;
         } else {
-            last = Some(operation.key);
+            let element = (operation.key, operation.value);
+            let is_behind = |last| shape != Shape::Scored || by_score(last, element).is_lt();
+            let is_next = fits && last.replace(element).is_none_or(is_behind);
+            if !is_next || !edit.insert(operation.kind, tag_of(operation.key), operation.key, operation.value)
+            {
+                return None;
+            }
         }
         dump = rest;
     }

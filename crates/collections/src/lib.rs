@@ -89,7 +89,7 @@ pub fn dump(packed: Packed<'_>, now: Moment) -> Vec<u8> {
 }
 
 /// The collection in `dump`, as [`dump`] made it, without fields whose time has come; `tag_of` is the tag that the store gives an element. `None` when it
-/// is none, or has an element twice.
+/// is none, has an element twice, or has them in another order.
 pub fn load(shape: Shape, dump: &[u8], now: Moment, tag_of: impl Fn(&[u8]) -> u16) -> Option<Vec<u8>> {
     match shape {
         Shape::List => list::load(dump),

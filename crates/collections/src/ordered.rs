@@ -282,10 +282,10 @@ pub(super) fn dump(packed: Packed<'_>) -> Vec<u8> {
 
 /// See [`super::load`].
 pub(super) fn load(mut dump: &[u8]) -> Option<Vec<u8>> {
-    let mut edit = OrderedEdit::new(Packed::empty(Shape::Ordered));
+    let (mut edit, mut last) = (OrderedEdit::new(Packed::empty(Shape::Ordered)), None);
     while !dump.is_empty() {
         let (Operation::Entry(key, value), rest) = split_operation(dump)? else { return None };
-        if edit.get(key).is_some() {
+        if last.replace(key).is_some_and(|last| last >= key) {
             return None;
         }
         edit.put(key, value);

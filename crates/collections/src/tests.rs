@@ -32,6 +32,27 @@ fn tag(key: &[u8]) -> u16 {
     key.iter().map(|byte| u16::from(byte % 3)).sum()
 }
 
+/// RESTORE took a value whose DUMP then was another.
+#[test]
+fn dump_whose_elements_are_in_another_order_is_none() {
+    let mut set = Edit::new(Packed::empty(Shape::Scored));
+    for (key, score) in [(b"a", 2.0), (b"b", 1.0), (b"c", 1.0)] {
+        set.put_score(tag(key), key, score);
+    }
+    let mut map = OrderedEdit::new(Packed::empty(Shape::Ordered));
+    [b"c", b"a", b"b"].iter().for_each(|key| map.put(*key, b"value"));
+    for (shape, bytes) in [(Shape::Scored, set.encode()), (Shape::Ordered, map.encode())] {
+        let dumped = dump(Packed::new(shape, &bytes), NOW);
+        assert_eq!(load(shape, &dumped, NOW, tag), Some(bytes), "{shape:?}");
+        // all elements take as many bytes
+        let (first, rest) = dumped.split_at(dumped.len() / 3);
+        let (second, third) = rest.split_at(rest.len() / 2);
+        for parts in [[second, first, third], [first, third, second], [first, second, second]] {
+            assert_eq!(load(shape, &parts.concat(), NOW, tag), None, "{shape:?}");
+        }
+    }
+}
+
 #[test]
 fn value_is_no_part_of_another_and_of_no_two() {
     let bytes = list(&[b"\x02ab", b"ab\x02", b"ab", b"", b"b\x02", b"ab", b"a", b"\0"]);
@@ -470,7 +491,7 @@ proptest! {
                     prop_assert_eq!(edit.delete(tag(&key), &key), model.remove(&key).is_some());
                 } else {
                     prop_assert_eq!(edit.put_score(tag(&key), &key, score), model.insert(key.clone(), score).is_none());
-                    prop_assert_eq!(edit.score(tag(&key), &key), Some(score));
+                    prop_assert_eq!(edit.get(tag(&key), &key).map(score_of), Some(score));
                 }
             }
             bytes = edit.encode();
@@ -487,6 +508,55 @@ proptest! {
                 prop_assert!(point <= at && packed.score(point) == score);
             }
         }
+    }
+
+    /// As the store changes sorted sets, and the maps of their scores.
+    #[test]
+    fn rescored_members_are_as_in_a_map(
+        steps in proptest::collection::vec((0..20_u8, prop::option::weighted(0.8, -3..4_i8), proptest::bool::weighted(0.1)), 0..80),
+        is_map in any::<bool>(),
+    ) {
+        let shape = if is_map { Shape::Map } else { Shape::Scored };
+        let empty = Edit::new(Packed::empty(shape)).encode();
+        let (mut edit, mut model) = (Edit::new(Packed::new(shape, &empty)), BTreeMap::<Vec<u8>, f64>::new());
+        for (key, score, fails) in steps {
+            let (key, score) = (vec![key; usize::from(key) % 3 + 1], score.map(|score| f64::from(score) * -0.0 + f64::from(score)));
+            let noted = edit.operations().len();
+            let before = model.get(&key).copied();
+            let told = edit.rescore(tag(&key), &key, |told| {
+                assert_eq!(told, before);
+                if fails { Err("refused") } else { Ok(score) }
+            });
+            if fails {
+                prop_assert_eq!(told, Err("refused"));
+            } else {
+                prop_assert_eq!(told, Ok([before, score]));
+                match score {
+                    Some(score) => _ = model.insert(key.clone(), score),
+                    None => _ = model.remove(&key),
+                }
+            }
+            prop_assert_eq!(edit.operations().len() > noted, !fails && before != score, "what stays is not noted");
+        }
+        let bytes = edit.encode();
+        let found: BTreeMap<Vec<u8>, f64> =
+            Packed::new(shape, &bytes).iter().map(|(key, score)| (key.to_vec(), score_of(score))).collect();
+        prop_assert_eq!(&found, &model);
+        prop_assert!(found.values().all(|score| *score != 0.0 || score.is_sign_positive()), "of zeroes there is one");
+        prop_assert_eq!(fold(shape, &empty, &[edit.operations()]), Some(bytes));
+    }
+
+    /// A map may hold what is no score, after a loss: it is told as nothing, and stays where nothing is to come of it.
+    #[test]
+    fn value_that_is_no_score_stays_until_it_gets_one(other in proptest::collection::vec(any::<u8>(), 0..7)) {
+        let mut map = Edit::new(Packed::empty(Shape::Map));
+        map.put(1, b"a", &other);
+        let bytes = map.encode();
+        let mut edit = Edit::new(Packed::new(Shape::Map, &bytes));
+        prop_assert_eq!(edit.rescore(1, b"a", Ok::<_, ()>), Ok([None, None]));
+        prop_assert!(!edit.is_changed());
+        prop_assert_eq!(edit.rescore(1, b"a", |_| Ok::<_, ()>(Some(2.0))), Ok([None, Some(2.0)]));
+        prop_assert_eq!(edit.get(1, b"a"), Some(&2_f64.to_le_bytes()[..]));
     }
 
     #[test]

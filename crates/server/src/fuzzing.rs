@@ -12,6 +12,7 @@ use crate::payload;
 use crate::script::cache::{Digest, Script};
 use crate::script::library::Libraries;
 use crate::script::{Client, Code, Ended, Host, Inputs, Interpreter, Outcome, Pace};
+use crate::stream::{Id, pending};
 use crate::table::commands;
 use crate::topologies::record::{Definition, decode_list, encode_list};
 
@@ -49,6 +50,15 @@ pub fn dump_payload(payload: &[u8]) -> bool {
         assert_eq!(store::dump(store::Packed::new(shape, loaded), now), value, "one value, two payloads");
     }
     loaded.is_some()
+}
+
+/// Reads the value of an element of a stream as a block of pending entries; returns how many it has.
+///
+/// # Panics
+/// When they do not ascend, are more than a block has, or are others once they are written and read again: bugs of the decoder.
+#[must_use]
+pub fn pending_block(value: &[u8]) -> usize {
+    pending::read_again(Id { ms: 1_000, seq: 2 }, value)
 }
 
 /// `body` with the checksum that makes it a payload, if the rest of it is one.

@@ -146,6 +146,13 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 128,
     },
     Target {
+        name: "server-pending",
+        run: server::pending,
+        seeds: server::pending_seeds,
+        words: server::PENDING_WORDS,
+        input_bytes_max: 256,
+    },
+    Target {
         name: "server-pattern",
         run: server::glob,
         seeds: server::glob_seeds,

@@ -1,7 +1,8 @@
-//! The payloads of DUMP and of FUNCTION DUMP, and glob patterns: bytes that a client may have kept, or made.
+//! The payloads of DUMP and of FUNCTION DUMP, what is pending in streams, and glob patterns: bytes that a client may have kept, or made.
 
 use server::fuzzing::{
-    dump_payload, libraries, pattern, script_decoders, script_functions, sketch, topologies, with_checksum,
+    dump_payload, libraries, pattern, pending_block, script_decoders, script_functions, sketch, topologies,
+    with_checksum,
 };
 
 /// Bytes that mean something in a payload.
@@ -13,8 +14,9 @@ pub(super) fn dump(input: &[u8]) {
     let _ = dump_payload(input);
     let taken = dump_payload(&with_checksum(input));
     let begins_with = |version, kind| input.starts_with(&[b'E', b'V', b'K', version, kind]);
-    // version 2 has hashes with fields that end
-    let is_collection = (2..=6).any(|kind| begins_with(1, kind)) || begins_with(2, 2);
+    // version 2 has hashes with fields that end, and streams with blocks of what is pending
+    let is_collection =
+        (2..=6).any(|kind| begins_with(1, kind)) || [2, 6].iter().any(|kind| begins_with(2, *kind));
     assert!(
         is_collection || taken == begins_with(1, 1),
         "kind and version decide of a string, once the checksum is right"
@@ -27,8 +29,34 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         [&b""[..], b"E", b"EVK", b"EVK\x01", b"EVK\x01\x01", b"EVK\x01\x01value", b"EVK\x02\x01value"];
     let hash = b"EVK\x01\x02\x01\0\0\x01\x01a1\x01\0\0\x01\0b";
     let set = b"EVK\x01\x03\x03\0\0\x01a\x03\0\0\x01b";
-    let more = [&b"EVK\x01\x02value"[..], b"evk\x01\x01value", redis, hash, set];
+    let streams = [b"EVK\x01\x06\x0b\x01\x01mv", b"EVK\x02\x06\x0b\x01\x01mv"];
+    let sorted_set = b"EVK\x01\x05\x04\0\0\x01a\0\0\0\0\0\0\xf0\x3f\x04\0\0\x01b\0\0\0\0\0\0\xf0\x3f";
+    let more =
+        [&b"EVK\x01\x02value"[..], b"evk\x01\x01value", redis, hash, set, sorted_set, streams[0], streams[1]];
     bodies.iter().chain(&more).flat_map(|body| [body.to_vec(), with_checksum(body)]).collect()
+}
+
+/// Forms, flags and lengths of a block of pending entries.
+pub(super) const PENDING_WORDS: &[&[u8]] = &[
+    b"\x01",
+    b"\x01\x01\x01n",
+    b"\x10",
+    b"\x1d",
+    b"\x14\x88\x0e",
+    b"\xfa",
+    b"\xff\xff\xff\xff\x0f",
+    b"\0\0\0\0\0\0\0",
+];
+
+/// Any value of an element is a block of some entries, which are told again as they were.
+pub(super) fn pending(input: &[u8]) {
+    let _ = pending_block(input);
+}
+
+pub(super) fn pending_seeds() -> Vec<Vec<u8>> {
+    let older = [&900_u64.to_be_bytes()[..], &1_u64.to_be_bytes(), b"n"].concat();
+    let newer = b"\x01\x02\x01n\x02nn\x14\x88\x0e\x10\x1d\x01\x01\x01\xfa\x06\0\x14";
+    vec![Vec::new(), older, newer.to_vec(), b"\x01\0".to_vec()]
 }
 
 /// Bytes that mean something in a pattern.

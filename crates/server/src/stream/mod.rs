@@ -19,7 +19,7 @@
 mod counts;
 mod end;
 mod id;
-mod pending;
+pub(crate) mod pending;
 mod producers;
 
 pub(crate) use counts::Counts;

@@ -406,6 +406,20 @@ fn first_of(group: &[u8], key: &[u8]) -> Id {
     Reader(&key[group_prefix(b'p', group).len()..]).id()
 }
 
+/// Reads a block, writes it and reads that; returns how many entries it has.
+///
+/// # Panics
+/// When they are not as those of a block are, or others the second time.
+pub(crate) fn read_again(first: Id, value: &[u8]) -> usize {
+    let block = Block::of(first, value);
+    let told: Vec<_> = block.told().collect();
+    assert!(told.is_sorted_by(|(one, _), (next, _)| one < next) && told.iter().all(|(id, _)| *id >= first));
+    assert!(block.entries.len() <= ENTRIES_MAX && block.names.len() <= ENTRIES_MAX);
+    let bytes = block.encode(&block.entries, first);
+    assert!(Block::of(first, &bytes).told().eq(told.iter().cloned()), "the same entries, two blocks");
+    told.len()
+}
+
 /// Whether a key and its value are a block as older versions do not know them.
 pub(crate) fn is_block((key, value): Element<'_>) -> bool {
     key.first() == Some(&b'p') && value.first() == Some(&FORM)
