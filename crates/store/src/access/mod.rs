@@ -71,7 +71,7 @@ use crate::index::stripe::{Current, Seek, Stripe};
 use crate::keyspaces::HIDDEN_DB;
 use crate::large::{Bytes, LARGE_BYTES};
 use crate::memory::Asked;
-use crate::object::{Object, ObjectRef, WORD_DELTAS};
+use crate::object::{Object, ObjectRef};
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
 use crate::sought::Sought;
@@ -90,7 +90,7 @@ use effort::Effort;
 use gathered::Gathered;
 use guards::Guards;
 pub use guards::Scope;
-use nodes::MetNodes;
+use nodes::NodeSpots;
 use overlay::{Cause, Change, KeyPlace, Overlay, Small, Staged};
 use purged::{Purged, TimedKeys};
 pub use sequence::Sequence;
@@ -157,7 +157,7 @@ pub struct Access<'s> {
     gathered: Gathered,
     effort: Effort,
     copied: Copied,
-    met_nodes: MetNodes,
+    node_spots: NodeSpots,
     /// How often it has waited for room.
     room_waits: Cell<u32>,
 }
@@ -242,7 +242,7 @@ impl<'s> Access<'s> {
             gathered: Gathered::default(),
             effort: Effort::default(),
             copied: Copied::default(),
-            met_nodes: MetNodes::default(),
+            node_spots: NodeSpots::default(),
             room_waits: Cell::new(0),
         };
         access.look(store.index.mapping_seq());
@@ -891,11 +891,10 @@ impl<'s> Access<'s> {
         if self.touches.get() {
             space.table.touch(spot, self.now.server_ms());
         }
-        let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(word.address()) };
         let state = State::timed(current, times);
         // others may hold a large value: it is never overwritten
         let may_overwrite = state.object.is_some() && state.value.large().is_none();
-        let state = State { deltas, spot: may_overwrite.then_some(spot), ..state };
+        let state = State { deltas: space.deltas_on(word), spot: may_overwrite.then_some(spot), ..state };
         match times {
             Some(times) if Self::has_passed(times, self.passed_for(current.seq())) => {
                 Ok(self.purge((db, keyspace, hash), current, state))

@@ -161,34 +161,32 @@ impl Leaf {
     }
 }
 
-/// Where a node of a tree was met.
+/// Where a node of a tree is in memory.
 #[derive(Clone, Copy)]
-pub(super) struct MetNode {
+pub(super) struct NodeSpot {
     pub(super) object: u64,
     pub(super) number: u32,
     pub(super) hash: KeyHash,
     pub(super) spot: Spot,
 }
 
-/// The last nodes that were met by reads of an access, which look up the same ones again and again: found without a hash and a search. Who uses a spot compares the
-/// key that is there.
+/// The first nodes that reads of an access found: they look up the same ones again and again, and find them by these without hash and search. Who uses one
+/// compares the key that is there.
 #[derive(Default)]
-pub(super) struct MetNodes(RefCell<Vec<MetNode>>);
+pub(super) struct NodeSpots(RefCell<Vec<NodeSpot>>);
 
-impl MetNodes {
-    pub(super) fn find(&self, object: u64, number: u32) -> Option<MetNode> {
-        self.0.borrow().iter().find(|met| met.number == number && met.object == object).copied()
+impl NodeSpots {
+    pub(super) fn find(&self, object: u64, number: u32) -> Option<NodeSpot> {
+        self.0.borrow().iter().find(|node| node.number == number && node.object == object).copied()
     }
 
-    pub(super) fn add(&self, met: MetNode) {
+    pub(super) fn add(&self, node: NodeSpot) {
         let mut all = self.0.borrow_mut();
         if all.capacity() == 0 {
-            all.reserve_exact(MET_NODES_MAX);
+            all.reserve_exact(NODE_SPOTS_MAX);
         }
-        if all.len() < MET_NODES_MAX
-            && !all.iter().any(|other| other.number == met.number && other.object == met.object)
-        {
-            all.push(met);
+        if all.len() < NODE_SPOTS_MAX {
+            all.push(node);
         }
     }
 }
@@ -241,7 +239,7 @@ impl Drop for Buffer {
 }
 
 /// As many nodes as a reader of a stream's group looks at.
-const MET_NODES_MAX: usize = 16;
+const NODE_SPOTS_MAX: usize = 16;
 /// Buffers that a thread keeps, at most, and bytes of each: as many as a series changes leaves.
 const BUFFERS_MAX: usize = 48;
 const BUFFER_BYTES_MAX: usize = 8 << 10;

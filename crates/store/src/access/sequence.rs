@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use crate::error::Stop;
 use crate::index::stripe::Current;
-use crate::object::WORD_DELTAS;
 use crate::record;
 use crate::value::ValueKind;
 use collections::root::leaf_key;
@@ -14,7 +13,7 @@ use collections::tree::{Child, NODE, Tree, element_at};
 use collections::{Element, Packed, Shape, by_score};
 
 use super::here::Slice;
-use super::nodes::{MetNode, NodePlace, Paged, damaged};
+use super::nodes::{NodePlace, NodeSpot, Paged, damaged};
 use super::state::State;
 use super::{Access, WrongType};
 
@@ -279,9 +278,14 @@ pub(super) trait Nodes {
 
 impl Nodes for Access<'_> {
     fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
-        let ((_, hash), state) = self.tree_node_state(paged, number, is_leaf)?;
-        if let Some(spot) = state.spot.filter(|_| !state.staged && !self.reads_here()) {
-            self.met_nodes.add(MetNode { object: paged.root.object, number, hash, spot });
+        self.charge(1)?;
+        let kind = tree_kind(paged, is_leaf);
+        if let Some((_, state)) = self.node_at_spot(paged, number, kind) {
+            return Ok(state.value.slice());
+        }
+        let ((_, hash), state) = self.node_state(&self.copied, paged, number | NODE, kind)?;
+        if let Some(spot) = state.spot.filter(|_| !self.reads_here()) {
+            self.node_spots.add(NodeSpot { object: paged.root.object, number, hash, spot });
         }
         Ok(state.value.slice())
     }
@@ -390,6 +394,11 @@ impl Path {
         }
         Ok(path)
     }
+}
+
+/// The type of the leaves of a tree, or of its inner nodes.
+fn tree_kind(paged: &Paged, is_leaf: bool) -> ValueKind {
+    if is_leaf { paged.kind } else { ValueKind::List }
 }
 
 /// A leaf, which must have as many elements as its parent counts: where a part of the log is lost it may not.
@@ -528,16 +537,16 @@ impl<'s> Access<'s> {
         is_leaf: bool,
     ) -> Result<(NodePlace, State<'_>), Stop> {
         self.charge(1)?;
-        let kind = if is_leaf { paged.kind } else { ValueKind::List };
-        match self.met_node(paged, number, kind) {
-            Some(met) => Ok(met),
+        let kind = tree_kind(paged, is_leaf);
+        match self.node_at_spot(paged, number, kind) {
+            Some(found) => Ok(found),
             None => self.node_state(&self.copied, paged, number | NODE, kind),
         }
     }
 
-    /// The same, of one that was looked up before, and is as it was.
-    fn met_node(&self, paged: &Paged, number: u32, kind: ValueKind) -> Option<(NodePlace, State<'_>)> {
-        let MetNode { hash, spot, .. } = self.met_nodes.find(paged.root.object, number)?;
+    /// The same, of one that a read of this access has found, where it is as it was.
+    fn node_at_spot(&self, paged: &Paged, number: u32, kind: ValueKind) -> Option<(NodePlace, State<'_>)> {
+        let NodeSpot { hash, spot, .. } = self.node_spots.find(paged.root.object, number)?;
         if !self.overlay.is_untouched() || self.counted.is_some() {
             return None;
         }
@@ -547,9 +556,8 @@ impl<'s> Access<'s> {
         if object.kind() != record::kind_of(kind) || object.expiry_ms() != 0 {
             return None;
         }
-        let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(word.address()) };
-        let state = State { deltas, spot: Some(spot), ..State::timed(Current::Hot(object), None) };
-        Some(((key, hash), state))
+        let state = State::timed(Current::Hot(object), None);
+        Some(((key, hash), State { deltas: space.deltas_on(word), spot: Some(spot), ..state }))
     }
 
     /// As [`leaves_in`].

@@ -485,8 +485,7 @@ impl Space {
 
     /// The deltas on top of a slot's base that change the value of effect `seq`.
     pub(crate) fn changes<'a>(&'a self, word: &Word, seq: Seq) -> impl Iterator<Item = &'a Delta> + use<'a> {
-        let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { self.deltas_of(word.address()) };
-        later(deltas, seq).iter().filter(|delta| record::changes_value(delta.kind))
+        later(self.deltas_on(word), seq).iter().filter(|delta| record::changes_value(delta.kind))
     }
 
     /// Whether a hash may have fields with deadlines that only its value with all its changes can tell.
@@ -501,6 +500,11 @@ impl Space {
         let deltas = self.deltas_of(base.address);
         let is_changed = deltas.iter().any(|delta| record::changes_value(delta.kind));
         is_changed.then(|| Fold { base, deltas: deltas.to_vec() })
+    }
+
+    /// The deltas on the base of `word`, which need not be looked for where there are none.
+    pub(crate) fn deltas_on(&self, word: &Word) -> &[Delta] {
+        if word.marks() & WORD_DELTAS == 0 { &[] } else { self.deltas_of(word.address()) }
     }
 
     /// The deltas on the base at `base`.
