@@ -20,7 +20,7 @@ pub(super) fn no_group(key: &[u8], group: &[u8], rest: &str) -> Failure {
     Failure::Bytes(format!("NOGROUP No such key '{key}' or consumer group '{group}'{rest}").into_bytes())
 }
 
-/// Refuses what XREADGROUP cannot read of key number `nth`.
+/// The group that XREADGROUP reads of key number `nth`, unless it cannot.
 pub(super) fn check_read(data: &Data<'_, '_>, query: &Query<'_>, nth: usize) -> Result<Group, Failure> {
     let (key, (name, _)) = (query.key(nth), query.reader.expect("it was asked for"));
     let group = stream_to_change(data, key)?.group(name)?;

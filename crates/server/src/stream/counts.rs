@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A group of an older version is not counted, or has `free` alone, until something of what is pending in it changes; one that is not counted is
-//! then, once. Counts are believed if they add up and there are so many blocks (of older versions: entries): salvage may have lost some, and RESTORE takes anything.
+//! then, once. Who asks believes counts if they add up and there are so many blocks (of older versions: entries): salvage may have lost some, and RESTORE takes
+//! anything. A change looks at their number when blocks come or go, and counts all anew if it is another.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -25,10 +25,10 @@ pub(crate) fn add_at_end(
             (meta.last, meta.added) = (id, meta.added.saturating_add(1));
             ids.push(id);
         }
-        let parts = |args: &ArgsView<'_>| args.iter().skip(parts_at).map(|part| part.len() + LEN_BYTES).sum();
-        let bytes: usize = requests.iter().map(parts).sum::<usize>() + (requests.len() + 1) * KEY_BYTES;
-        stream.reserve(requests.len() + 1, bytes);
-        let mut value = Vec::with_capacity(requests.iter().map(parts).max().unwrap_or_default());
+        let parts = requests.iter().flat_map(|args| args.iter().skip(parts_at));
+        let bytes: usize = parts.map(|part| part.len() + LEN_BYTES).sum();
+        stream.reserve(requests.len() + 1, bytes + (requests.len() + 1) * KEY_BYTES);
+        let mut value = Vec::new();
         for (args, id) in requests.iter().zip(&ids) {
             value.clear();
             append_parts(&mut value, args.iter().skip(parts_at));

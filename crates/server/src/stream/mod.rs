@@ -28,6 +28,7 @@ pub(crate) use id::{Id, IdError, Wanted};
 pub(crate) use pending::{Pending, is_block};
 pub(crate) use producers::{Tracking, automatic_name};
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -206,7 +207,8 @@ impl<'a, 's> Stream<'a, 's> {
 
     /// What positions of groups are told by.
     pub(crate) fn extent(self) -> Result<Extent<'a, 's>, Stop> {
-        Ok(Extent { stream: self, meta: self.meta()?, first: self.first()?.map(|first| first.id) })
+        let first = self.first()?.map(|first| first.id);
+        Ok(Extent { stream: self, meta: self.meta()?, first, len: Cell::new(None) })
     }
 }
 
@@ -216,12 +218,16 @@ pub(crate) struct Extent<'a, 's> {
     meta: Meta,
     /// The oldest entry.
     first: Option<Id>,
+    /// Entries, once they have been counted, which they seldom need be.
+    len: Cell<Option<u64>>,
 }
 
 impl Extent<'_, '_> {
-    /// Entries, which seldom need be counted.
+    /// Entries.
     fn len(&self) -> Result<u64, Stop> {
-        Ok(self.stream.len()? as u64)
+        let len = self.len.get().map_or_else(|| self.stream.len().map(|len| len as u64), Ok)?;
+        self.len.set(Some(len));
+        Ok(len)
     }
 
     /// Whether no entry that is left was followed by one that was deleted: what is gone was the oldest.

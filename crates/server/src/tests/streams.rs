@@ -324,6 +324,40 @@ fn kept_counts(harness: &Harness, group: &[u8]) -> Option<crate::stream::Counts>
     stream.kept_counts(group).expect("it is in memory")
 }
 
+/// Changes elements of the stream `s` as another version, or a loss, has left them.
+fn change_elements(harness: &Harness, changes: &[store::KeyedChange<'_>]) {
+    let (prepared, keys) = (store::Prepared::default(), [store::KeyRef { db: 0, key: b"s" }]);
+    let mut access = harness.server.store.access(store::Scope::Keys(&keys), &prepared, 0).expect("in memory");
+    access.change_stream(0, b"s", changes).expect("in memory").expect("a stream");
+    access.commit().expect("in memory");
+}
+
+/// Salvage may leave a group without some of what is pending: what is told is what is left, and what is kept of it is right again once a block comes.
+#[test]
+fn pending_entries_that_were_lost_are_not_told_and_no_longer_counted() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.line(&mut wire, "XGROUP CREATE s g 0 MKSTREAM");
+    (1..=100).for_each(|id| _ = harness.line(&mut wire, &format!("XADD s {id}-0 f v")));
+    harness.line(&mut wire, "XREADGROUP GROUP g c1 COUNT 64 STREAMS s >");
+    let block = |first: u64| [&b"p\0\0\0\x01g"[..], &first.to_be_bytes(), &[0; 8]].concat();
+    change_elements(&harness, &[(&block(17), None)]);
+    let told = |harness: &Harness, wire: &mut Wire, count: usize| {
+        let summary = harness.line(wire, "XPENDING s g");
+        assert!(summary.starts_with(&format!("*4\r\n:{count}\r\n")), "{count}: {summary}");
+        assert_eq!(listed(&harness.line(wire, "XPENDING s g - + 1000")).len(), count);
+        assert!(harness.line(wire, "XINFO GROUPS s").contains(&format!("$7\r\npending\r\n:{count}\r\n")));
+    };
+    told(&harness, &mut wire, 48);
+    harness.expect(&mut wire, &[("XACK s g 1-0 20-0", ":1\r\n")]);
+    told(&harness, &mut wire, 47);
+    assert_eq!(kept_counts(&harness, b"g"), None);
+    harness.line(&mut wire, "XREADGROUP GROUP g c1 COUNT 1 STREAMS s >");
+    told(&harness, &mut wire, 48);
+    let kept = kept_counts(&harness, b"g").expect("they were counted anew");
+    assert_eq!(kept.by_consumer.get(&b"c1"[..]).copied(), Some(48));
+}
+
 /// XPENDING, XINFO CONSUMERS and XGROUP DELCONSUMER looked at all that was pending in a group.
 #[test]
 fn what_is_pending_at_each_consumer_is_counted_whatever_changes_it() {
@@ -393,11 +427,7 @@ fn group_that_was_not_counted_is_when_something_of_what_is_pending_changes() {
     for name in [b"a", b"b"] {
         older.put_consumer(b"g", name, crate::stream::Consumer { seen_ms: 5, active_ms: 5 });
     }
-    let (prepared, keys) = (store::Prepared::default(), [store::KeyRef { db: 0, key: b"s" }]);
-    let mut access = harness.server.store.access(store::Scope::Keys(&keys), &prepared, 0).expect("in memory");
-    let changed = access.change_stream(0, b"s", &older.iter().collect::<Vec<_>>()).expect("in memory");
-    changed.expect("a stream");
-    access.commit().expect("in memory");
+    change_elements(&harness, &older.iter().collect::<Vec<_>>());
     let summary = |a: u32| format!("*2\r\n$1\r\na\r\n$1\r\n{a}\r\n*2\r\n$1\r\nb\r\n$1\r\n1\r\n");
     assert!(harness.line(&mut wire, "XPENDING s g").contains(&summary(1)));
     harness.line(&mut wire, "XGROUP CREATECONSUMER s g c");
@@ -413,8 +443,8 @@ fn group_that_was_not_counted_is_when_something_of_what_is_pending_changes() {
 /// and to the other with an option that changes nothing and is not known there.
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many entries with values of so many bytes, by the clock or with an identifier so much behind the last.
-    Add(usize, usize, Option<u64>),
+    /// So many entries with values of so many bytes, by the clock or with an identifier so much behind the last; alone, or as a transaction.
+    Add(usize, usize, Option<u64>, bool),
     /// One of the commands behind the stream's name, by its number.
     Other(usize),
     Delete(u64),
@@ -424,7 +454,8 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let bytes = prop_oneof![8 => 0..100_usize, 2 => 1_000..5_000_usize, 1 => 60_000..80_000_usize];
     let step = prop_oneof![
-        6 => (1..40_usize, bytes, prop::option::of(1..3_u64)).prop_map(|(n, bytes, id)| Step::Add(n, bytes, id)),
+        6 => (1..40_usize, bytes, prop::option::of(1..3_u64), prop::bool::weighted(0.3))
+            .prop_map(|(n, bytes, id, in_multi)| Step::Add(n, bytes, id, in_multi)),
         3 => (0..OTHERS.len()).prop_map(Step::Other),
         2 => (0..200_u64).prop_map(Step::Delete),
         1 => (1..3_u64).prop_map(Step::Tick),
@@ -452,12 +483,14 @@ proptest! {
         let mut wire = harness.connect();
         let mut seq = 0;
         for step in steps {
+            let mut is_multi = false;
             let (count, [to_s, to_t]) = match step {
                 Step::Tick(ms) => {
                     harness.clock.advance(Duration::from_millis(ms));
                     continue;
                 }
-                Step::Add(count, bytes, behind) => {
+                Step::Add(count, bytes, behind, in_multi) => {
+                    is_multi = in_multi;
                     seq += behind.unwrap_or(0);
                     let id = if behind.is_some() { format!("{NOW}-{seq}") } else { "*".to_owned() };
                     let entry = format!("{id} f {}", "v".repeat(bytes));
@@ -469,8 +502,19 @@ proptest! {
                 }
                 Step::Delete(seq) => (1, ["s", "t"].map(|key| format!("XDEL {key} {NOW}-{seq}"))),
             };
-            for _ in 0..count {
-                prop_assert_eq!(harness.line(&mut wire, &to_s), harness.line(&mut wire, &to_t));
+            if is_multi {
+                harness.line(&mut wire, "MULTI");
+                for line in [&to_s, &to_t] {
+                    (0..count).for_each(|_| _ = harness.line(&mut wire, line));
+                }
+                let reply = harness.line(&mut wire, "EXEC");
+                let told: Vec<&str> = reply.trim_end().split("\r\n").skip(1).collect();
+                let (of_s, of_t) = told.split_at(told.len() / 2);
+                prop_assert_eq!(of_s, of_t);
+            } else {
+                for _ in 0..count {
+                    prop_assert_eq!(harness.line(&mut wire, &to_s), harness.line(&mut wire, &to_t));
+                }
             }
             prop_assert_eq!(harness.line(&mut wire, "DUMP s"), harness.line(&mut wire, "DUMP t"));
         }
@@ -612,12 +656,8 @@ fn entries_that_older_versions_left_pending_are_read_and_change() {
                 _ => (key, value),
             })
             .collect();
-        let (prepared, keys) = (store::Prepared::default(), [store::KeyRef { db: 0, key: b"s" }]);
-        let mut access =
-            harness.server.store.access(store::Scope::Keys(&keys), &prepared, 0).expect("in memory");
         let changes: Vec<_> = older.iter().map(|(key, value)| (&key[..], value.as_deref())).collect();
-        access.change_stream(0, b"s", &changes).expect("in memory").expect("a stream");
-        access.commit().expect("in memory");
+        change_elements(&harness, &changes);
         let all = |ids: std::ops::RangeInclusive<u64>| ids.map(|id| (id, (Some(1), 3))).collect::<Model>();
         assert_eq!(kept_counts(&harness, b"g").is_some(), is_counted);
         assert_eq!(listed(&harness.line(&mut wire, "XPENDING s g - + 100")), all(1..=30));
