@@ -1,62 +1,27 @@
 //! Commands on many elements of a large collection that is on disk alone: what they need is read in a few rounds, since a command that
 //! has waited a hundred times is answered with an error.
 
+mod reading;
+
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
-use clock::{SimClock, UnixMs};
-use store::{Access, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Stop, Store, ValueKind};
+use store::{Access, KeyRef, ListChange, Prepared, Scope, Stop, Store, ValueKind};
 use vfs::SimDisk;
 
-const KEY: &[u8] = b"key";
+use reading::KEY;
+
 /// Rounds of reading that a change may take: each level of a tree is one, and a few more for what is put together.
 const ROUNDS_MAX: usize = 25;
 
 fn open(disk: &SimDisk) -> Arc<Store> {
-    open_with(disk, 256)
-}
-
-fn open_with(disk: &SimDisk, leaf_bytes: u64) -> Arc<Store> {
-    let options = Options {
-        engine: EngineKind::Log,
-        background: false,
-        readers: 0,
-        clock: Arc::new(SimClock::new(UnixMs(1_000_000))),
-        vfs: Arc::new(disk.clone()),
-        dir: PathBuf::from("/data"),
-        leaf_bytes,
-        ..Options::default()
-    };
-    let store = Store::open(options).expect("the folder opens");
-    while store.drive() {}
-    store
+    reading::open(disk, 256)
 }
 
 /// Runs `change` until all that it needs is there, and commits it; returns how often something was read.
-fn rounds(store: &Arc<Store>, mut change: impl FnMut(&mut Access<'_>) -> Result<(), Stop>) -> usize {
-    let keys = [KeyRef { db: 0, key: KEY }];
-    let (mut prepared, mut rounds) = (Prepared::default(), 0);
-    while rounds < 1_000 {
-        if !store.missing(&keys, &mut prepared) {
-            rounds += 1;
-            let (to, from) = mpsc::channel();
-            store.fetch(prepared, Box::new(move |prepared| to.send(prepared).expect("somebody waits")));
-            prepared = from.recv().expect("reads end");
-            continue;
-        }
-        let mut access = store.access(Scope::Keys(&keys), &prepared, 1_000_000).expect("room");
-        match change(&mut access).and_then(|()| access.commit().map(drop)) {
-            Ok(()) => {
-                while store.drive() {}
-                return rounds;
-            }
-            Err(Stop::Cold) => prepared.want(access.into_wanted()),
-            Err(stop) => panic!("{stop:?}"),
-        }
-    }
-    panic!("it never has what it needs");
+fn rounds(store: &Arc<Store>, change: impl FnMut(&mut Access<'_>) -> Result<(), Stop>) -> usize {
+    reading::run(store, false, change).1
 }
 
 /// A folder with what `fill` makes of it, opened anew: nothing but the index is in memory.
@@ -287,7 +252,7 @@ fn change_that_needs_more_than_may_be_read_is_refused_before_it_reads() {
 #[test]
 fn value_that_was_read_with_its_changes_is_one_record_from_then_on() {
     let kind = ValueKind::Hash;
-    let (store, all) = (open_with(&SimDisk::new(3), 2_048), members(0..2_000));
+    let (store, all) = (reading::open(&SimDisk::new(3), 2_048), members(0..2_000));
     let values = [[b'1'; 80], [b'2'; 80]];
     change(&store, kind, &all, Some(&values[0]));
     for part in 0..5 {

@@ -1,61 +1,22 @@
 //! Values are looked for in lists beside a vector: in memory and on disk, with stripes locked and beside the loops, and what is staged.
 
-use std::ops::{ControlFlow, Range};
-use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+mod reading;
 
-use clock::{SimClock, UnixMs};
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
 use proptest::prelude::*;
-use store::{Access, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Stop, Store, ValueKind};
+use store::{Access, KeyRef, ListChange, Prepared, Scope, Stop, Store, ValueKind};
 use vfs::SimDisk;
 
-const KEY: &[u8] = b"key";
+use reading::KEY;
 
 fn open(disk: &SimDisk) -> Arc<Store> {
-    let options = Options {
-        engine: EngineKind::Log,
-        background: false,
-        readers: 0,
-        clock: Arc::new(SimClock::new(UnixMs(1_000_000))),
-        vfs: Arc::new(disk.clone()),
-        dir: PathBuf::from("/data"),
-        leaf_bytes: 256,
-        ..Options::default()
-    };
-    let store = Store::open(options).expect("the folder opens");
-    while store.drive() {}
-    store
+    reading::open(disk, 256)
 }
 
-/// Runs `command` until all that it needs is there, and commits it. `is_beside`: as a command that takes long.
-fn run<R>(
-    store: &Arc<Store>,
-    is_beside: bool,
-    mut command: impl FnMut(&mut Access<'_>) -> Result<R, Stop>,
-) -> R {
-    let (keys, mut prepared) = ([KeyRef { db: 0, key: KEY }], Prepared::default());
-    for _ in 0..1_000 {
-        while !store.missing(&keys, &mut prepared) {
-            let (to, from) = mpsc::channel();
-            store.fetch(prepared, Box::new(move |prepared| to.send(prepared).expect("somebody waits")));
-            prepared = from.recv().expect("reads end");
-        }
-        let scope = if is_beside { Scope::Claimed { keys: &keys, writes: true } } else { Scope::Keys(&keys) };
-        let mut access = store.access(scope, &prepared, 1_000_000).expect("room");
-        if is_beside {
-            access.look_briefly();
-        }
-        match command(&mut access).and_then(|done| access.commit().map(|_| done)) {
-            Ok(done) => {
-                drop(access);
-                while store.drive() {}
-                return done;
-            }
-            Err(Stop::Cold) => prepared.want(access.into_wanted()),
-            Err(stop) => panic!("{stop:?}"),
-        }
-    }
-    panic!("it never has what it needs");
+fn run<R>(store: &Arc<Store>, is_beside: bool, command: impl FnMut(&mut Access<'_>) -> Result<R, Stop>) -> R {
+    reading::run(store, is_beside, command).0
 }
 
 fn push(store: &Arc<Store>, is_beside: bool, values: &[Vec<u8>]) {

@@ -51,10 +51,13 @@ struct Case {
     /// What they are about: a key, or what keys begin with.
     key: &'static str,
     stock: Stock,
-    fill: fn(&mut Client, &str, u64) -> Result<(), Failure>,
+    fill: Fill,
     /// Each is sent by 50 clients of its own; what the last ones are answered counts.
     sent: Vec<Action>,
 }
+
+/// Puts so many elements into what a key, or what keys begin with, names.
+type Fill = Box<dyn Fn(&mut Client, &str, u64) -> Result<(), Failure>>;
 
 /// What a run finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,13 +89,6 @@ impl Type {
     fn cases(self, elements: u64) -> Vec<Case> {
         let any = member_of(elements);
         let (any, new, value) = (any.as_str(), "element:############", &*changing_value());
-        let case = |name, key, stock, fill: fn(&mut Client, &str, u64) -> _, words: &[&str]| Case {
-            name,
-            key,
-            stock,
-            fill,
-            sent: vec![command(words)],
-        };
         match self {
             Self::Strings => vec![
                 case("SET", "string", Stock::Changed, strings, &["SET", &key_of("string", any), value]),
@@ -107,44 +103,67 @@ impl Type {
                     small_hashes,
                     &["HSET", &key_of("small", &member_of(elements / SMALL_FIELDS)), &small_field(5), value],
                 ),
-                case("HSET large", "hash", Stock::Changed, hash, &["HSET", "hash", any, value]),
+                case("HSET large", "hash", Stock::Changed, all(Kind::Hash), &["HSET", "hash", any, value]),
                 case("HINCRBY", "counts", Stock::Changed, counts, &["HINCRBY", "counts", any, "1"]),
-                case("HGET", "hash", Stock::Read, hash, &["HGET", "hash", any]),
+                case("HGET", "hash", Stock::Read, all(Kind::Hash), &["HGET", "hash", any]),
             ],
             Self::Lists => vec![
-                case("LPUSH", "list", Stock::Added, list, &["LPUSH", "list", value]),
-                case("RPOP", "list", Stock::Taken, list, &["RPOP", "list"]),
+                case("LPUSH", "list", Stock::Added, all(Kind::List), &["LPUSH", "list", value]),
+                case("RPOP", "list", Stock::Taken, all(Kind::List), &["RPOP", "list"]),
                 Case {
                     name: "LPUSH + BRPOP",
                     key: "queue",
                     stock: Stock::Passing,
-                    fill: nothing,
+                    fill: Box::new(|_, _, _| Ok(())),
                     // A client that waits when the load ends is let go after this.
                     sent: vec![command(&["LPUSH", "queue", value]), command(&["BRPOP", "queue", "0.1"])],
                 },
             ],
             Self::Sets => vec![
-                case("SADD", "set", Stock::Added, set, &["SADD", "set", new]),
-                case("SISMEMBER", "set", Stock::Read, set, &["SISMEMBER", "set", any]),
+                case("SADD", "set", Stock::Added, all(Kind::Set), &["SADD", "set", new]),
+                case("SISMEMBER", "set", Stock::Read, all(Kind::Set), &["SISMEMBER", "set", any]),
             ],
             Self::SortedSets => vec![
                 // Digits before those of the member make a score that has nothing to do with it.
-                case("ZADD", "zset", Stock::Changed, zset, &["ZADD", "zset", "#########", any]),
-                case("ZINCRBY", "zset", Stock::Changed, zset, &["ZINCRBY", "zset", "1", any]),
-                case("ZPOPMIN", "zset", Stock::Taken, zset, &["ZPOPMIN", "zset"]),
+                case(
+                    "ZADD",
+                    "zset",
+                    Stock::Changed,
+                    all(Kind::SortedSet),
+                    &["ZADD", "zset", "#########", any],
+                ),
+                case("ZINCRBY", "zset", Stock::Changed, all(Kind::SortedSet), &["ZINCRBY", "zset", "1", any]),
+                case("ZPOPMIN", "zset", Stock::Taken, all(Kind::SortedSet), &["ZPOPMIN", "zset"]),
             ],
             Self::Streams => vec![
-                case("XADD", "stream", Stock::Added, stream, &["XADD", "stream", "*", "field", value]),
+                case(
+                    "XADD",
+                    "stream",
+                    Stock::Added,
+                    all(Kind::Stream),
+                    &["XADD", "stream", "*", "field", value],
+                ),
                 Case {
                     name: "XREADGROUP + XACK",
                     key: "stream",
                     stock: Stock::Passing,
-                    fill: stream_with_group,
+                    fill: Box::new(stream_with_group),
                     sent: vec![Action::Consume { stream: "stream".to_owned(), group: GROUP.to_owned() }],
                 },
             ],
         }
     }
+}
+
+/// A case of one command, `words`.
+fn case(
+    name: &'static str,
+    key: &'static str,
+    stock: Stock,
+    fill: impl Fn(&mut Client, &str, u64) -> Result<(), Failure> + 'static,
+    words: &[&str],
+) -> Case {
+    Case { name, key, stock, fill: Box::new(fill), sent: vec![command(words)] }
 }
 
 impl Setting {
@@ -351,33 +370,14 @@ fn counts(client: &mut Client, key: &str, count: u64) -> Result<(), Failure> {
     each(client, count, |requests, number| requests.add(&["HSET", key, &member(number), "0"]))
 }
 
-fn hash(client: &mut Client, key: &str, count: u64) -> Result<(), Failure> {
-    Kind::Hash.fill(client, key, 0..count, VALUE_BYTES)
-}
-
-fn list(client: &mut Client, key: &str, count: u64) -> Result<(), Failure> {
-    Kind::List.fill(client, key, 0..count, VALUE_BYTES)
-}
-
-fn set(client: &mut Client, key: &str, count: u64) -> Result<(), Failure> {
-    Kind::Set.fill(client, key, 0..count, VALUE_BYTES)
-}
-
-fn zset(client: &mut Client, key: &str, count: u64) -> Result<(), Failure> {
-    Kind::SortedSet.fill(client, key, 0..count, VALUE_BYTES)
-}
-
-fn stream(client: &mut Client, key: &str, count: u64) -> Result<(), Failure> {
-    Kind::Stream.fill(client, key, 0..count, VALUE_BYTES)
+/// What fills a collection with elements of its kind.
+fn all(kind: Kind) -> impl Fn(&mut Client, &str, u64) -> Result<(), Failure> {
+    move |client, key, count| kind.fill(client, key, 0..count, VALUE_BYTES)
 }
 
 fn stream_with_group(client: &mut Client, key: &str, count: u64) -> Result<(), Failure> {
-    stream(client, key, count)?;
+    Kind::Stream.fill(client, key, 0..count, VALUE_BYTES)?;
     client.call(&["XGROUP", "CREATE", key, GROUP, "0"]).map(drop)
-}
-
-fn nothing(_: &mut Client, _: &str, _: u64) -> Result<(), Failure> {
-    Ok(())
 }
 
 const VALUE_BYTES: usize = 60;

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::context::Context;
-use super::reported::Reported;
+use super::reported::{Reported, values};
 use crate::Failure;
 use crate::figure::{Figure, Series, Target};
 
@@ -118,8 +118,4 @@ fn beside(
             Figure::new(&id, &title, target(size_bytes), "messages/s", a, Some(b)).by([test.command.clone()])
         })
         .collect()
-}
-
-fn values(runs: &Value) -> Vec<f64> {
-    runs.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
 }

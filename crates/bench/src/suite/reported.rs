@@ -40,6 +40,11 @@ impl Reported {
     }
 }
 
+/// The numbers of a list in a report.
+pub(super) fn values(runs: &Value) -> Vec<f64> {
+    runs.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
+}
+
 /// What is no figure: the experiment itself, or one of those that it was measured beside.
 fn invalid(report: &Value) -> Option<&Value> {
     let against = report["against"].as_array().into_iter().flatten();

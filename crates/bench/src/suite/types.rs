@@ -8,7 +8,7 @@ use crate::Failure;
 use crate::figure::{Figure, Series};
 
 use super::context::Context;
-use super::reported::Reported;
+use super::reported::{Reported, values};
 
 /// Without a log.
 pub(super) fn no_log(context: &Context) -> Result<Vec<Figure>, Failure> {
@@ -40,9 +40,6 @@ fn of_setting(context: &Context, group: &str, setting: &str) -> Result<Vec<Figur
 fn figure(reported: &Value, group: &str) -> Result<Figure, Failure> {
     let text =
         |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| format!("no text: {reported}"));
-    let values = |runs: &Value| -> Vec<f64> {
-        runs.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
-    };
     let id = text(&reported["id"])?;
     let name = id.split_once('/').map_or(&*id, |(_, name)| name);
     let peer = &reported["against"];
