@@ -1,7 +1,7 @@
 //! What one change of an element costs in the store, for callgrind to count its instructions. What it allocates is in `tests/counts.rs`.
 //!
 //! ```text
-//! changes COMMAND [COUNT]     set, get, hset-small, hset-new, hset-old, sadd, hdel, lpush, rpop, zadd-new, zadd-old, xadd, linsert
+//! changes COMMAND [COUNT]     set, get, hset-small, hset-new, hset-old, sadd, hdel, lpush, rpop, zadd-new, zadd-old, zpopmin, xadd, linsert
 //!
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no --toggle-collect='*measured*' changes COMMAND COUNT
 //! ```
@@ -18,7 +18,7 @@ use store::{EngineKind, Options, Store};
 
 use commands::{
     MANY, RUN, get, hdel, hset, hset_run, hset_small, linsert, lpush, lpush_run, mixed, remove_run_at, rpop,
-    rpush_many, sadd, sadd_run, set, xadd, xadd_run, zadd, zadd_any, zadd_run,
+    rpush_many, sadd, sadd_run, set, xadd, xadd_run, zadd, zadd_any, zadd_run, zpopmin, zpopmin_run,
 };
 
 /// Elements of a large collection.
@@ -59,6 +59,8 @@ fn command(name: &str) -> ((u64, Run), Run) {
         "rpop" => ((ELEMENTS, lpush), rpop),
         "zadd-new" => ((ELEMENTS, zadd_any), |store, n| zadd_any(store, ELEMENTS + n)),
         "zadd-old" => ((ELEMENTS, zadd_any), |store, n| zadd(store, n, mixed(n + 7))),
+        "zpopmin" => ((ELEMENTS, zadd_any), zpopmin),
+        "zpopmin-run" => ((ELEMENTS, zadd_any), zpopmin_run),
         "xadd" => ((ELEMENTS, xadd), |store, n| xadd(store, ELEMENTS + n)),
         "linsert" => ((10 * ELEMENTS / MANY, rpush_many), |store, _| linsert(store, 5 * ELEMENTS)),
         "hset-new-run" => ((ELEMENTS, hset), |store, n| hset_run(store, ELEMENTS + n * RUN as u64)),

@@ -444,3 +444,6 @@ fn write_step(next: u64, items: &[Cow<'_, [u8]>], out: &mut Writer<'_>) {
     out.array(items.len());
     items.iter().for_each(|item| out.bulk(item));
 }
+
+/// Bytes that a series of POPs takes, about: those of larger elements pop one by one.
+pub(super) const POPPED_BYTES_MAX: u64 = 64 << 10;

@@ -12,7 +12,7 @@ use super::streams::{
 };
 use super::together::Together;
 use crate::call::{Data, Failure, Outcome, text};
-use crate::stream::{Changes, Consumer, Counts, Entry, Group, Id, IdError, Pending, Stream};
+use crate::stream::{Changes, Consumer, Counts, Entry, Group, Id, Pending, Stream};
 
 /// There is no such group.
 pub(super) fn no_group(key: &[u8], group: &[u8], rest: &str) -> Failure {
@@ -248,20 +248,40 @@ fn tell_again(
 }
 
 pub(crate) fn xack(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (key, group) = (args.get(1), args.get(2));
-    let stream = stream_to_change(data, key)?;
-    if stream.group(group)?.is_none() {
-        out.integer(0);
-        return Ok(());
+    xack_series(data, &[args], out)
+}
+
+/// Acknowledges what each of these requests names, all of the same group.
+pub(crate) fn xack_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let (key, group) = (requests[0].get(1), requests[0].get(2));
+    if requests.iter().any(|args| args.get(2) != group) {
+        return Err(text::BY_ITSELF.into());
     }
-    let mut ids = args.iter().skip(3).map(|id| Id::parse(id, 0)).collect::<Result<Vec<Id>, IdError>>()?;
-    ids.sort_unstable();
-    ids.dedup();
-    let ids = only_those(ids, |id| Ok(stream.pending(group, *id)?.is_some()))?;
-    let mut changes = Changes::default();
-    ids.iter().for_each(|id| changes.delete_pending(group, *id));
-    apply(data, key, &changes)?;
-    out.integer(ids.len() as i64);
+    let stream = stream_to_change(data, key)?;
+    let mut acknowledged = vec![0; requests.len()];
+    if stream.group(group)?.is_some() {
+        let mut ids = Vec::new();
+        for (number, args) in requests.iter().enumerate() {
+            for id in args.iter().skip(3) {
+                ids.push((Id::parse(id, 0)?, number));
+            }
+        }
+        // an entry counts for the first request that names it
+        ids.sort_unstable();
+        ids.dedup_by_key(|(id, _)| *id);
+        let ids = only_those(ids, |(id, _)| Ok(stream.pending(group, *id)?.is_some()))?;
+        let mut changes = Changes::default();
+        for (id, number) in ids {
+            changes.delete_pending(group, id);
+            acknowledged[number] += 1;
+        }
+        apply(data, key, &changes)?;
+    }
+    acknowledged.into_iter().for_each(|count| out.integer(count));
     Ok(())
 }
 

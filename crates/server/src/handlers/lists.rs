@@ -7,7 +7,7 @@ use store::{Element, ListChange, ListChanged, ListEnd, Popped, Sequence, ValueKi
 
 use super::args::{integer, is, option_value};
 use super::blocking::{MultiPop, Nothing, first, timeout};
-use super::elements::{Part, count, part, sequence, sequence_to_change};
+use super::elements::{POPPED_BYTES_MAX, Part, count, part, sequence, sequence_to_change};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::ChunkedReply;
@@ -527,5 +527,3 @@ fn block_and_carry(
 
 /// An element with at most so many bytes is taken as it is found.
 const POPPED_BYTES_FEW: usize = 4 << 10;
-/// Bytes that a series pops, about: those of larger elements pop one by one.
-const POPPED_BYTES_MAX: u64 = 64 << 10;

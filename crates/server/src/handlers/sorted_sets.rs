@@ -7,7 +7,8 @@ use store::{Element, ValueKind, score_of};
 use super::args::{count, integer, is};
 use super::blocking::{MultiPop, Nothing, first, timeout};
 use super::elements::{
-    self, Chosen, Scan, admit_count, delete_scored, sequence, sequence_to_change, value, values, walk_reply,
+    self, Chosen, POPPED_BYTES_MAX, Scan, admit_count, delete_scored, sequence, sequence_to_change, value,
+    values, walk_reply,
 };
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
@@ -397,6 +398,43 @@ fn pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, side: Side, out: &mut Writer
     };
     let taken = take(data, args.get(1), side, count)?;
     write_kept(data, &taken, told, out)
+}
+
+pub(crate) fn zpopmin_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    pop_series(data, requests, Side::Min, out)
+}
+
+pub(crate) fn zpopmax_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    pop_series(data, requests, Side::Max, out)
+}
+
+/// Pops a member for each of these requests, none of which says how many.
+fn pop_series(
+    data: &mut Data<'_, '_>,
+    requests: &[ArgsView<'_>],
+    side: Side,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    if requests.iter().any(|args| args.len() > 2) {
+        return Err(text::BY_ITSELF.into());
+    }
+    let key = requests[0].get(1);
+    if sequence_to_change(data, key, SORTED_SET)?.bytes_of(requests.len()) > POPPED_BYTES_MAX {
+        return Err(text::BY_ITSELF.into());
+    }
+    let taken = take(data, key, side, requests.len())?;
+    for at in 0..requests.len() {
+        write_kept(data, taken.get(at..=at).unwrap_or_default(), Told::Flat, out)?;
+    }
+    Ok(())
 }
 
 /// Pops from the first sorted set with members; `false`: there is none.

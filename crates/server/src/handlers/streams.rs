@@ -723,15 +723,15 @@ pub(super) fn newest<'a>(
     Ok(entries)
 }
 
-/// The identifiers of which `is_wanted` is true.
-pub(super) fn only_those(
-    ids: Vec<Id>,
-    is_wanted: impl Fn(&Id) -> Result<bool, Stop>,
-) -> Result<Vec<Id>, Stop> {
+/// Those of which `is_wanted` is true: identifiers, and what else is known of each.
+pub(super) fn only_those<T>(
+    named: Vec<T>,
+    is_wanted: impl Fn(&T) -> Result<bool, Stop>,
+) -> Result<Vec<T>, Stop> {
     let (mut together, mut wanted) = (Together::default(), Vec::new());
-    for id in ids {
-        if together.of(is_wanted(&id))? == Some(true) {
-            wanted.push(id);
+    for one in named {
+        if together.of(is_wanted(&one))? == Some(true) {
+            wanted.push(one);
         }
     }
     together.end()?;

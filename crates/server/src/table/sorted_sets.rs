@@ -78,11 +78,13 @@ pub(crate) const ROWS: &[Row] = rows! {
     "zpopmax", -2, [WRITE FAST], [keys(1, 0, 1, "RW access delete")], Handler::Data(sorted_sets::zpopmax),
         "write sortedset fast", "", "sorted-set", "5.0.0", "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
         "Remove and return members with the highest scores in a sorted set",
-        args "key:key0 [count:integer]";
+        args "key:key0 [count:integer]",
+        series sorted_sets::zpopmax_series;
     "zpopmin", -2, [WRITE FAST], [keys(1, 0, 1, "RW access delete")], Handler::Data(sorted_sets::zpopmin),
         "write sortedset fast", "", "sorted-set", "5.0.0", "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
         "Remove and return members with the lowest scores in a sorted set",
-        args "key:key0 [count:integer]";
+        args "key:key0 [count:integer]",
+        series sorted_sets::zpopmin_series;
     "zrandmember", -2, [READONLY], [keys(1, 0, 1, "RO access")], Handler::Data(sorted_sets::zrandmember),
         "read sortedset slow", "nondeterministic_output", "sorted-set", "6.2.0", "O(N) where N is the number of elements returned",
         "Get one or multiple random elements from a sorted set",

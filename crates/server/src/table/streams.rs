@@ -11,7 +11,8 @@ pub(crate) const ROWS: &[Row] = rows! {
     "xack", -4, [WRITE FAST], [keys(1, 0, 1, "RW update")], Handler::Data(groups::xack),
         "write stream fast", "", "stream", "5.0.0", "O(1) for each message ID processed.",
         "Marks a pending message as correctly processed, effectively removing it from the pending entries list of the consumer group. Return value of the command is the number of messages successfully acknowledged, that is, the IDs we were actually able to resolve in the PEL.",
-        args "key:key0 group:string id:string+";
+        args "key:key0 group:string id:string+",
+        series groups::xack_series;
     "xackdel", -6, [WRITE FAST], [keys(1, 0, 1, "RW delete update")], Handler::Data(stream_refs::xackdel),
         "write stream fast", "", "stream", "8.2.0", "O(1) for each ID",
         "Acknowledge entries for a group and delete them",

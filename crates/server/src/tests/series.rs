@@ -64,6 +64,41 @@ fn command() -> impl Strategy<Value = Vec<String>> {
                     name => words(vec![name, key, score, &member]),
                 }
             }),
+        (
+            prop::sample::select(vec!["ZPOPMIN", "ZPOPMAX"]),
+            prop_oneof![6 => Just("scored"), 1 => Just("set")],
+            prop_oneof![5 => Just(None), 1 => (-1..4).prop_map(Some)]
+        )
+            .prop_map(move |(name, key, count)| {
+                [words(vec![name, key]), count.map(|count: i32| count.to_string()).into_iter().collect()]
+                    .concat()
+            }),
+        (
+            prop::sample::select(vec!["XADD", "XADD", "XGROUP", "XREADGROUP", "XACK", "XACK", "XACK"]),
+            prop_oneof![6 => Just("read"), 1 => Just("other")],
+            prop::collection::vec(
+                prop_oneof![9 => (0..40_u32).prop_map(|n| format!("7-{n}")), 1 => value()],
+                1..4
+            ),
+        )
+            .prop_map(move |(name, group, ids)| match name {
+                "XADD" => words(vec!["XADD", "events", "7-*", "field", &ids[0]]),
+                "XGROUP" => words(vec!["XGROUP", "CREATE", "events", group, "0", "MKSTREAM"]),
+                "XREADGROUP" => {
+                    words(vec![
+                        "XREADGROUP",
+                        "GROUP",
+                        group,
+                        "reader",
+                        "COUNT",
+                        "5",
+                        "STREAMS",
+                        "events",
+                        ">",
+                    ])
+                }
+                name => [words(vec![name, "events", group]), ids].concat(),
+            }),
     ]
 }
 
@@ -90,6 +125,8 @@ fn contents(harness: &mut Harness) -> Vec<String> {
         "LRANGE other 0 -1",
         "XRANGE stream - +",
         "XINFO STREAM stream",
+        "XINFO GROUPS events",
+        "XPENDING events read - + 1000",
         "HGETALL hash",
         "SMEMBERS set",
         "ZRANGE scored 0 -1 WITHSCORES",

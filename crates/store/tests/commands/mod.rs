@@ -95,6 +95,30 @@ pub fn zadd_any(store: &Store, n: u64) {
     zadd(store, n, mixed(n));
 }
 
+/// ZPOPMIN of the sorted set that [`zadd`] makes.
+pub fn zpopmin(store: &Store, _: u64) {
+    pop_lowest(store, 1);
+}
+
+/// As so many [`zpopmin`] in one change.
+pub fn zpopmin_run(store: &Store, _: u64) {
+    pop_lowest(store, RUN);
+}
+
+fn pop_lowest(store: &Store, count: usize) {
+    let key = b"zset:00000000001";
+    write(store, key, |access| {
+        let set = access.sequence(0, key, ValueKind::SortedSet).expect("it is hot").expect("a sorted set");
+        let mut taken = Vec::new();
+        set.visit(0..count, |(member, score)| taken.push((member.to_vec(), score.to_vec())))
+            .expect("it is hot");
+        access
+            .remove_range(0, key, ValueKind::SortedSet, 0..count)
+            .expect("it is hot")
+            .expect("a sorted set");
+    });
+}
+
 pub fn lpush(store: &Store, _: u64) {
     change_list(store, &[ListChange::PushFront(&VALUE)]);
 }
