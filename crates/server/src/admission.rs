@@ -9,13 +9,13 @@
 use std::sync::atomic::Ordering;
 
 use clock::Nanos;
+use commands::call::Failure;
+use commands::command::{Flags, Kind};
+use commands::lookup::Entry;
 use resp::Args;
 use supervisor::Hold;
 
-use crate::call::Failure;
-use crate::command::{Flags, Kind};
 use crate::errors;
-use crate::lookup::Entry;
 use crate::pause::Pause;
 use crate::request::Request;
 use crate::server::Server;
@@ -40,7 +40,7 @@ pub(crate) fn admit(
     }
     let command = entry.command;
     if !command.takes(args.len()) {
-        return Err((Some(entry), errors::arity(command.name)));
+        return Err((Some(entry), commands::failure::arity(command.name)));
     }
     if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
         return Err((Some(entry), "NOAUTH Authentication required.".into()));

@@ -29,21 +29,21 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use clock::Nanos;
+use commands::call::{DataFn, Wait, text};
+use commands::copies::{Copies, Stored};
+use commands::lookup::Entry;
+use commands::ready::Ready;
 use resp::{Args, Writer};
 use store::{ChangedWaited, KeyRef, Prepared, Scope, Stop};
 
-use crate::call::{DataFn, Wait, text};
 use crate::clients::Client;
-use crate::copies::{Copies, Stored};
 use crate::halted;
 use crate::lines::{Lines, Spot, Waiter};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{InLine, Job, Work};
 use crate::look::Met;
-use crate::lookup::Entry;
 use crate::message::Message;
 use crate::outcome::{Ran, Served};
-use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Answered, Effects, Plan, Single, Step, Stopped, collect_keys};
 use crate::server::Server;

@@ -28,6 +28,8 @@ use std::time::Duration;
 
 use capture::{CHUNK_HEAD_BYTES, Command, END_BYTES, End, Ending};
 use clock::{Clock, Nanos};
+use commands::command::Flags;
+use commands::lookup::Table;
 use reactor::{Output, SharedBytes};
 use resp::Writer;
 use store::Store;
@@ -36,9 +38,7 @@ use self::recorder::Recorder;
 use self::running::{Chunk, Last, Running};
 use self::what::Wanted;
 use crate::clients::Client;
-use crate::command::Flags;
 use crate::holds::Hold;
-use crate::lookup::Table;
 use crate::message::Message;
 use crate::peers::Connections;
 use crate::settings::Connector;

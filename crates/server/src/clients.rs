@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clock::Nanos;
+use commands::lookup::Table;
 use reactor::Connection;
 
 use crate::holds::Hold;
 use crate::look::Look;
-use crate::lookup::Table;
 
 /// One connection, as others see it.
 #[derive(Debug)]

@@ -1,15 +1,15 @@
 //! What a control handler gets: the session, and the server by its parts.
 //!
-//! A control handler that returns [`Failure::Wait`](crate::failure::Failure::Wait) is called again and has changed nothing.
+//! A control handler that returns [`Failure::Wait`](commands::failure::Failure::Wait) is called again and has changed nothing.
 
 use std::sync::Arc;
 
 use clock::Nanos;
+use commands::failure::{Failure, Outcome};
 use store::{AskedMemory, Store};
 use ticket::Ticket;
 
 use crate::errors;
-use crate::failure::{Failure, Outcome};
 use crate::holds::{Awaited, Hold};
 use crate::message::Message;
 use crate::server::Server;
@@ -78,7 +78,7 @@ impl Control<'_> {
     /// Refuses a reply of more than `bytes` if no connection could hold it, and asks for the memory. Called before the reply is made, or with
     /// each part of it, with all so far.
     pub(crate) fn admit_reply(&mut self, bytes: usize) -> Outcome {
-        self.server.tuned.admit_reply(bytes)?;
+        self.server.tuned.sizes.admit_reply(bytes)?;
         self.memory.ask(&self.server.store, bytes)
     }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use commands::failure::Failure;
+use commands::words::{ECHO_BYTES_MAX, shortened, shown};
 use resp::ArgsView;
 use store::{Locked, Stop, StoreError};
 
-use crate::failure::Failure;
 use crate::later;
 use crate::tx::error::TxError;
-use crate::words::{ECHO_BYTES_MAX, shortened, shown};
 
 /// No row has this name.
 pub(crate) fn unknown(args: ArgsView<'_>) -> Failure {
@@ -46,19 +46,6 @@ pub(crate) fn unknown_sub(container: &str, name: &[u8]) -> Failure {
     text.extend_from_slice(shortened(name, ECHO_BYTES_MAX));
     text.extend_from_slice(format!("'. Try {} HELP.", container.to_ascii_uppercase()).as_bytes());
     Failure::Bytes(text)
-}
-
-/// A subcommand that takes no such arguments.
-pub(crate) fn sub_syntax(container: &str, name: &[u8]) -> Failure {
-    let mut text = b"ERR unknown subcommand or wrong number of arguments for '".to_vec();
-    text.extend_from_slice(shortened(name, ECHO_BYTES_MAX));
-    text.extend_from_slice(format!("'. Try {container} HELP.").as_bytes());
-    Failure::Bytes(text)
-}
-
-/// Too few or too many arguments.
-pub(crate) fn arity(name: &str) -> Failure {
-    format!("ERR wrong number of arguments for '{name}' command").into()
 }
 
 /// EXEC itself was refused: nothing that was queued will run.
@@ -127,11 +114,6 @@ pub(crate) fn held(db: u16, key: Option<&[u8]>) -> String {
 pub(crate) fn locked(locked: &Locked, by: &str) -> Failure {
     let what = held(locked.db, locked.key.as_deref());
     format!("TRYAGAIN {what} is held by prepared transaction {by}, for longer than txn.lock_wait").into()
-}
-
-/// A command found more to answer than a connection may hold.
-pub(crate) fn reply_too_large(most_bytes: usize) -> Failure {
-    format!("ERR the reply would be larger than connections.output_max ({most_bytes} B)").into()
 }
 
 /// The same of a statement, which was run before its rows were known.

@@ -21,18 +21,21 @@
 use std::sync::Arc;
 
 use clock::Nanos;
+use commands::call::Failure;
+use commands::command::{By, Flags, Invoked, Kind};
+use commands::copies::Copies;
+use commands::lookup::Entry;
+use commands::ready::Ready;
 use resp::{ArgsView, Writer};
 use store::{Access, KeyRef, Prepared, Scope, Stop, Store, Wanted};
 use ticket::Ticket;
 
-use crate::call::Failure;
 use crate::calls::Ending;
 use crate::clients::Client;
-use crate::command::{By, Flags, Invoked, Kind};
 use crate::control::{Control, ReplyMemory};
-use crate::copies::Copies;
 use crate::errors;
 use crate::eval::attempt::Attempt;
+use crate::eval::retained::Retained;
 use crate::eval::{self, Invocation};
 use crate::halted;
 use crate::handlers::connection::{greeted, selected};
@@ -40,21 +43,18 @@ use crate::handlers::scripts::compiled;
 use crate::handlers::{command, function};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{Job, Work};
-use crate::lookup::Entry;
 use crate::outcome::{Executed, Next, Pause, Ran};
 use crate::pubsub::{CHANNEL_BYTES_MAX, SLICE_STEPS};
-use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Body, Effects, Halt, Plan, Step, Within, collect_keys};
-use crate::script::cache::{Digest, Running};
-use crate::script::is_long_source;
-use crate::script::retained::Retained;
 use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::{Outbox, Publishing};
 use crate::table::{self, row::Handler};
 use crate::transaction::{Ahead, Course, Queued, Transaction};
 use crate::verdict::{Parked, Unready};
+use script::cache::{Digest, Running};
+use script::is_long_source;
 
 /// What EXEC runs.
 #[derive(Clone, Copy)]
@@ -227,14 +227,14 @@ impl Body for Run<'_> {
             return Ok(executed);
         }
         within.access.keep_values();
-        let (start, most) = (out.len(), server.tuned.reply_bytes_max());
+        let (start, most) = (out.len(), server.tuned.sizes.reply_bytes_max());
         Writer::new(out, resp3).array(self.transaction.queue.len());
         for (number, queued) in self.transaction.queue.iter().enumerate() {
             self.run_one((number, queued), course, within, &mut executed, out)
                 .map_err(|pause| self.halted(pause, start, out))?;
             if out.len() - start + executed.attached.bytes() > most {
                 out.truncate(start);
-                server.stats.write_failure(errors::reply_too_large(most), resp3, out);
+                server.stats.write_failure(commands::failure::reply_too_large(most), resp3, out);
                 return Err(Halt::GivenUp(Executed { failed: true, ..Executed::default() }));
             }
             pass(&mut course, server, queued);
@@ -543,7 +543,7 @@ fn act(
     let later = std::mem::take(&mut executed.later);
     let Some(first) = later.first().map(|(_, at)| *at) else { return };
     let (mut outbox, mut memory) = (Outbox::new(), ReplyMemory::default());
-    let (data, mut taken, most) = (out.split_off(first), 0, server.tuned.reply_bytes_max());
+    let (data, mut taken, most) = (out.split_off(first), 0, server.tuned.sizes.reply_bytes_max());
     let (mut inserted, mut inserted_bytes) = (Vec::with_capacity(later.len()), 0);
     for (number, at) in later {
         let queued = &mut transaction.queue[number];
@@ -552,7 +552,7 @@ fn act(
         let before = out.len();
         let reply_bytes = before - start + data.len() - taken + executed.attached.bytes();
         let admitted = if reply_bytes >= most {
-            Err(errors::reply_too_large(most))
+            Err(commands::failure::reply_too_large(most))
         } else {
             memory.begin(&server.store, inserted_bytes)
         };

@@ -15,16 +15,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clock::Nanos;
+use commands::call::{DataFn, Failure};
+use commands::command::{Flags, Kind};
+use commands::lookup::Entry;
+use commands::ready::Ready;
 use resp::{ArgsView, Writer};
 use store::{KeyRef, Scope, Stop};
 use ticket::Ticket;
 
 use crate::admission::{admit, paused_until, queue, runs_in_multi};
 use crate::blocked;
-use crate::call::{DataFn, Failure};
 use crate::calls::Ending;
 use crate::capture::recorder;
-use crate::command::{Flags, Kind};
 use crate::control::{Control, ReplyMemory};
 use crate::errors;
 use crate::eval;
@@ -34,12 +36,9 @@ use crate::handlers::tx;
 use crate::long::EFFORT_MAX;
 use crate::long::beside;
 use crate::long::job::{Given, Job, Work};
-use crate::lookup::Entry;
 use crate::outcome::Ran;
-use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Answered, Effects, Plan, Single, Step, collect_keys};
-use crate::script::is_long_source;
 use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::Outbox;
@@ -47,6 +46,7 @@ use crate::table::{self, row::ControlFn, row::Handler};
 use crate::transaction::Caller;
 use crate::tx::stage;
 use crate::verdict::{Parked, Unready, Verdict};
+use script::is_long_source;
 
 /// Runs `request` or queues it, and appends the reply to `out`.
 pub(crate) fn execute(

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use commands::copies::Copies;
 use store::{KeyRef, Prepared, Stop, StoreError};
 
-use crate::copies::Copies;
 use crate::errors;
 use crate::outcome::Ran;
 use crate::server::Server;
@@ -31,7 +31,7 @@ pub(crate) fn wait(
                 return Ok(Ran::plain(server.store.newest(), true));
             }
             server.store.missing(keys, &mut prepared);
-            prepared.bound_values(server.tuned.reply_bytes_max() as u64);
+            prepared.bound_values(server.tuned.sizes.reply_bytes_max() as u64);
             server.stats.fetches.fetch_add(1, Ordering::Relaxed);
             Err(Unready::Parked(Parked::Fetch(prepared)))
         }

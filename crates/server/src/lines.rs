@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clock::Nanos;
+use commands::call::DataFn;
+use commands::lookup::Entry;
+use commands::ready::Wants;
 use resp::Args;
 use store::{KeyRef, Watch};
 
-use crate::call::DataFn;
-use crate::lookup::Entry;
-use crate::ready::Wants;
 use crate::transaction::Caller;
 
 /// A key, and its database.

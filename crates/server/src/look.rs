@@ -14,11 +14,10 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use commands::command::Flags;
+use commands::lookup::Entry;
+use commands::words::is;
 use resp::ArgsView;
-
-use crate::command::Flags;
-use crate::lookup::Entry;
-use crate::words::is;
 
 /// The look of a connection's command.
 #[derive(Debug, Default)]

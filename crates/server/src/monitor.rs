@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use clock::Clock;
+use commands::command::{Command, Flags, Kind};
+use commands::lookup::Entry;
 use resp::ArgsView;
 use ticket::Ticket;
 
 use crate::clients::Client;
-use crate::command::{Command, Flags, Kind};
-use crate::lookup::Entry;
 use crate::message::{Line, Message};
 use crate::peers::Connections;
 use crate::secrets::{REDACTED, is_secret};

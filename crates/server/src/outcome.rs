@@ -2,13 +2,13 @@
 //! attempt is over that has not.
 
 use clock::Nanos;
+use commands::call::Attachments;
+use commands::chunked::ChunkedReply;
+use commands::failure::Failure;
 use ticket::Ticket;
 
-use crate::call::Attachments;
-use crate::chunked::ChunkedReply;
-use crate::failure::Failure;
+use crate::eval::retained::Retained;
 use crate::run::Answered;
-use crate::script::retained::Retained;
 use crate::subscriptions::Outbox;
 
 /// A run that ended with a reply.

@@ -20,11 +20,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use clock::Nanos;
+use commands::glob::Pattern;
 use reactor::Output;
 use resp::Writer;
 use ticket::Ticket;
 
-use crate::glob::Pattern;
 use crate::message::{Message, Published};
 use crate::peers::{Connections, Peers};
 use crate::subscriptions::{Names, Outbox, Outgoing, Subscriptions, Walk};

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use clock::Nanos;
+use commands::failure::Failure;
 
 use crate::errors;
-use crate::failure::Failure;
 
 /// How often records were read from disk for one command, and since when.
 #[derive(Clone, Copy, Debug, Default)]

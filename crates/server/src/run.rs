@@ -20,18 +20,18 @@
 
 use std::cell::{Cell, RefCell};
 
+use commands::call::{Attachments, Data, DataFn, Failure, Outcome, Wait};
+use commands::chunked::ChunkedReply;
+use commands::command::Kind;
+use commands::copies::{Copied, Copies, Splice, Stored};
+use commands::lookup::Entry;
+use commands::ready::Ready;
 use resp::{ArgsView, Writer};
 use store::{
     Access, KeyRef, Large, Moment, Prepared, Reserved, Scope, Stop, Store, StoreError, Wanted, Workspace,
 };
 use ticket::Ticket;
 
-use crate::call::{Attachments, Data, DataFn, Failure, Outcome, Wait};
-use crate::chunked::ChunkedReply;
-use crate::command::Kind;
-use crate::copies::{Copied, Copies, Splice, Stored};
-use crate::lookup::Entry;
-use crate::ready::Ready;
 use crate::stats::Stats;
 use crate::tuned::Tuned;
 
@@ -409,7 +409,7 @@ impl Within<'_, '_> {
             db,
             now,
             store,
-            tuned,
+            limits: &tuned.sizes,
             copies,
             lookups,
             attached,
@@ -495,8 +495,7 @@ mod tests {
     use resp::{Args, Limits, RequestParser, encode_command};
 
     use super::*;
-    use crate::handlers::strings;
-    use crate::tests::Harness;
+    use crate::tests::{Harness, data_handler};
 
     /// As a script does: looks for a key, and sets it if it is not there; then gives up, if it is told to.
     struct SetIfAbsent {
@@ -526,7 +525,7 @@ mod tests {
             within.step(
                 0,
                 Step {
-                    handler: strings::get,
+                    handler: data_handler("GET"),
                     args: self.args(0),
                     db,
                     resp3,
@@ -540,7 +539,7 @@ mod tests {
                 within.step(
                     1,
                     Step {
-                        handler: strings::set,
+                        handler: data_handler("SET"),
                         args: self.args(1),
                         db,
                         resp3,

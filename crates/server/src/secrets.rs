@@ -1,9 +1,8 @@
 //! Which arguments are passwords: MONITOR and SLOWLOG show something else in their place.
 
+use commands::lookup::Entry;
+use commands::words::is;
 use resp::ArgsView;
-
-use crate::lookup::Entry;
-use crate::words::is;
 
 /// What is shown instead.
 pub(crate) const REDACTED: &[u8] = b"(redacted)";

@@ -15,18 +15,18 @@
 
 use std::sync::Arc;
 
+use commands::call::{Data, Failure, SeriesFn};
+use commands::copies::Copies;
+use commands::lookup::Entry;
+use commands::ready::Ready;
 use resp::{ArgsView, Writer};
 use store::{KeyRef, Scope, Stop, Store};
 
 use crate::admission::admit;
-use crate::call::{Data, Failure, SeriesFn};
-use crate::copies::Copies;
 use crate::executor::conclude;
 use crate::halted;
 use crate::long::EFFORT_MAX;
-use crate::lookup::Entry;
 use crate::outcome::Ran;
-use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Answered, Body, Effects, Halt, How, Plan, Within};
 use crate::server::Server;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use clock::{Clock, Nanos, Throttle};
+use commands::lookup::Table;
 use store::Store;
 use supervisor::Supervisor;
 
@@ -16,14 +17,12 @@ use crate::clients::Clients;
 use crate::latency::Latency;
 use crate::lines::Blocked;
 use crate::long::LongCommands;
-use crate::lookup::Table;
 use crate::metrics::process::resident_bytes;
 use crate::monitor::Monitors;
 use crate::pause::Pause;
 use crate::peers::Connections;
 use crate::pubsub::PubSub;
 use crate::run::Runner;
-use crate::script::cache::Scripts;
 use crate::settings::Config;
 use crate::slowlog::SlowLog;
 use crate::stats::Stats;
@@ -33,6 +32,7 @@ use crate::traffic::Traffic;
 use crate::tuned::Tuned;
 use crate::tx::Transactions;
 use crate::waits::Waits;
+use script::cache::Scripts;
 
 /// What a server is made from.
 pub struct ServerOptions {

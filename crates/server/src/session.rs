@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clock::Nanos;
+use commands::chunked::ChunkedReply;
+use commands::copies::Copies;
 use resp::RequestParser;
 use store::{Prepared, StoreError, Watch};
 use ticket::Ticket;
 use txn::id::TxId;
 
-use crate::chunked::ChunkedReply;
 use crate::clients::Client;
-use crate::copies::Copies;
+use crate::eval::retained::Retained;
 use crate::holds::Awaited;
 use crate::long::LongCommands;
 use crate::long::job::Long;
 use crate::outcome::Served;
 use crate::reads::Reads;
-use crate::script::retained::Retained;
 use crate::strangers::Stranger;
 use crate::subscriptions::{Publishing, Subscriptions, Walk};
 use crate::topologies::Checked;

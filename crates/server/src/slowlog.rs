@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use commands::lookup::Entry;
 use resp::ArgsView;
 
 use crate::clients::Client;
-use crate::lookup::Entry;
 use crate::secrets::{REDACTED, is_secret};
 
 /// One slow command.

@@ -1,14 +1,12 @@
 //! Counters of the server that belong to no command, store or loop: connections, errors, waits, and rates for INFO.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use std::collections::BTreeMap;
-
 use clock::Nanos;
+use commands::failure::Failure;
 use resp::Writer;
-
-use crate::failure::Failure;
 
 /// Counters of the server.
 #[derive(Debug, Default)]

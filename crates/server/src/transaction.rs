@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use commands::failure::Failure;
+use commands::lookup::Entry;
 use resp::Args;
 
-use crate::failure::Failure;
-use crate::lookup::Entry;
-use crate::script::cache::Script;
-use crate::script::library::Library;
+use script::cache::Script;
+use script::library::Library;
 
 /// Commands since MULTI.
 #[derive(Debug, Default)]

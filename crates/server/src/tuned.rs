@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::Nanos;
+use commands::call::SizeLimits;
 use resp::Limits;
 
-use crate::errors;
-use crate::failure::Outcome;
 use crate::settings::{Config, Settings, Threshold};
 
 /// Settings that are read for each command.
@@ -18,10 +17,10 @@ pub(crate) struct Tuned {
     pub(crate) timed: AtomicBool,
     pub(crate) slow_ns: AtomicU64,
     pub(crate) latency_ns: AtomicU64,
-    pub(crate) value_bytes_max: AtomicU64,
+    /// What a command on data asks.
+    pub(crate) sizes: SizeLimits,
     pub(crate) transaction_bytes_max: AtomicU64,
     pub(crate) input_bytes_max: AtomicU64,
-    pub(crate) output_bytes_max: AtomicU64,
     pub(crate) idle_timeout_ns: AtomicU64,
     pub(crate) auth_timeout_ns: AtomicU64,
     pub(crate) script_ns_max: AtomicU64,
@@ -61,9 +60,9 @@ impl Tuned {
         self.auth_timeout_ns.store(nanos(settings.connections_auth_timeout), Ordering::Relaxed);
         self.script_ns_max.store(nanos(settings.script_time_limit), Ordering::Relaxed);
         self.script_memory_bytes_max.store(settings.script_memory_limit.0, Ordering::Relaxed);
-        self.value_bytes_max.store(settings.value_max.0, Ordering::Relaxed);
+        self.sizes.value_bytes_max.store(settings.value_max.0, Ordering::Relaxed);
         self.input_bytes_max.store(settings.connections_input_max.0, Ordering::Relaxed);
-        self.output_bytes_max.store(settings.connections_output_max.0, Ordering::Relaxed);
+        self.sizes.output_bytes_max.store(settings.connections_output_max.0, Ordering::Relaxed);
         self.transaction_bytes_max.store(settings.transaction_max.0, Ordering::Relaxed);
     }
 
@@ -76,7 +75,7 @@ impl Tuned {
         let bytes =
             |setting: &AtomicU64| usize::try_from(setting.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
         Limits {
-            bulk_bytes_max: bytes(&self.value_bytes_max).max(Limits::BEFORE_AUTH.bulk_bytes_max),
+            bulk_bytes_max: bytes(&self.sizes.value_bytes_max).max(Limits::BEFORE_AUTH.bulk_bytes_max),
             query_bytes_max: bytes(&self.input_bytes_max),
             ..Limits::REDIS
         }
@@ -86,18 +85,6 @@ impl Tuned {
     pub(crate) fn auth_deadline(&self, since: Nanos) -> Option<Nanos> {
         let timeout_ns = self.auth_timeout_ns.load(Ordering::Relaxed);
         (timeout_ns != 0).then(|| since + Duration::from_nanos(timeout_ns))
-    }
-
-    /// The largest reply of one command.
-    pub(crate) fn reply_bytes_max(&self) -> usize {
-        usize::try_from(self.output_bytes_max.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
-    }
-
-    /// Refuses a reply of more than `bytes` if no connection could hold it. A command whose reply may be many times its
-    /// request asks while it writes.
-    pub(crate) fn admit_reply(&self, bytes: usize) -> Outcome {
-        let most = self.reply_bytes_max();
-        if bytes > most { Err(errors::reply_too_large(most)) } else { Ok(()) }
     }
 }
 

@@ -9,6 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clock::{Nanos, Throttle};
+use commands::call::Attached;
+use commands::chunked::Progress;
+use commands::payload;
 use reactor::{Input, Output, Step};
 use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer};
 use smallvec::SmallVec;
@@ -16,15 +19,12 @@ use store::{Foreseen, Foresight, KeyRef, Moment, Prepared};
 
 use crate::admission::writes;
 use crate::blocked;
-use crate::call::Attached;
 use crate::capture::recorder::Recorder;
-use crate::chunked::Progress;
 use crate::executor::{conclude, execute};
 use crate::handlers::tx;
 use crate::long::beside;
 use crate::long::job::{Done, Long, Work};
 use crate::message::Message;
-use crate::payload;
 use crate::pubsub;
 use crate::request::Request;
 use crate::series::{self, Series};
@@ -340,14 +340,20 @@ fn send_rest(server: &Server, session: &mut Session, output: &mut Output) -> Opt
     if session.closing {
         return Some(Turn::ended(Step::Close, 0));
     }
-    let turn = match session.chunked.as_mut()?.go_on(&server.store, &server.stats, output) {
+    let turn = match session.chunked.as_mut()?.go_on(&server.store, output) {
         Progress::Done => {
             session.chunked = None;
             return None;
         }
         Progress::Full => Turn::ended(Step::Yield, 0),
-        Progress::Fetch(prepared) => Turn { fetch: Some(prepared), ..Turn::ended(Step::Park, 0) },
-        Progress::Broken => Turn::ended(Step::Kill, 0),
+        Progress::Fetch(prepared) => {
+            server.stats.fetches.fetch_add(1, Ordering::Relaxed);
+            Turn { fetch: Some(prepared), ..Turn::ended(Step::Park, 0) }
+        }
+        Progress::Broken => {
+            server.stats.chunked_replies_broken.fetch_add(1, Ordering::Relaxed);
+            Turn::ended(Step::Kill, 0)
+        }
     };
     Some(turn)
 }
@@ -451,7 +457,7 @@ pub(crate) fn on_message(
         }
         Message::Monitor(line) => {
             if session.client.monitor.load(Ordering::Relaxed) {
-                if output.len() + line.bytes.len() > server.tuned.reply_bytes_max() {
+                if output.len() + line.bytes.len() > server.tuned.sizes.reply_bytes_max() {
                     server.monitors.note_cut();
                     return Step::Kill;
                 }
@@ -460,7 +466,12 @@ pub(crate) fn on_message(
             return unchanged;
         }
         Message::Captured(chunk) => {
-            server.captures.on_captured(&session.client, &chunk, server.tuned.reply_bytes_max(), output);
+            server.captures.on_captured(
+                &session.client,
+                &chunk,
+                server.tuned.sizes.reply_bytes_max(),
+                output,
+            );
             return unchanged;
         }
         Message::CaptureEnd(last) => {

@@ -1,10 +1,10 @@
 //! What becomes of a request: it is answered, or it waits, or its connection ends.
 
 use clock::Nanos;
+use commands::call::Attachments;
 use store::Prepared;
 use ticket::Ticket;
 
-use crate::call::Attachments;
 use crate::long::job::Job;
 use crate::request::Request;
 

@@ -9,8 +9,9 @@ const FLOORS: &[&[&str]] = &[
     &["capture", "clock", "decimal", "processes", "resp", "ticket", "vfs"],
     &["collections", "connection", "journal", "reactor"],
     &["store", "topology", "transport", "txn"],
-    &["components", "flux", "shell", "sql", "supervisor", "worker"],
-    &["bench", "console", "server"],
+    &["commands", "components", "flux", "shell", "sql", "supervisor", "worker"],
+    &["bench", "console", "script"],
+    &["server"],
     &["evenkeel", "fuzz", "xtask"],
 ];
 

@@ -1,9 +1,7 @@
 //! The payloads of DUMP and of FUNCTION DUMP, what is pending in streams, and glob patterns: bytes that a client may have kept, or made.
 
-use server::fuzzing::{
-    dump_payload, libraries, pattern, pending_block, script_decoders, script_functions, sketch, topologies,
-    with_checksum,
-};
+use commands::fuzzing::{dump_payload, pattern, pending_block, sketch, with_checksum};
+use server::fuzzing::{libraries, script_decoders, script_functions, topologies};
 
 /// Bytes that mean something in a payload.
 pub(super) const WORDS: &[&[u8]] =

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use capture::{FAILED, HELD, Head, QUEUED};
 use clock::Nanos;
+use commands::lookup::Entry;
 use store::Store;
 use ticket::Ticket;
 
 use super::running::{Chunk, Running};
 use super::what::{self, Asked};
-use crate::lookup::Entry;
 
 /// What a loop has recorded and not given away.
 #[derive(Debug)]

@@ -11,12 +11,12 @@
 //! which keys are the same, and who has the keys cannot look for them.
 
 use capture::Argument;
+use commands::command::{Command, Kind};
+use commands::copies::Stored;
+use commands::lookup::{Entry, Table};
 use resp::ArgsView;
 use store::{Foreseen, Store};
 
-use crate::command::{Command, Kind};
-use crate::copies::Stored;
-use crate::lookup::{Entry, Table};
 use crate::secrets::is_secret;
 
 /// What somebody wants captured.

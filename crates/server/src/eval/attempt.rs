@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clock::Nanos;
+use commands::call::Failure;
 use store::KeyRef;
 
 use super::calls::Calls;
 use super::{Invocation, time_max};
-use crate::call::Failure;
+use crate::eval::retained::Retained;
 use crate::handlers::scripts::with_interpreter;
 use crate::outcome::{Answer, Pause};
 use crate::run::Within;
-use crate::script::cache::Running;
-use crate::script::retained::Retained;
-use crate::script::{Client, Outcome, Over, Pace};
 use crate::server::Server;
 use crate::transaction::Course;
+use script::cache::Running;
+use script::{Client, Outcome, Over, Pace};
 
 /// A run that is to be tried.
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ impl<'a> Attempt<'a> {
         let start = out.len();
         let mut calls = Calls::new(self, within, number);
         let pace = self.pace();
-        let client = Client { resp3: course.resp3, reply_bytes_max: server.tuned.reply_bytes_max() };
+        let client = Client { resp3: course.resp3, reply_bytes_max: server.tuned.sizes.reply_bytes_max() };
         let ran = with_interpreter(server, |interpreter| {
             interpreter.run(
                 invocation.code(),

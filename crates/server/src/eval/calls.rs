@@ -5,26 +5,26 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
+use commands::call::{Attached, Attachments, DataFn, Failure};
+use commands::command::{Flags, Kind};
+use commands::copies::Copies;
+use commands::lookup::Entry;
+use commands::payload;
+use commands::ready::Ready;
 use resp::{ArgsView, Writer};
 use store::{KeyRef, Stop};
 
 use super::attempt::Attempt;
-use crate::call::{Attached, Attachments, DataFn, Failure};
-use crate::command::{Flags, Kind};
-use crate::copies::Copies;
 use crate::handlers::connection::selected;
 use crate::handlers::pubsub::admit_channel;
-use crate::lookup::Entry;
 use crate::outcome::{Answer, Pause};
-use crate::payload;
 use crate::pubsub::SLICE_STEPS;
-use crate::ready::Ready;
 use crate::run::{Answered, Step, Within, collect_keys};
-use crate::script::{Ended, Host};
 use crate::server::Server;
 use crate::subscriptions::Publishing;
 use crate::table::{self, row::Handler};
 use crate::topologies::guard;
+use script::{Ended, Host};
 
 /// What the commands of an attempt share.
 pub(super) struct Calls<'a, 'r, 's> {

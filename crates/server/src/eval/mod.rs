@@ -21,36 +21,37 @@
 
 pub(crate) mod attempt;
 mod calls;
+pub(crate) mod retained;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use attempt::Attempt;
+use commands::call::{Failure, text};
+use commands::command::{By, Invoked};
+use commands::copies::Copies;
+use commands::lookup::Entry;
 use resp::{ArgsView, parse_i64};
 use store::{Prepared, Scope, Stop};
 use ticket::Ticket;
 
-use crate::call::{Failure, text};
 use crate::calls::Ending;
-use crate::command::{By, Invoked};
-use crate::copies::Copies;
+use crate::eval::retained::Retained;
 use crate::halted;
 use crate::handlers::scripts::{compiled, found};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{End, Job, Work};
-use crate::lookup::Entry;
 use crate::outcome::{Answer, Next, Pause, Ran};
 use crate::request::Request;
 use crate::run::{Effects, Halt, Plan, Stopped, collect_keys};
-use crate::script::cache::{Digest, Running, Script};
-use crate::script::library::Library;
-use crate::script::retained::Retained;
-use crate::script::{Code, Inputs, is_long_source};
 use crate::server::Server;
 use crate::session::Session;
 use crate::transaction::Caller;
 use crate::verdict::{Parked, Unready};
-use attempt::Attempt;
+use script::cache::{Digest, Running, Script};
+use script::library::Library;
+use script::{Code, Inputs, is_long_source};
 
 /// What a request runs.
 #[derive(Debug)]
@@ -140,7 +141,7 @@ impl<'a> Invocation<'a> {
     }
 }
 
-fn script<'a>(script: Arc<Script>) -> (What<'a>, Option<crate::script::library::FunctionFlags>) {
+fn script<'a>(script: Arc<Script>) -> (What<'a>, Option<script::library::FunctionFlags>) {
     let flags = script.flags;
     (What::Script(script), flags)
 }

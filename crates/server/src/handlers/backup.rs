@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use commands::call::{Failure, Outcome};
 use resp::{ArgsView, Writer};
 
-use crate::call::{Failure, Outcome};
 use crate::control::Control;
 use crate::message::Message;
 

@@ -4,10 +4,10 @@
 //! asked for, and the last one is the end. The connection may be used meanwhile, but who tells replies from chunks is the client.
 
 use capture::Ending;
+use commands::args::{integer, is};
+use commands::call::{Failure, Outcome, text};
 use resp::{ArgsView, Writer};
 
-use super::args::{integer, is};
-use crate::call::{Failure, Outcome, text};
 use crate::capture::what::Wanted;
 use crate::control::Control;
 
@@ -43,7 +43,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "STOP",
         "    Ends the capture that runs.",
     ];
-    super::help(out, "CAPTURE", &lines);
+    commands::words::help(out, "CAPTURE", &lines);
     Ok(())
 }
 

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clock::Nanos;
+use commands::args::{integer, is, shown, small_integer};
+use commands::call::{Failure, Outcome, text};
+use commands::lookup::Table;
 use resp::{ArgsView, Writer};
 
-use super::args::{integer, is, shown, small_integer};
 use crate::blocked;
-use crate::call::{Failure, Outcome, text};
 use crate::clients::{Client, Labels};
 use crate::control::Control;
-use crate::lookup::Table;
 use crate::message::Message;
 use crate::server::Server;
 use crate::session::{Replies, Session};
@@ -181,7 +181,7 @@ pub(crate) fn setinfo(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
 
 pub(crate) fn pause(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let all = match args.try_get(3) {
-        _ if args.len() > 4 => return Err(crate::errors::sub_syntax("CLIENT", args.get(1))),
+        _ if args.len() > 4 => return Err(commands::failure::sub_syntax("CLIENT", args.get(1))),
         None => true,
         Some(mode) if is(mode, "all") => true,
         Some(mode) if is(mode, "write") => false,
@@ -244,7 +244,7 @@ pub(crate) fn no_touch(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut 
 
 pub(crate) fn unblock(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let with_error = match args.try_get(3) {
-        _ if args.len() > 4 => return Err(crate::errors::sub_syntax("CLIENT", args.get(1))),
+        _ if args.len() > 4 => return Err(commands::failure::sub_syntax("CLIENT", args.get(1))),
         None => false,
         Some(mode) if is(mode, "timeout") => false,
         Some(mode) if is(mode, "error") => true,
@@ -387,7 +387,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "UNPAUSE",
         "    Stop the current client pause, resuming traffic.",
     ];
-    super::help(out, "CLIENT", &lines);
+    commands::words::help(out, "CLIENT", &lines);
     Ok(())
 }
 

@@ -1,14 +1,14 @@
 //! COMMAND: the table, told to clients. Everything here is generated from the rows.
 
+use commands::args::{is, pattern};
+use commands::call::{Outcome, text};
+use commands::command::{Command, Flags, KeySpec};
+use commands::lookup::{Entry, Table};
 use resp::{ArgsView, Writer};
 
-use super::args::{is, pattern};
 use crate::arguments;
-use crate::call::{Outcome, text};
-use crate::command::{Command, Flags, KeySpec};
 use crate::control::Control;
 use crate::errors;
-use crate::lookup::{Entry, Table};
 use crate::server::Server;
 
 pub(crate) fn count(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -332,6 +332,6 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "GETKEYSANDFLAGS <full-command>",
         "    Return the keys and the access flags from a full Redis command.",
     ];
-    super::help(out, "COMMAND", &lines);
+    commands::words::help(out, "COMMAND", &lines);
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! CONFIG: the table of settings, read and changed.
 
+use commands::args::{pattern, shown};
+use commands::call::{Failure, Outcome, text};
 use resp::{ArgsView, Writer};
 
-use super::args::{pattern, shown};
-use crate::call::{Failure, Outcome, text};
 use crate::control::Control;
 
 pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -74,7 +74,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "REWRITE",
         "    Rewrite the configuration file.",
     ];
-    super::help(out, "CONFIG", &lines);
+    commands::words::help(out, "CONFIG", &lines);
     Ok(())
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use commands::args::{is, small_integer};
+use commands::call::{Failure, Outcome, text};
 use resp::{ArgsView, Writer, parse_i64};
 
-use super::args::{is, small_integer};
-use crate::call::{Failure, Outcome, text};
 use crate::control::Control;
 use crate::server::Server;
 use crate::session::{Replies, Session};
@@ -14,7 +14,7 @@ use crate::topologies::Login;
 
 pub(crate) fn ping(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if args.len() > 2 {
-        return Err(crate::errors::arity("ping"));
+        return Err(commands::failure::arity("ping"));
     }
     let message = args.try_get(1);
     if control.session.is_subscribed() && !control.session.resp3 {
@@ -175,7 +175,7 @@ impl<'a> Greeting<'a> {
                 index += 2;
             } else {
                 return Err(
-                    format!("ERR Syntax error in HELLO option '{}'", super::args::shown(option)).into()
+                    format!("ERR Syntax error in HELLO option '{}'", commands::args::shown(option)).into()
                 );
             }
         }
@@ -242,4 +242,4 @@ fn set_version(session: &mut Session, resp3: bool, out: &mut Writer<'_>) {
 }
 
 /// The version of Redis whose documentation we follow: clients choose their commands by it.
-pub(crate) const COMPATIBLE_VERSION: &str = crate::script::VERSION;
+pub(crate) const COMPATIBLE_VERSION: &str = script::VERSION;

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use commands::call::{Data, Failure, Outcome, text};
+use commands::encoding_of;
 use resp::{ArgsView, Writer};
 
-use super::object::encoding_of;
-use crate::call::{Data, Failure, Outcome, text};
 use crate::control::Control;
 
 /// Answers later. Only this connection waits: a loop never sleeps.
@@ -76,7 +76,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "SLEEP <seconds>",
         "    Answer after <seconds>. Other connections go on. Decimals allowed.",
     ];
-    super::help(out, "DEBUG", &lines);
+    commands::words::help(out, "DEBUG", &lines);
     Ok(())
 }
 

@@ -6,21 +6,21 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use commands::args::is;
+use commands::call::Failure;
+use commands::glob::Pattern;
 use resp::{ArgsView, Writer};
 use store::{Stop, StoreError};
 use ticket::Ticket;
 
-use super::args::is;
 use super::scripts::with_interpreter;
-use crate::call::Failure;
 use crate::control::Control;
 use crate::errors;
-use crate::glob::Pattern;
-use crate::script::cache::Running;
-use crate::script::library::{Libraries, Library, Registered};
-use crate::script::{LOAD_TIME_MAX, Outcome, Over, Pace};
 use crate::server::Server;
 use crate::transaction::Ahead;
+use script::cache::Running;
+use script::library::{Libraries, Library, Registered};
+use script::{LOAD_TIME_MAX, Outcome, Over, Pace};
 
 /// Reads the libraries that the store keeps.
 ///
@@ -37,8 +37,8 @@ pub(crate) fn recover(server: &Server) -> Result<(), StoreError> {
 /// Changes the libraries by `change`, as [`change_of`] does.
 fn change(
     control: &mut Control<'_>,
-    change: impl FnOnce(&mut Libraries) -> crate::call::Outcome,
-) -> crate::call::Outcome {
+    change: impl FnOnce(&mut Libraries) -> commands::call::Outcome,
+) -> commands::call::Outcome {
     control.ticket = change_of(control.server, change)?;
     Ok(())
 }
@@ -46,7 +46,7 @@ fn change(
 /// Changes the libraries by `change`; then they are as they were if that, or the store, refuses. Returns what the reply depends on.
 fn change_of(
     server: &Server,
-    change: impl FnOnce(&mut Libraries) -> crate::call::Outcome,
+    change: impl FnOnce(&mut Libraries) -> commands::call::Outcome,
 ) -> Result<Ticket, Failure> {
     let _alone = server.scripts.changing.lock().unwrap_or_else(PoisonError::into_inner);
     let mut libraries = Libraries::clone(&server.scripts.libraries());
@@ -86,7 +86,7 @@ pub(crate) fn load(
     control: &mut Control<'_>,
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
-) -> crate::call::Outcome {
+) -> commands::call::Outcome {
     control.ticket = match control.take_ahead()? {
         Some(Ahead::Libraries(libraries)) => add(control.server, libraries, args, out)?,
         _ => load_beside(control.server, args, None, out)?,
@@ -120,7 +120,7 @@ fn replaces(args: ArgsView<'_>) -> Result<bool, Failure> {
         3 => Ok(false),
         4 if is(args.get(2), "replace") => Ok(true),
         4 => Err(Failure::Bytes([b"ERR Unknown option given: ", args.get(2)].concat())),
-        _ => Err(errors::sub_syntax("FUNCTION", args.get(1))),
+        _ => Err(commands::failure::sub_syntax("FUNCTION", args.get(1))),
     }
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn delete(
     control: &mut Control<'_>,
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
-) -> crate::call::Outcome {
+) -> commands::call::Outcome {
     change(control, |libraries| {
         if libraries.remove(args.get(2)) { Ok(()) } else { Err("ERR Library not found".into()) }
     })?;
@@ -156,9 +156,9 @@ pub(crate) fn flush(
     control: &mut Control<'_>,
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
-) -> crate::call::Outcome {
+) -> commands::call::Outcome {
     match args.try_get(2) {
-        _ if args.len() > 3 => return Err(errors::sub_syntax("FUNCTION", args.get(1))),
+        _ if args.len() > 3 => return Err(commands::failure::sub_syntax("FUNCTION", args.get(1))),
         Some(mode) if !(is(mode, "sync") || is(mode, "async")) => {
             return Err("ERR FUNCTION FLUSH only supports SYNC|ASYNC option".into());
         }
@@ -178,7 +178,7 @@ pub(crate) fn dump(
     control: &mut Control<'_>,
     _args: ArgsView<'_>,
     out: &mut Writer<'_>,
-) -> crate::call::Outcome {
+) -> commands::call::Outcome {
     let libraries = control.server.scripts.libraries();
     control.admit_reply(2 * libraries.all().map(|library| library.code.len()).sum::<usize>())?;
     out.bulk(&libraries.encode());
@@ -189,7 +189,7 @@ pub(crate) fn restore(
     control: &mut Control<'_>,
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
-) -> crate::call::Outcome {
+) -> commands::call::Outcome {
     control.ticket = match control.take_ahead()? {
         Some(Ahead::Libraries(libraries)) => add_restored(control.server, libraries, args, out)?,
         _ => restore_beside(control.server, args, None, out)?,
@@ -210,7 +210,7 @@ pub(crate) fn restore_beside(
 /// Whether FUNCTION RESTORE removes all libraries first, and whether it replaces those of the same names.
 fn policy(args: ArgsView<'_>) -> Result<(bool, bool), Failure> {
     match args.try_get(3) {
-        _ if args.len() > 4 => Err(errors::sub_syntax("FUNCTION", args.get(1))),
+        _ if args.len() > 4 => Err(commands::failure::sub_syntax("FUNCTION", args.get(1))),
         None => Ok((false, false)),
         Some(policy) if is(policy, "append") => Ok((false, false)),
         Some(policy) if is(policy, "replace") => Ok((false, true)),
@@ -256,7 +256,7 @@ pub(crate) fn list(
     control: &mut Control<'_>,
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
-) -> crate::call::Outcome {
+) -> commands::call::Outcome {
     let (mut index, mut with_code, mut pattern) = (2, false, None);
     while let Some(arg) = args.try_get(index) {
         index += match arg {
@@ -319,7 +319,7 @@ pub(crate) fn kill(
     control: &mut Control<'_>,
     _args: ArgsView<'_>,
     out: &mut Writer<'_>,
-) -> crate::call::Outcome {
+) -> commands::call::Outcome {
     let hold = control.hold();
     if !control.server.scripts.kill(true, &hold) {
         return Err("NOTBUSY No scripts in execution right now.".into());
@@ -332,7 +332,7 @@ pub(crate) fn stats(
     control: &mut Control<'_>,
     _args: ArgsView<'_>,
     out: &mut Writer<'_>,
-) -> crate::call::Outcome {
+) -> commands::call::Outcome {
     out.map(2);
     out.bulk(b"running_script");
     match control.server.scripts.running(true) {
@@ -364,7 +364,7 @@ pub(crate) fn help(
     _control: &mut Control<'_>,
     _args: ArgsView<'_>,
     out: &mut Writer<'_>,
-) -> crate::call::Outcome {
+) -> commands::call::Outcome {
     let lines = [
         "DELETE <library-name>",
         "    Delete the given library.",
@@ -383,7 +383,7 @@ pub(crate) fn help(
         "STATS",
         "    Return information about the current function running.",
     ];
-    super::help(out, "FUNCTION", &lines);
+    commands::words::help(out, "FUNCTION", &lines);
     Ok(())
 }
 

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
+use commands::args::is;
+use commands::call::Outcome;
 use resp::{ArgsView, Writer};
 use store::Census;
 use supervisor::ComponentStatus;
 
-use super::args::is;
 use super::connection::COMPATIBLE_VERSION;
-use crate::call::Outcome;
 use crate::calls::{Counts, Summary};
 use crate::capture::Progress;
 use crate::control::Control;

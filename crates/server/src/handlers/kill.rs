@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use commands::args::{integer, is, shown};
+use commands::call::{Failure, Outcome, text};
 use resp::{ArgsView, Writer};
 
-use super::args::{integer, is, shown};
 use super::client::client_type;
 use crate::blocked;
-use crate::call::{Failure, Outcome, text};
 use crate::clients::Client;
 use crate::control::Control;
 

@@ -1,12 +1,12 @@
 //! LATENCY: events over the threshold, and histograms of commands.
 
+use commands::args::{is, shown};
+use commands::call::{Failure, Outcome};
+use commands::lookup::Entry;
 use resp::{ArgsView, Writer};
 
-use super::args::{is, shown};
-use crate::call::{Failure, Outcome};
 use crate::control::Control;
 use crate::latency::History;
-use crate::lookup::Entry;
 
 pub(crate) fn history(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let history = control.server.latency.history(args.get(2)).unwrap_or_default();
@@ -169,7 +169,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "    Return a cumulative distribution of latencies in the format of a histogram for the specified command names.",
         "    If no commands are specified then all histograms are replied",
     ];
-    super::help(out, "LATENCY", &lines);
+    commands::words::help(out, "LATENCY", &lines);
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! MEMORY: what keys and parts of the server take.
 
+use commands::args::{integer, is, option_value};
+use commands::call::{Data, Outcome, text};
 use resp::{ArgsView, Writer};
 
-use super::args::{integer, is, option_value};
-use crate::call::{Data, Outcome, text};
 use crate::control::Control;
 
 pub(crate) fn usage(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -101,7 +101,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "USAGE <key> [SAMPLES <count>]",
         "    Return memory in bytes used by <key> and its value.",
     ];
-    super::help(out, "MEMORY", &lines);
+    commands::words::help(out, "MEMORY", &lines);
     Ok(())
 }
 

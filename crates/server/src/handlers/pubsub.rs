@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use commands::call::{Failure, Outcome};
+use commands::glob::Pattern;
 use resp::{ArgsView, Writer};
 
-use crate::call::{Failure, Outcome};
 use crate::control::Control;
-use crate::glob::Pattern;
 use crate::pubsub::{CHANNEL_BYTES_MAX, SLICE_STEPS, compiled_bytes};
 use crate::subscriptions::{Names, Publishing};
 
@@ -118,7 +118,7 @@ fn admit(
                 admit_channel(name)?;
                 None
             }
-            Names::Patterns => Some(Box::new(super::args::pattern(name, false)?)),
+            Names::Patterns => Some(Box::new(commands::args::pattern(name, false)?)),
         };
         bytes += name_bytes(name, pattern.as_deref());
         patterns.push(pattern);
@@ -185,9 +185,9 @@ fn mirror(control: &Control<'_>) {
 
 pub(crate) fn channels(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if args.len() > 3 {
-        return Err(crate::errors::sub_syntax("PUBSUB", args.get(1)));
+        return Err(commands::failure::sub_syntax("PUBSUB", args.get(1)));
     }
-    let pattern = args.try_get(2).map(|pattern| super::args::pattern(pattern, false)).transpose()?;
+    let pattern = args.try_get(2).map(|pattern| commands::args::pattern(pattern, false)).transpose()?;
     let begun = control.session.pending.as_mut().map(|pending| std::mem::take(&mut pending.walk));
     let mut walk = begun.unwrap_or_default();
     let mut steps_left = if control.in_exec { EXEC_STEPS_MAX } else { SLICE_STEPS };
@@ -198,7 +198,7 @@ pub(crate) fn channels(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut 
     if !is_done && control.in_exec {
         return Err("ERR there are too many channels for PUBSUB CHANNELS inside MULTI".into());
     }
-    let bytes: usize = walk.found.iter().map(|name| name.len() + super::scan::BULK_OVERHEAD_BYTES).sum();
+    let bytes: usize = walk.found.iter().map(|name| name.len() + commands::call::BULK_OVERHEAD_BYTES).sum();
     control.admit_reply(bytes)?;
     if !is_done {
         control.session.pending.get_or_insert_default().walk = walk;
@@ -221,7 +221,7 @@ pub(crate) fn numsub(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
 /// There are no shard channels: SSUBSCRIBE is none of our commands.
 pub(crate) fn shardchannels(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if args.len() > 3 {
-        return Err(crate::errors::sub_syntax("PUBSUB", args.get(1)));
+        return Err(commands::failure::sub_syntax("PUBSUB", args.get(1)));
     }
     out.array(0);
     Ok(())
@@ -255,7 +255,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "SHARDNUMSUB [<shardchannel> ...]",
         "    Return the number of subscribers for the specified shard level channel(s)",
     ];
-    super::help(out, "PUBSUB", &lines);
+    commands::words::help(out, "PUBSUB", &lines);
     Ok(())
 }
 

@@ -4,17 +4,16 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use commands::args::is;
+use commands::call::{Failure, Outcome};
 use resp::{ArgsView, Writer};
 use ticket::Ticket;
 
-use super::args::is;
-use crate::call::{Failure, Outcome};
 use crate::control::Control;
-use crate::errors;
-use crate::script::Interpreter;
-use crate::script::cache::{Digest, Script, Scripts};
 use crate::server::Server;
 use crate::transaction::Ahead;
+use script::Interpreter;
+use script::cache::{Digest, Script, Scripts};
 
 thread_local! {
     /// A loop's interpreter; made when it runs its first script.
@@ -155,7 +154,7 @@ pub(crate) fn exists_beside(server: &Server, args: ArgsView<'_>, out: &mut Write
 
 pub(crate) fn flush(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     match args.try_get(2) {
-        _ if args.len() > 3 => return Err(errors::sub_syntax("SCRIPT", args.get(1))),
+        _ if args.len() > 3 => return Err(commands::failure::sub_syntax("SCRIPT", args.get(1))),
         Some(mode) if !(is(mode, "sync") || is(mode, "async")) => {
             return Err("ERR SCRIPT FLUSH only support SYNC|ASYNC option".into());
         }
@@ -199,6 +198,6 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "LOAD <script>",
         "    Keep a script without running it.",
     ];
-    super::help(out, "SCRIPT", &lines);
+    commands::words::help(out, "SCRIPT", &lines);
     Ok(())
 }

@@ -5,11 +5,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use commands::args::millis;
+use commands::args::{integer, is, small_integer};
+use commands::call::{Failure, Outcome, text};
 use resp::{ArgsView, Writer};
 
-use super::args::{integer, is, small_integer};
-use super::blocking::millis;
-use crate::call::{Failure, Outcome, text};
 use crate::control::Control;
 use crate::server::ShutdownKind;
 
@@ -34,7 +34,7 @@ pub(crate) fn module_list(_control: &mut Control<'_>, _args: ArgsView<'_>, out: 
 }
 
 pub(crate) fn module_help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    super::help(out, "MODULE", &["LIST", "    Return a list of loaded modules: there are none."]);
+    commands::words::help(out, "MODULE", &["LIST", "    Return a list of loaded modules: there are none."]);
     Ok(())
 }
 

@@ -1,14 +1,14 @@
 //! SLOWLOG: the newest commands that took longer than slowlog.threshold.
 
+use commands::args::integer;
+use commands::call::Outcome;
 use resp::{ArgsView, Writer};
 
-use super::args::integer;
-use crate::call::Outcome;
 use crate::control::Control;
 
 pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let count = match args.try_get(2) {
-        _ if args.len() > 3 => return Err(crate::errors::sub_syntax("SLOWLOG", args.get(1))),
+        _ if args.len() > 3 => return Err(commands::failure::sub_syntax("SLOWLOG", args.get(1))),
         None => 10,
         Some(count) => match integer(count).unwrap_or(-2) {
             -1 => usize::MAX,
@@ -55,6 +55,6 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "RESET",
         "    Reset the slowlog.",
     ];
-    super::help(out, "SLOWLOG", &lines);
+    commands::words::help(out, "SLOWLOG", &lines);
     Ok(())
 }

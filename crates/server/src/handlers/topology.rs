@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Nanos;
+use commands::call::{Failure, Outcome};
 use flux::Difference;
 use resp::{ArgsView, Writer};
 use store::{Stop, StoreError};
 use ticket::Ticket;
 
 use super::topology_args::{Rebalancing, Submitted, name, new_name, rebalancing, submitted, unknown, wait};
-use crate::call::{Failure, Outcome};
 use crate::control::Control;
 use crate::errors;
 use crate::message::Message;
@@ -112,7 +112,7 @@ pub(crate) fn diff(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     let (topologies, name) = (topologies(control.server)?, name(args.get(2))?);
     let Submitted { definition, workers, replaces, .. } = submitted(args, false)?;
     if replaces {
-        return Err(errors::sub_syntax("TOPOLOGY", args.get(1)));
+        return Err(commands::failure::sub_syntax("TOPOLOGY", args.get(1)));
     }
     let former = topologies.former(name).ok_or_else(|| unknown(name))?;
     let checked = checked(control, &definition, workers, Some(former))?;

@@ -4,11 +4,10 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use commands::args::{is, shown};
+use commands::call::{Failure, Outcome};
 use resp::ArgsView;
 
-use super::args::{is, shown};
-use crate::call::{Failure, Outcome};
-use crate::errors;
 use crate::topologies::record::Definition;
 
 /// What SUBMIT says.
@@ -60,7 +59,7 @@ pub(super) fn submitted(args: ArgsView<'_>, is_trial: bool) -> Result<Submitted,
                 replaces = true;
                 1
             }
-            _ => return Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
+            _ => return Err(commands::failure::sub_syntax("TOPOLOGY", args.get(1))),
         };
     }
     bounded("the definition", definition.text.len(), DEFINITION_BYTES_MAX)?;
@@ -91,7 +90,7 @@ pub(super) fn rebalancing(args: ArgsView<'_>) -> Result<Rebalancing, Failure> {
                 rebalancing.executors.push((text(args.get(at + 1), "the component")?, count));
                 3
             }
-            _ => return Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
+            _ => return Err(commands::failure::sub_syntax("TOPOLOGY", args.get(1))),
         };
     }
     Ok(rebalancing)
@@ -117,7 +116,7 @@ pub(super) fn wait(args: ArgsView<'_>) -> Result<Duration, Failure> {
                     .into()
             })
         }
-        _ => Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
+        _ => Err(commands::failure::sub_syntax("TOPOLOGY", args.get(1))),
     }
 }
 

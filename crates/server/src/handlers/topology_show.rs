@@ -1,14 +1,13 @@
 //! TOPOLOGY LIST, SHOW, TAP and HELP: what topologies are and have done.
 
+use commands::args::is;
+use commands::call::Outcome;
 use resp::{ArgsView, Writer};
 use supervisor::{ComponentStatus, EdgeStatus, Look, Report, State, TapError};
 
-use super::args::is;
 use super::topology::{number, pair, topologies};
 use super::topology_args::{name, text, unknown, within};
-use crate::call::Outcome;
 use crate::control::Control;
-use crate::errors;
 
 pub(crate) fn list(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let reports = topologies(control.server)?.supervisor.reports();
@@ -72,14 +71,14 @@ pub(crate) fn tap(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
     let (mut cursor, mut count, mut at) = (0, TAPPED_USUALLY, 4);
     while let Some(word) = args.try_get(at) {
         let Some(value) = args.try_get(at + 1) else {
-            return Err(errors::sub_syntax("TOPOLOGY", args.get(1)));
+            return Err(commands::failure::sub_syntax("TOPOLOGY", args.get(1)));
         };
         match word {
             _ if is(word, "stream") => look.stream = Some(text(value, "the stream")?),
             _ if is(word, "sample") => look.every = within("SAMPLE", value, 1..=SAMPLE_MAX)?,
             _ if is(word, "count") => count = within("COUNT", value, 1..=TAPPED_MAX)?,
             _ if is(word, "cursor") => cursor = within("CURSOR", value, 0..=i64::MAX as u64)?,
-            _ => return Err(errors::sub_syntax("TOPOLOGY", args.get(1))),
+            _ => return Err(commands::failure::sub_syntax("TOPOLOGY", args.get(1))),
         }
         at += 2;
     }
@@ -200,7 +199,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "UNTRY <name> [WAIT <seconds>]",
         "    End the trial of a definition, and remove the keys that it has written.",
     ];
-    super::help(out, "TOPOLOGY", &lines);
+    commands::words::help(out, "TOPOLOGY", &lines);
     Ok(())
 }
 

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use commands::call::{Failure, Outcome};
 use resp::{ArgsView, Writer};
 use store::Watch;
 
-use crate::call::{Failure, Outcome};
 use crate::control::Control;
 use crate::errors;
 use crate::server::Server;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use commands::args::shown;
+use commands::call::{Failure, Outcome};
 use resp::{ArgsView, Writer};
 use supervisor::Trial;
 
-use super::args::shown;
 use super::topology::{admitted, checked, done, number, pair, topologies, unless_ending};
 use super::topology_args::{Submitted, name, new_name, submitted, unknown, wait};
-use crate::call::{Failure, Outcome};
 use crate::control::Control;
 use crate::message::Message;
 use crate::server::Server;

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Nanos;
+use commands::args::shown;
+use commands::call::{Failure, Outcome as Answer, text};
+use commands::words::{ECHO_BYTES_MAX, shortened};
 use resp::{Args, ArgsView, Limits, Parsed, RequestParser, Writer};
 use sql::{Answered, Statement, StatementError};
 use txn::coordinator::TransactionInfo;
 use txn::id::TxId;
 use txn::protocol::{Outcome, State};
 
-use super::args::shown;
-use crate::call::{Failure, Outcome as Answer, text};
 use crate::clients::Client;
 use crate::control::Control;
 use crate::errors;
@@ -21,7 +22,6 @@ use crate::session::{Newest, Session};
 use crate::tx::chain::Statements;
 use crate::tx::error::TxError;
 use crate::tx::{Ending, Known, Named, Note, Stray, Transactions, rows_bytes};
-use crate::words::{ECHO_BYTES_MAX, shortened};
 
 /// The transactions, unless this server has none.
 pub(crate) fn transactions(server: &Server) -> Result<&Arc<Transactions>, Failure> {
@@ -263,9 +263,9 @@ fn write_answered(
         Err(error) => return Err(format!("ERR {}", one_line(&error.to_string())).into()),
         Ok(Answered::Changed(count)) => out.integer(i64::try_from(count).unwrap_or(i64::MAX)),
         Ok(Answered::Rows(rows)) => {
-            if server.tuned.admit_reply(rows_bytes(&rows)).is_err() {
+            if server.tuned.sizes.admit_reply(rows_bytes(&rows)).is_err() {
                 // The statement has run, and may have changed what it returned.
-                return Err(errors::rows_too_large(server.tuned.reply_bytes_max()).into());
+                return Err(errors::rows_too_large(server.tuned.sizes.reply_bytes_max()).into());
             }
             out.array(rows.len());
             for row in rows {

@@ -3,6 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
+use commands::call::{DataFn, Failure};
+use commands::command::{Flags, Kind};
+use commands::copies::Copies;
+use commands::lookup::Entry;
+use commands::ready::Ready;
 use resp::{Args, ArgsView, Writer};
 use store::{KeyRef, Prepared, Scope, Stop, Store, StoreError, Wanted, Watch};
 use ticket::Ticket;
@@ -11,24 +16,19 @@ use super::Begin;
 use super::job::{Done, End, Given, Job, Long, Work};
 use crate::admission;
 use crate::blocked;
-use crate::call::{DataFn, Failure};
-use crate::command::{Flags, Kind};
-use crate::copies::Copies;
 use crate::eval;
+use crate::eval::retained::Retained;
 use crate::exec::{self, Run};
 use crate::halted;
 use crate::handlers::transactions::watch_keys;
 use crate::handlers::{command, function, scripts};
 use crate::lines::Spot;
 use crate::look::{Look, may_wait};
-use crate::lookup::Entry;
 use crate::message::Message;
 use crate::outcome::{Executed, Next, Ran};
 use crate::reads::Reads;
-use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Answered, Body, Effects, Halt, Plan, Single, Step, Stopped, Within, collect_keys};
-use crate::script::retained::Retained;
 use crate::server::Server;
 use crate::session::Session;
 use crate::transaction::{Caller, Course, Queued, Transaction};
@@ -103,7 +103,7 @@ fn run_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> End {
             }
             _ => job.prepared.want(wanted),
         }
-        job.prepared.bound_values(server.tuned.reply_bytes_max() as u64);
+        job.prepared.bound_values(server.tuned.sizes.reply_bytes_max() as u64);
         server.stats.fetches.fetch_add(1, Ordering::Relaxed);
         let (fetched, done) = mpsc::channel();
         server

@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Nanos;
+use commands::call::{DataFn, Failure, Wait};
+use commands::command::Invoked;
+use commands::copies::Copies;
+use commands::lookup::Entry;
 use resp::Args;
 use store::{AskedMemory, Prepared, Stop, Watch};
 use ticket::Ticket;
 
-use crate::call::{DataFn, Failure, Wait};
 use crate::clients::Client;
-use crate::command::Invoked;
-use crate::copies::Copies;
+use crate::eval::retained::Retained;
 use crate::lines::Spot;
-use crate::lookup::Entry;
 use crate::outcome::{Answer, Executed, Ran};
 use crate::request::Request;
-use crate::script::retained::Retained;
 use crate::session::Session;
 use crate::transaction::{Caller, Course, Queued, Transaction};
 use crate::tx::staged::Staged;

@@ -31,12 +31,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use commands::command::Kind;
+use commands::lookup::Entry;
 use resp::ArgsView;
 use store::Store;
 
-use crate::command::Kind;
 use crate::holds::Hold;
-use crate::lookup::Entry;
 use crate::transaction::{Queued, Transaction};
 
 /// The long commands of a server, and the threads beside the loops.

@@ -2,7 +2,9 @@
 //!
 //! One row a command, as `row` describes; names and texts are those that clients of Redis know.
 
-use super::row::{Handler, Row, rows};
+use commands::rows;
+
+use super::row::{Handler, Row};
 use crate::handlers::{client, connection, kill};
 
 /// The rows.

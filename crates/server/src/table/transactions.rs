@@ -2,8 +2,10 @@
 //!
 //! One row a command, as `row` describes; names and texts are those that clients of Redis know.
 
-use super::row::{Handler, Row, rows};
-use crate::command::keys;
+use commands::command::keys;
+use commands::rows;
+
+use super::row::{Handler, Row};
 use crate::handlers::transactions;
 
 /// The rows.

@@ -2,7 +2,9 @@
 //!
 //! One row a command, as `row` describes. Redis has none of them.
 
-use super::row::{Handler, Row, rows};
+use commands::rows;
+
+use super::row::{Handler, Row};
 use crate::handlers::tx;
 
 /// The rows.

@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clock::Clock as _;
+use commands::command::Flags;
 use reactor::Step;
 use resp::encode_command;
+use table::{Row, filling, renewing, rows, words};
 
 use super::{Harness, Wire};
-use crate::command::Flags;
 use crate::long::EFFORT_MAX;
 use crate::table::commands;
-use table::{Row, filling, renewing, rows, words};
 
 impl Harness {
     /// Runs a command to its end, which its time is if it waits.

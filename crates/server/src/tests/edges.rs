@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use commands::command::Command;
 use reactor::Step;
 
 use super::Harness;
 use crate::arguments::{self, Argument, Kind};
-use crate::command::Command;
 use crate::table::commands;
 
 const EDGES: [&str; 16] = [

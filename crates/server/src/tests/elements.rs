@@ -154,7 +154,7 @@ fn dump_of_a_collection_restores_it_and_a_damaged_one_is_refused() {
         assert_eq!(restore(payload), "+OK\r\n");
         assert!(restore(&payload[..payload.len() - 1]).starts_with("-ERR DUMP payload"));
         assert!(
-            restore(&crate::fuzzing::with_checksum(b"EVK\x01\x02")).starts_with("-ERR DUMP payload"),
+            restore(&commands::fuzzing::with_checksum(b"EVK\x01\x02")).starts_with("-ERR DUMP payload"),
             "empty"
         );
         harness.expect(&mut wire, &[(&format!("{count} copy"), ":30\r\n"), ("TTL copy", ":-1\r\n")]);

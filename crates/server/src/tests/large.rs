@@ -2,13 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 
+use commands::call::{Data, Failure};
+use commands::copies::{Copies, Splice};
 use resp::{Args, Limits, RequestParser, Writer, encode_command};
 use store::{KeyRef, Prepared, Scope};
 
-use super::{Harness, Wire};
-use crate::call::{Data, Failure};
-use crate::copies::{Copies, Splice};
-use crate::handlers::ranges;
+use super::{Harness, Wire, data_handler};
 use crate::turn;
 
 /// Runs `command`; returns how many bytes of its reply were copied, and how many are lent.
@@ -91,7 +90,7 @@ fn large_value_is_not_copied_by_those_who_pass_it_on() {
     assert_eq!(run(&harness, &mut wire, &["DUMP", "k2"]), (10 + 9 + 2, 1_000_000));
     let copied = wire.output.buffer()[start..].to_vec();
     let payload = [&copied[10..15], value.as_bytes(), &copied[15..19]].concat();
-    assert_eq!(payload, crate::payload::encode(value.as_bytes()), "sealed as if it were copied");
+    assert_eq!(payload, commands::payload::encode(value.as_bytes()), "sealed as if it were copied");
 }
 
 #[test]
@@ -102,7 +101,7 @@ fn large_value_is_stored_as_sent_by_every_command_that_copies_ahead() {
         assert_eq!(harness.line(wire, &format!("STRLEN {key}")), ":100000\r\n", "{key}");
         assert_eq!(harness.line(wire, &format!("GETRANGE {key} 99999 -1")), "$1\r\nv\r\n", "{key}");
     };
-    let payload = crate::payload::encode(value.as_bytes());
+    let payload = commands::payload::encode(value.as_bytes());
     let payload = payload.as_slice();
     let value = value.as_bytes();
     let commands: [(&str, &[&[u8]]); 9] = [
@@ -176,7 +175,7 @@ fn asked(harness: &Harness, copies: &Copies, command: &[&[u8]]) -> Option<Splice
         db: 0,
         now,
         store,
-        tuned,
+        limits: &tuned.sizes,
         copies: copies.of(0),
         lookups,
         attached,
@@ -185,7 +184,7 @@ fn asked(harness: &Harness, copies: &Copies, command: &[&[u8]]) -> Option<Splice
         chunked: Cell::default(),
         replied: Cell::default(),
     };
-    let handler = if command[0] == b"APPEND" { ranges::append } else { ranges::setrange };
+    let handler = data_handler(std::str::from_utf8(command[0]).expect("a name"));
     let outcome = handler(&mut data, args.view(&request), &mut Writer::new(&mut out, false));
     match outcome {
         Ok(()) => drop(access.commit().unwrap()),

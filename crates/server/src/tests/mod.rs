@@ -33,6 +33,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use clock::{Clock, Nanos, SimClock, UnixMs};
+use commands::call::DataFn;
 use reactor::{Input, MoveError, Output, Step};
 use resp::encode_command;
 use store::{EngineKind, Hooks, Options, Store};
@@ -44,9 +45,18 @@ use crate::peers::{Accepts, Peers};
 use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
 use crate::settings::{Config, Settings};
-use crate::table::commands;
+use crate::table::row::Handler;
+use crate::table::{commands, handler};
 use crate::turn;
 use crate::tx::{Named, Transactions, TransactionsOptions};
+
+/// What runs a command over its keys alone.
+pub(crate) fn data_handler(name: &str) -> DataFn {
+    match handler(commands().find(name.as_bytes()).expect("a command")) {
+        Handler::Data(run) => run,
+        other => panic!("{name} has {other:?}"),
+    }
+}
 
 /// A server whose connections are values.
 pub(crate) struct Harness {

@@ -290,7 +290,7 @@ fn libraries_come_back_from_the_store_and_from_a_dump() {
     let mut harness = Harness::new();
     let mut wire = harness.connect();
     ask(&harness, &mut wire, &["function", "load", LIBRARY]);
-    harness.server.scripts.set_libraries(crate::script::library::Libraries::default());
+    harness.server.scripts.set_libraries(script::library::Libraries::default());
     assert_eq!(ask(&harness, &mut wire, &["fcall", "look", "1", "k"]), "-ERR Function not found\r\n");
     crate::handlers::function::recover(&harness.server).expect("it is in the store");
     assert_eq!(ask(&harness, &mut wire, &["fcall", "look", "1", "k"]), "$-1\r\n");

@@ -7,98 +7,102 @@ use super::Harness;
 
 /// Commands that have series, with what makes each of them leave one: options, errors, keys of other types, values of all sizes.
 fn command() -> impl Strategy<Value = Vec<String>> {
+    prop_oneof![2 => of_lists(), 2 => of_streams(), 3 => of_hashes_and_sets(), 2 => of_sorted_sets()]
+}
+
+fn words<'a>(command: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    command.into_iter().map(str::to_owned).collect()
+}
+
+/// A command that takes elements away from a key, with or without how many.
+fn pops(name: &str, key: &str, count: Option<i32>) -> Vec<String> {
+    [words([name, key]), count.map(|count| count.to_string()).into_iter().collect()].concat()
+}
+
+fn of_lists() -> impl Strategy<Value = Vec<String>> {
     let list = prop_oneof![4 => Just("list"), 1 => Just("other"), 1 => Just("stream")];
-    let stream = prop_oneof![6 => Just("stream"), 1 => Just("list")];
-    let hashed = prop_oneof![6 => Just("hash"), 1 => Just("stream")];
-    let (set, scored) = (
-        prop_oneof![6 => Just("set"), 1 => Just("hash")],
-        prop_oneof![6 => Just("scored"), 1 => Just("set")],
-    );
-    let words = |command: Vec<&str>| command.into_iter().map(str::to_owned).collect::<Vec<_>>();
     prop_oneof![
         (prop::sample::select(vec!["LPUSH", "RPUSH"]), list.clone(), prop::collection::vec(value(), 1..3))
-            .prop_map(move |(name, key, values)| [words(vec![name, key]), values].concat()),
+            .prop_map(|(name, key, values)| [words([name, key]), values].concat()),
         (
             prop::sample::select(vec!["LPOP", "RPOP", "rpop"]),
             list,
             prop_oneof![5 => Just(None), 1 => (0..4).prop_map(Some)]
         )
-            .prop_map(move |(name, key, count)| {
-                [words(vec![name, key]), count.map(|count: i32| count.to_string()).into_iter().collect()]
-                    .concat()
-            }),
+            .prop_map(|(name, key, count)| pops(name, key, count)),
+    ]
+}
+
+fn of_streams() -> impl Strategy<Value = Vec<String>> {
+    let stream = prop_oneof![6 => Just("stream"), 1 => Just("list")];
+    let group = prop_oneof![6 => Just("read"), 1 => Just("other")];
+    let id = prop_oneof![9 => (0..40_u32).prop_map(|n| format!("7-{n}")), 1 => value()];
+    prop_oneof![
         (stream, prop::sample::select(vec!["*", "*", "*", "*", "1-*", "9-9", "MAXLEN"]), value()).prop_map(
-            move |(key, id, value)| match id {
-                "MAXLEN" => words(vec!["XADD", key, "MAXLEN", "3", "*", "field", &value]),
-                id => words(vec!["XADD", key, id, "field", &value]),
-            }
-        ),
-        (prop::sample::select(vec!["HSET", "HSET", "HDEL"]), hashed.clone(), 0..40_u32, value()).prop_map(
-            move |(name, key, field, value)| {
-                let field = field.to_string();
-                match name {
-                    "HSET" => words(vec!["HSET", key, &field, &value]),
-                    name => words(vec![name, key, &field]),
-                }
-            }
-        ),
-        (hashed, 0..6_u32, prop::sample::select(vec!["1", "-7", "9223372036854775807", "x"]))
-            .prop_map(move |(key, field, by)| words(vec!["HINCRBY", key, &field.to_string(), by])),
-        (prop::sample::select(vec!["SADD", "SADD", "SREM"]), set, 0..60_u32, 0..4_usize).prop_map(
-            move |(name, key, member, more)| {
-                let members = (0..=more).map(|more| "m".repeat(1 + more * 40) + &member.to_string());
-                words(vec![name, key]).into_iter().chain(members).collect()
+            |(key, id, value)| match id {
+                "MAXLEN" => words(["XADD", key, "MAXLEN", "3", "*", "field", &value]),
+                id => words(["XADD", key, id, "field", &value]),
             }
         ),
         (
+            prop::sample::select(vec!["XADD", "XADD", "XGROUP", "XREADGROUP", "XACK", "XACK", "XACK"]),
+            group,
+            prop::collection::vec(id, 1..4),
+        )
+            .prop_map(|(name, group, ids)| match name {
+                "XADD" => words(["XADD", "events", "7-*", "field", &ids[0]]),
+                "XGROUP" => words(["XGROUP", "CREATE", "events", group, "0", "MKSTREAM"]),
+                "XREADGROUP" =>
+                    words(["XREADGROUP", "GROUP", group, "reader", "COUNT", "5", "STREAMS", "events", ">"]),
+                name => [words([name, "events", group]), ids].concat(),
+            }),
+    ]
+}
+
+fn of_hashes_and_sets() -> impl Strategy<Value = Vec<String>> {
+    let hashed = prop_oneof![6 => Just("hash"), 1 => Just("stream")];
+    let set = prop_oneof![6 => Just("set"), 1 => Just("hash")];
+    prop_oneof![
+        (prop::sample::select(vec!["HSET", "HSET", "HDEL"]), hashed.clone(), 0..40_u32, value()).prop_map(
+            |(name, key, field, value)| match name {
+                "HSET" => words(["HSET", key, &field.to_string(), &value]),
+                name => words([name, key, &field.to_string()]),
+            }
+        ),
+        (hashed, 0..6_u32, prop::sample::select(vec!["1", "-7", "9223372036854775807", "x"]))
+            .prop_map(|(key, field, by)| words(["HINCRBY", key, &field.to_string(), by])),
+        (prop::sample::select(vec!["SADD", "SADD", "SREM"]), set, 0..60_u32, 0..4_usize).prop_map(
+            |(name, key, member, more)| {
+                let members = (0..=more).map(|more| "m".repeat(1 + more * 40) + &member.to_string());
+                words([name, key]).into_iter().chain(members).collect()
+            }
+        ),
+    ]
+}
+
+fn of_sorted_sets() -> impl Strategy<Value = Vec<String>> {
+    let scored = prop_oneof![6 => Just("scored"), 1 => Just("set")];
+    prop_oneof![
+        (
             prop::sample::select(vec!["ZADD", "ZADD", "ZADD NX", "ZINCRBY", "ZREM"]),
-            scored,
+            scored.clone(),
             prop::sample::select(vec!["1", "-2.5", "inf", "-inf", "7", "x"]),
             0..60_u32,
         )
-            .prop_map(move |(name, key, score, member)| {
+            .prop_map(|(name, key, score, member)| {
                 let member = format!("member {member}");
                 match name {
-                    "ZREM" => words(vec!["ZREM", key, &member]),
-                    "ZADD NX" => words(vec!["ZADD", key, "NX", score, &member]),
-                    name => words(vec![name, key, score, &member]),
+                    "ZREM" => words(["ZREM", key, &member]),
+                    "ZADD NX" => words(["ZADD", key, "NX", score, &member]),
+                    name => words([name, key, score, &member]),
                 }
             }),
         (
             prop::sample::select(vec!["ZPOPMIN", "ZPOPMAX"]),
-            prop_oneof![6 => Just("scored"), 1 => Just("set")],
+            scored,
             prop_oneof![5 => Just(None), 1 => (-1..4).prop_map(Some)]
         )
-            .prop_map(move |(name, key, count)| {
-                [words(vec![name, key]), count.map(|count: i32| count.to_string()).into_iter().collect()]
-                    .concat()
-            }),
-        (
-            prop::sample::select(vec!["XADD", "XADD", "XGROUP", "XREADGROUP", "XACK", "XACK", "XACK"]),
-            prop_oneof![6 => Just("read"), 1 => Just("other")],
-            prop::collection::vec(
-                prop_oneof![9 => (0..40_u32).prop_map(|n| format!("7-{n}")), 1 => value()],
-                1..4
-            ),
-        )
-            .prop_map(move |(name, group, ids)| match name {
-                "XADD" => words(vec!["XADD", "events", "7-*", "field", &ids[0]]),
-                "XGROUP" => words(vec!["XGROUP", "CREATE", "events", group, "0", "MKSTREAM"]),
-                "XREADGROUP" => {
-                    words(vec![
-                        "XREADGROUP",
-                        "GROUP",
-                        group,
-                        "reader",
-                        "COUNT",
-                        "5",
-                        "STREAMS",
-                        "events",
-                        ">",
-                    ])
-                }
-                name => [words(vec![name, "events", group]), ids].concat(),
-            }),
+            .prop_map(|(name, key, count)| pops(name, key, count)),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! Streams: what the differential test with Redis does not see, because of clocks and of who waits.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -147,16 +148,11 @@ fn put_blocks(edit: &mut store::OrderedEdit<'_>) {
 /// RESTORE takes any ordered map: counters at their ends, keys and values that are cut short, no counters at all.
 #[test]
 fn stream_that_no_server_would_write_is_read_and_changed_without_harm() {
-    let mut changes = crate::stream::Changes::default();
-    let id = |ms| crate::stream::Id { ms, seq: 0 };
-    let end = crate::stream::Group { last_delivered: id(0), read: Some(u64::MAX - 1) };
-    let pending = crate::stream::Pending { consumer: b"c".to_vec(), delivered_ms: u64::MAX, times: u64::MAX };
-    (1..4).for_each(|ms| changes.put_entry(id(ms), [&b"f"[..], b"v"].into_iter()));
-    changes.put_group(b"g", end);
-    changes.put_pending_alone(b"g", id(1), &pending);
+    let mut elements = vec![older::group((0, u64::MAX - 1)), older::pending(1, "c", (u64::MAX, u64::MAX))];
+    elements.extend((1..4).map(older::entry));
     for added in [None, Some(0), Some(1), Some(u64::MAX)] {
         let mut edit = store::OrderedEdit::new(store::Packed::empty(store::Shape::Ordered));
-        changes.iter().for_each(|(key, value)| edit.put(key, value.unwrap_or_default()));
+        elements.iter().for_each(|(key, value)| edit.put(key, value));
         for cut in ["e", "e\0\0", "g", "c\0", "c\0\0\0\u{1}g", "p\0\0\0\u{1}g\0", "x"] {
             edit.put(cut.as_bytes(), b"\0\0\0\x09");
         }
@@ -166,8 +162,9 @@ fn stream_that_no_server_would_write_is_read_and_changed_without_harm() {
         }
         let bytes = edit.encode();
         let dump = store::dump(store::Packed::new(store::Shape::Ordered, &bytes), store::Moment::default());
-        let payload =
-            crate::payload::sealed([&crate::payload::head(store::ValueKind::Stream)[..], &dump].concat());
+        let payload = commands::payload::sealed(
+            [&commands::payload::head(store::ValueKind::Stream)[..], &dump].concat(),
+        );
         let mut harness = Harness::new();
         let mut wire = harness.connect();
         let mut restore = Vec::new();
@@ -315,13 +312,45 @@ fn many_who_wait_for_one_entry_are_served_some_at_a_time() {
 }
 
 /// What is kept of how much is pending at whom; `None`: it is not kept, or not right.
-fn kept_counts(harness: &Harness, group: &[u8]) -> Option<crate::stream::Counts> {
+fn kept_counts(harness: &Harness, group: &[u8]) -> Option<BTreeMap<Vec<u8>, u64>> {
     let (prepared, keys) = (store::Prepared::default(), [store::KeyRef { db: 0, key: b"s" }]);
     let access =
         harness.server.store.access(store::Scope::Keys(&keys), &prepared, 0).expect("it is in memory");
     let sequence = access.sequence(0, b"s", store::ValueKind::Stream).expect("it is in memory");
-    let stream = crate::stream::Stream::new(sequence.expect("a stream"));
-    stream.kept_counts(group).expect("it is in memory")
+    commands::stream::kept_counts(sequence.expect("a stream"), group).expect("it is in memory")
+}
+
+/// Elements of a stream as versions wrote them that had neither counts nor blocks of pending entries; identifiers are `ms-0`, the group is `g`.
+mod older {
+    type Element = (Vec<u8>, Vec<u8>);
+
+    fn id(ms: u64) -> Vec<u8> {
+        [ms.to_be_bytes(), [0; 8]].concat()
+    }
+
+    /// With the field `f`, whose value is `v`.
+    pub(super) fn entry(ms: u64) -> Element {
+        ([&b"e"[..], &id(ms)].concat(), b"\0\0\0\x01f\0\0\0\x01v".to_vec())
+    }
+
+    pub(super) fn group((last_ms, read): (u64, u64)) -> Element {
+        (b"gg".to_vec(), [&id(last_ms)[..], &read.to_be_bytes()].concat())
+    }
+
+    pub(super) fn consumer(name: &str) -> Element {
+        let times_ms = [5_u64.to_be_bytes(), 5_u64.to_be_bytes()];
+        ([&b"c\0\0\0\x01g"[..], name.as_bytes()].concat(), times_ms.concat())
+    }
+
+    pub(super) fn pending(ms: u64, consumer: &str, (delivered_ms, times): (u64, u64)) -> Element {
+        let value = [&delivered_ms.to_be_bytes()[..], &times.to_be_bytes(), consumer.as_bytes()];
+        ([&b"p\0\0\0\x01g"[..], &id(ms)].concat(), value.concat())
+    }
+}
+
+fn put_elements(harness: &Harness, elements: &[(Vec<u8>, Vec<u8>)]) {
+    let changes: Vec<_> = elements.iter().map(|(key, value)| (&key[..], Some(&value[..]))).collect();
+    change_elements(harness, &changes);
 }
 
 /// Changes elements of the stream `s` as another version, or a loss, has left them.
@@ -355,7 +384,7 @@ fn pending_entries_that_were_lost_are_not_told_and_no_longer_counted() {
     harness.line(&mut wire, "XREADGROUP GROUP g c1 COUNT 1 STREAMS s >");
     told(&harness, &mut wire, 48);
     let kept = kept_counts(&harness, b"g").expect("they were counted anew");
-    assert_eq!(kept.by_consumer.get(&b"c1"[..]).copied(), Some(48));
+    assert_eq!(kept.get(&b"c1"[..]).copied(), Some(48));
 }
 
 /// XPENDING, XINFO CONSUMERS and XGROUP DELCONSUMER looked at all that was pending in a group.
@@ -403,7 +432,7 @@ fn what_is_pending_at_each_consumer_is_counted_whatever_changes_it() {
             for consumer in 0..4 {
                 let name = format!("c{consumer}");
                 let found = listed.matches(&format!("$2\r\n{name}\r\n")).count() as u64;
-                let kept = counts.by_consumer.get(name.as_bytes()).copied().unwrap_or(0);
+                let kept = counts.get(name.as_bytes()).copied().unwrap_or(0);
                 assert_eq!(kept, found, "step {step}, {line}: {name} of {group}");
             }
         }
@@ -421,20 +450,15 @@ fn group_that_was_not_counted_is_when_something_of_what_is_pending_changes() {
         harness.line(&mut wire, &format!("XREADGROUP GROUP g {consumer} COUNT 1 STREAMS s >"));
     }
     // as older versions have written it
-    let mut older = crate::stream::Changes::default();
-    let id = crate::stream::Id { ms: 2, seq: 0 };
-    older.put_group(b"g", crate::stream::Group { last_delivered: id, read: Some(2) });
-    for name in [b"a", b"b"] {
-        older.put_consumer(b"g", name, crate::stream::Consumer { seen_ms: 5, active_ms: 5 });
-    }
-    change_elements(&harness, &older.iter().collect::<Vec<_>>());
+    let elements = [older::group((2, 2)), older::consumer("a"), older::consumer("b")];
+    put_elements(&harness, &elements);
     let summary = |a: u32| format!("*2\r\n$1\r\na\r\n$1\r\n{a}\r\n*2\r\n$1\r\nb\r\n$1\r\n1\r\n");
     assert!(harness.line(&mut wire, "XPENDING s g").contains(&summary(1)));
     harness.line(&mut wire, "XGROUP CREATECONSUMER s g c");
     assert_eq!(kept_counts(&harness, b"g"), None);
     harness.line(&mut wire, "XREADGROUP GROUP g a STREAMS s >");
     let counts = kept_counts(&harness, b"g").expect("it is counted");
-    let of = |name: &[u8]| counts.by_consumer.get(name).copied();
+    let of = |name: &[u8]| counts.get(name).copied();
     assert_eq!((of(b"a"), of(b"b"), of(b"c")), (Some(2), Some(1), Some(0)));
     assert!(harness.line(&mut wire, "XPENDING s g").contains(&summary(2)));
 }
@@ -546,7 +570,7 @@ fn entry_that_is_pending_takes_a_few_bytes() {
 }
 
 /// What a model has pending: consumer and times by id, `None` for a consumer: given back.
-type Model = std::collections::BTreeMap<u64, (Option<u64>, u64)>;
+type Model = BTreeMap<u64, (Option<u64>, u64)>;
 
 /// What XPENDING tells of entries, without how long ago they were delivered.
 fn listed(reply: &str) -> Model {
@@ -643,21 +667,14 @@ fn entries_that_older_versions_left_pending_are_read_and_change() {
         let mut wire = harness.connect();
         harness.line(&mut wire, "XGROUP CREATE s g 0 MKSTREAM");
         (1..=40).for_each(|id| _ = harness.line(&mut wire, &format!("XADD s {id}-0 f v")));
-        let (mut older, id) = (crate::stream::Changes::default(), |ms| crate::stream::Id { ms, seq: 0 });
-        older.put_group(b"g", crate::stream::Group { last_delivered: id(30), read: Some(30) });
-        older.put_consumer(b"g", b"c1", crate::stream::Consumer { seen_ms: 5, active_ms: 5 });
-        let pending = crate::stream::Pending { consumer: b"c1".to_vec(), delivered_ms: 77, times: 3 };
-        (1..=30).for_each(|ms| older.put_pending_alone(b"g", id(ms), &pending));
-        let older = older.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec)));
-        let older: Vec<_> = older
-            .map(|(key, value)| match (is_counted, key[0]) {
-                (true, b'g') => (key, value.map(|value| [&value[..], &0_u64.to_be_bytes()].concat())),
-                (true, b'c') => (key, value.map(|value| [&value[..], &30_u64.to_be_bytes()].concat())),
-                _ => (key, value),
-            })
-            .collect();
-        let changes: Vec<_> = older.iter().map(|(key, value)| (&key[..], value.as_deref())).collect();
-        change_elements(&harness, &changes);
+        let (mut group, mut consumer) = (older::group((30, 30)), older::consumer("c1"));
+        if is_counted {
+            group.1.extend(0_u64.to_be_bytes());
+            consumer.1.extend(30_u64.to_be_bytes());
+        }
+        let mut elements = vec![group, consumer];
+        elements.extend((1..=30).map(|ms| older::pending(ms, "c1", (77, 3))));
+        put_elements(&harness, &elements);
         let all = |ids: std::ops::RangeInclusive<u64>| ids.map(|id| (id, (Some(1), 3))).collect::<Model>();
         assert_eq!(kept_counts(&harness, b"g").is_some(), is_counted);
         assert_eq!(listed(&harness.line(&mut wire, "XPENDING s g - + 100")), all(1..=30));

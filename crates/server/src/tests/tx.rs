@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use commands::command::Flags;
+
 use super::*;
-use crate::command::Flags;
 use crate::table::commands;
 
 /// Runs a command that waits for an outcome, and waits for it.

@@ -3,10 +3,10 @@
 //! Nor may a client flush or swap their database: workers go on with positions and windows that they have in memory, and what they have told
 //! other servers is not taken back.
 
+use commands::call::Failure;
+use commands::command::{Command, Flags, Kind};
 use resp::ArgsView;
 
-use crate::call::Failure;
-use crate::command::{Command, Flags, Kind};
 use crate::server::Server;
 
 /// Refuses a command in database `db` (`None`: only its execution tells) that may change the positions of a topology that runs; `own`: the topology

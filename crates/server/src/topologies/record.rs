@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use supervisor::Trial;
 
-use crate::sealed::{push_bytes, seal, take, take_bytes, unseal};
+use commands::sealed::{push_bytes, seal, take, take_bytes, unseal};
 
 /// What was submitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

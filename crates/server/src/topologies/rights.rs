@@ -5,13 +5,12 @@
 
 use std::sync::Arc;
 
+use commands::command::{Command, Kind};
+use commands::failure::Failure;
+use commands::glob::Pattern;
+use commands::words::is;
 use resp::ArgsView;
 use topology::Plan;
-
-use crate::command::{Command, Kind};
-use crate::failure::Failure;
-use crate::glob::Pattern;
-use crate::words::is;
 
 /// The rights of a topology's workers, and of all that they start.
 #[derive(Debug)]

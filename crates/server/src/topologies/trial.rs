@@ -14,18 +14,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Nanos;
+use commands::relocate::rename;
+use commands::stream;
 use components::Group;
-use store::{Access, KeyRef, Prepared, Stop, Store, ValueKind};
+use store::{Access, KeyRef, Prepared, Stop, Store};
 use supervisor::{Job, Trial};
 use ticket::Ticket;
+use topology::Plan;
+use topology::definition::Guarantee;
 
 use super::record::Definition;
 use super::rights::Rights;
 use super::{Kept, LIST, Letters, Listed, Topologies, encoded, key, list};
-use crate::relocate::rename;
-use crate::stream::{Changes, Id, Stream};
-use topology::Plan;
-use topology::definition::Guarantee;
 
 /// How a trial has ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -486,57 +486,17 @@ pub(super) fn is_exactly_once(plan: &Plan) -> bool {
 
 /// Gives the group of a trial its name without it, in place of the one that has it, or removes it.
 fn move_group(access: &mut Access<'_>, group: &Group, takes_place: bool) -> Result<(), Stop> {
-    let (key, live, trial) = (group.stream.as_bytes(), group.live.as_bytes(), group.trial.as_bytes());
-    let (mut removed, mut moved) = (Changes::default(), Changes::default());
-    {
-        // A key of another type has no group.
-        let Ok(sequence) = access.sequence(0, key, ValueKind::Stream)? else { return Ok(()) };
-        let stream = Stream::new(sequence);
-        let Some(state) = stream.group(trial)? else { return Ok(()) };
-        removed.delete_group(stream, trial)?;
-        if takes_place {
-            if stream.group(live)?.is_some() {
-                removed.delete_group(stream, live)?;
-            }
-            moved.put_group(live, state);
-            for (name, consumer) in stream.consumers(trial)? {
-                moved.put_consumer(live, name, consumer);
-            }
-            for it in stream.pending_from(trial, Id::MIN)? {
-                let (id, pending) = it?;
-                moved.put_pending(live, id, pending);
-            }
-        }
-    }
-    let _ = access.change_stream(0, key, &removed.iter().collect::<Vec<_>>())?;
-    let settled = match access.sequence(0, key, ValueKind::Stream)? {
-        Ok(sequence) => moved.settled(Stream::new(sequence))?,
-        Err(_) => None,
-    };
-    if let Some(moved) = settled {
-        let _ = access.change_stream(0, key, &moved.iter().collect::<Vec<_>>())?;
-    }
-    Ok(())
+    let live = takes_place.then_some(group.live.as_bytes());
+    stream::move_group(access, (0, group.stream.as_bytes()), group.trial.as_bytes(), live)
 }
 
 /// Removes a group, unless it has consumers of somebody else.
 fn remove_group(access: &mut Access<'_>, group: &LeftGroup) -> Result<(), Stop> {
-    let (key, name) = (group.stream.as_bytes(), group.name.as_bytes());
-    let mut changes = Changes::default();
-    {
-        let Ok(sequence) = access.sequence(0, key, ValueKind::Stream)? else { return Ok(()) };
-        let stream = Stream::new(sequence);
-        let own = |consumer: &[u8]| {
-            let place = consumer.strip_prefix(group.consumers.as_bytes());
-            place.is_some_and(|place| place.iter().all(u8::is_ascii_digit))
-        };
-        if stream.group(name)?.is_none() || !stream.consumers(name)?.iter().all(|(name, _)| own(name)) {
-            return Ok(());
-        }
-        changes.delete_group(stream, name)?;
-    }
-    let _ = access.change_stream(0, key, &changes.iter().collect::<Vec<_>>())?;
-    Ok(())
+    let is_own = |consumer: &[u8]| {
+        let place = consumer.strip_prefix(group.consumers.as_bytes());
+        place.is_some_and(|place| place.iter().all(u8::is_ascii_digit))
+    };
+    stream::remove_group(access, (0, group.stream.as_bytes()), group.name.as_bytes(), is_own)
 }
 
 /// Tries again what finds no room now, for a while.

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
+use commands::words::shown;
 use store::{Halted, Prepared, Staging, Stop, Store};
 use ticket::Ticket;
 use txn::id::{BranchId, NodeName};
@@ -23,7 +24,6 @@ use super::work::Work;
 use crate::errors;
 use crate::long::LongCommands;
 use crate::settings::KEYS;
-use crate::words::shown;
 
 /// Keys that take part.
 #[derive(Debug)]

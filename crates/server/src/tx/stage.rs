@@ -12,6 +12,11 @@
 
 use std::sync::{Arc, TryLockError};
 
+use commands::call::{DataFn, Failure};
+use commands::command::Kind;
+use commands::copies::Copies;
+use commands::lookup::Entry;
+use commands::ready::Ready;
 use resp::ArgsView;
 use store::{KeyRef, Prepared, Scope, Stop};
 use ticket::Ticket;
@@ -20,17 +25,12 @@ use super::KEYS_PLACE;
 use super::error::TxError;
 use super::staged::{COMMAND_AT, Staged};
 use super::work::Work;
-use crate::call::{DataFn, Failure};
-use crate::command::Kind;
-use crate::copies::Copies;
 use crate::errors;
 use crate::halted;
 use crate::handlers::tx::{transaction_id, transactions};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{self, Job};
-use crate::lookup::Entry;
 use crate::outcome::Ran;
-use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Effects, Plan, Single, Step, Stopped, collect_keys};
 use crate::server::Server;
@@ -147,7 +147,7 @@ fn staged_command(args: ArgsView<'_>) -> Result<(&'static Entry, DataFn), Failur
         entry = sub.ok_or_else(|| errors::unknown_sub(entry.command.name, name))?;
     }
     if !entry.command.takes(args.len()) {
-        return Err(errors::arity(entry.command.name));
+        return Err(commands::failure::arity(entry.command.name));
     }
     match table::handler(entry) {
         Handler::Data(run) | Handler::Across(run, _) | Handler::Reaching(run) | Handler::Everything(run) => {

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use commands::call::DataFn;
+use commands::lookup::Entry;
 use txn::id::TxId;
 
 use super::work::Work;
-use crate::call::DataFn;
-use crate::lookup::Entry;
 
 /// A command that is to be staged, and where.
 #[derive(Debug)]

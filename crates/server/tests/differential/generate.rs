@@ -903,10 +903,13 @@ impl Generator {
     /// string has a NUL, Redis reads a number that ends there.
     fn sort(&mut self, name: &str, words: &mut Words) {
         let kind = self.pick(&["l", "l", "z", "s"]);
-        words.push(self.key_of(kind));
+        let key = self.key_of(kind);
+        // Members of a set that are not sorted come in any order; keys without a type's letter may be sets.
+        let has_order = kind != "s" && key.starts_with(kind.as_bytes());
+        words.push(key);
         match self.below(4) {
             0 => words.extend([b"BY".to_vec(), self.pick(&["w*", "h1->*", "h*->f"]).into()]),
-            1 if kind != "s" => words.extend([b"by".to_vec(), b"none".to_vec()]),
+            1 if has_order => words.extend([b"by".to_vec(), b"none".to_vec()]),
             _ => self.options(words, &["ALPHA"]),
         }
         self.limit(words);

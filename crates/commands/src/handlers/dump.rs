@@ -1,0 +1,114 @@
+//! DUMP and RESTORE: a value as a `payload`, and back.
+
+use std::sync::Arc;
+
+use clock::UnixMs;
+use resp::{ArgsView, Writer};
+use store::{Deadline, Found, Packed, Value};
+
+use crate::args::{integer, is, option_value};
+use crate::call::{Attached, Data, Failure, Outcome, text};
+use crate::payload::{CRC_BYTES, HEAD, decode, encode, encode_collection, load};
+
+pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let found = data.access.get(data.db, args.get(1))?;
+    data.count_lookup(found.is_some());
+    if let Some(shape) = found.and_then(|found| found.kind.shape()) {
+        let found = found.expect("it has a shape");
+        data.admit_reply(found.value.len())?;
+        let payload = encode_collection(found.kind, Packed::new(shape, found.value), data.now);
+        data.admit_reply(payload.len())?;
+        out.bulk(&payload);
+        return Ok(());
+    }
+    match found {
+        None => out.null(),
+        Some(Found { value, large: Some(large), .. }) => {
+            // Nor is the checksum made while the key is locked.
+            let at = out.bulk_around(&HEAD, value.len(), &[0; CRC_BYTES]);
+            let (bytes, part) = (Arc::<store::Large>::clone(large), 0..value.len());
+            data.lend(Attached { at, bytes, part, unsealed: true });
+        }
+        Some(found) => out.bulk(&encode(found.value)),
+    }
+    Ok(())
+}
+
+/// Options of RESTORE; those about eviction are checked and forgotten.
+#[derive(Debug, Default)]
+struct Options {
+    replace: bool,
+    absolute: bool,
+}
+
+impl Options {
+    fn parse(args: ArgsView<'_>) -> Result<Self, Failure> {
+        let mut options = Options::default();
+        let (mut index, mut idle, mut frequency) = (4, false, false);
+        while let Some(arg) = args.try_get(index) {
+            if is(arg, "replace") {
+                options.replace = true;
+            } else if is(arg, "absttl") {
+                options.absolute = true;
+            } else if is(arg, "idletime") && args.len() > index + 1 && !frequency {
+                idle = true;
+                if integer(option_value(args, index)?)? < 0 {
+                    return Err("ERR Invalid IDLETIME value, must be >= 0".into());
+                }
+                index += 1;
+            } else if is(arg, "freq") && args.len() > index + 1 && !idle {
+                frequency = true;
+                if !(0..=255).contains(&integer(option_value(args, index)?)?) {
+                    return Err("ERR Invalid FREQ value, must be >= 0 and <= 255".into());
+                }
+                index += 1;
+            } else {
+                return Err(text::SYNTAX.into());
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+}
+
+pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let key = args.get(1);
+    let options = Options::parse(args)?;
+    if !options.replace && data.access.meta(data.db, key)?.is_some() {
+        return Err("BUSYKEY Target key name already exists.".into());
+    }
+    let ttl = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR Invalid TTL value, must be >= 0")?;
+    let damaged = "ERR DUMP payload version or checksum are wrong";
+    let (elements, mut is_empty);
+    is_empty = false;
+    let value = match data.copies.find(3) {
+        Some(value) => value,
+        None => {
+            // before it is decoded nobody knows how many elements it has
+            data.access.charge(args.get(3).len() / RESTORED_BYTES)?;
+            let (kind, value) = decode(args.get(3)).ok_or(damaged)?;
+            match kind.shape() {
+                None => Value::String(value),
+                Some(shape) => {
+                    elements =
+                        load(shape, value, data.now, |element| data.access.tag(element)).ok_or(damaged)?;
+                    is_empty = Packed::new(shape, &elements).is_empty();
+                    Value::Collection(kind, &elements)
+                }
+            }
+        }
+    };
+    let deadline = || if options.absolute { Deadline::at(UnixMs(ttl)) } else { data.now.after(ttl) };
+    let expiry = (ttl != 0).then(deadline);
+    // the time of all fields may have come
+    if is_empty || expiry.is_some_and(|at| data.now.has_passed(at)) {
+        data.access.remove(data.db, key)?;
+    } else {
+        data.access.put(data.db, key, value, expiry);
+    }
+    out.ok();
+    Ok(())
+}
+
+/// Bytes of a payload that take about as long as an element.
+const RESTORED_BYTES: usize = 32;

@@ -1,0 +1,35 @@
+//! What each command does: one function a command, one file a group.
+
+pub(crate) mod bitfields;
+pub(crate) mod bitmaps;
+pub(crate) mod blocking;
+pub(crate) mod combined;
+pub(crate) mod conditions;
+pub(crate) mod databases;
+pub(crate) mod dump;
+mod elements;
+pub(crate) mod expiry;
+pub(crate) mod fields;
+pub(crate) mod geo;
+pub(crate) mod geo_search;
+pub(crate) mod groups;
+pub(crate) mod hashes;
+pub(crate) mod hyperloglogs;
+pub(crate) mod increments;
+pub(crate) mod keys;
+pub(crate) mod lcs;
+pub(crate) mod list_moves;
+pub(crate) mod lists;
+pub(crate) mod numbers;
+pub(crate) mod object;
+pub(crate) mod ranges;
+pub(crate) mod scan;
+pub(crate) mod score_ranges;
+pub(crate) mod sets;
+pub(crate) mod sort;
+pub(crate) mod sorted_sets;
+pub(crate) mod stream_info;
+pub(crate) mod stream_refs;
+pub(crate) mod streams;
+pub(crate) mod strings;
+mod together;

@@ -1,0 +1,22 @@
+//! What a script reaches of the server: whoever runs one lends a host to the interpreter.
+
+use resp::ArgsView;
+
+/// What a script reaches of the server.
+pub trait Host {
+    /// Runs a command and appends its whole reply to `out`, in version 3 of the protocol if `resp3`; errors, too. A reply should have at
+    /// most `room` bytes.
+    ///
+    /// # Errors
+    /// [`Ended`] when the attempt is over; the host keeps why.
+    fn call(
+        &mut self,
+        args: ArgsView<'_>,
+        resp3_and_room: (bool, usize),
+        out: &mut Vec<u8>,
+    ) -> Result<(), Ended>;
+}
+
+/// The attempt is over.
+#[derive(Debug)]
+pub struct Ended;
