@@ -13,6 +13,7 @@
 )]
 
 mod bench;
+mod binaries;
 mod failure;
 mod manual;
 mod packages;

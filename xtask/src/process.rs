@@ -4,7 +4,7 @@
 //! server of a hung test outlives the run.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -69,7 +69,7 @@ impl Run {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("cannot start `{}`: {error}", self.program))?;
-        let lines = lines_of(&mut child);
+        let lines = lines_of(child.stdout.take().expect("it is piped"));
         let deadline = Instant::now() + self.time_max;
         loop {
             match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -86,6 +86,37 @@ impl Run {
         }
         let status = child.wait().map_err(|error| format!("waiting for `{}`: {error}", self.program))?;
         if status.success() { Ok(()) } else { Err(format!("`{}` ended with {status}", self.text())) }
+    }
+
+    /// Runs it without showing anything; returns what it wrote, errors among the rest, and whether it ended well.
+    ///
+    /// # Errors
+    /// It could not start, or took too long: then with what it had written.
+    pub(crate) fn all_output(&self) -> Result<(String, bool), Failure> {
+        let cannot = |error: std::io::Error| format!("cannot start `{}`: {error}", self.program);
+        let (output, input) = std::io::pipe().map_err(cannot)?;
+        let errors = input.try_clone().map_err(cannot)?;
+        // The pipe ends with the child: this process keeps no end of it.
+        let mut child = self.command().stdout(input).stderr(errors).spawn().map_err(cannot)?;
+        let lines = lines_of(output);
+        let deadline = Instant::now() + self.time_max;
+        let mut said = String::new();
+        loop {
+            match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => said.extend([&line, "\n"]),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    kill_group(&mut child);
+                    return Err(format!(
+                        "{said}`{}` took more than {:?}: killed",
+                        self.text(),
+                        self.time_max
+                    ));
+                }
+            }
+        }
+        let status = child.wait().map_err(|error| format!("waiting for `{}`: {error}", self.program))?;
+        Ok((said, status.success()))
     }
 
     /// Runs it without showing anything; returns its standard output.
@@ -138,12 +169,11 @@ impl Run {
     }
 }
 
-/// A channel with the lines of the child's standard output; it closes when every holder of the pipe is gone.
-fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
+/// A channel with the lines of what a child writes; it closes when every holder of the pipe is gone.
+fn lines_of(output: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
-    let Some(stdout) = child.stdout.take() else { return receiver };
     let reader = std::thread::Builder::new().name("output".to_owned()).spawn(move || {
-        for line in BufReader::new(stdout).split(b'\n') {
+        for line in BufReader::new(output).split(b'\n') {
             let Ok(line) = line else { break };
             if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
                 break;
@@ -172,6 +202,16 @@ mod tests {
         let outcome = run.time_max(Duration::from_millis(100)).show(&mut |_| {});
         assert!(outcome.unwrap_err().contains("killed"));
         assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn output_comes_as_a_whole_with_what_went_wrong_among_it() {
+        let run = |script: &str| Run::new(Path::new("/"), "sh").args(["-c", script]);
+        let outcome = run("echo to stderr >&2; echo to stdout; exit 3").all_output();
+        assert_eq!(outcome, Ok(("to stderr\nto stdout\n".to_owned(), false)));
+        let late = run("echo begun; sleep 60").time_max(Duration::from_millis(300)).all_output();
+        let failure = late.unwrap_err();
+        assert!(failure.contains("begun") && failure.contains("killed"), "{failure}");
     }
 
     #[test]

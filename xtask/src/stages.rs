@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::process::Run;
-use crate::{packages, tidy};
+use crate::{binaries, packages, tidy};
 
 /// One stage: its name and how it runs.
 struct Stage {
@@ -229,14 +229,11 @@ fn test(
     if files.is_empty() && targets.is_empty() {
         return Err(format!("no integration test belongs to stage {class}"));
     }
-    let mut run = cargo(root, &["test", "--workspace", "--no-fail-fast"]).args(targets.iter().copied());
+    let mut build = cargo(root, &["test", "--workspace"]).args(targets.iter().copied());
     for file in files {
-        run = run.args(["--test", file]);
+        build = build.args(["--test", file]);
     }
-    for (name, value) in variables {
-        run = run.env(name, value);
-    }
-    run.time_max(Duration::from_secs(1_200)).show(&mut |line| tally.read(line))
+    binaries::run(build, variables, &mut |line| tally.read(line))
 }
 
 /// The workspace's integration tests by stage: the names of the files in each crate's `tests` folder.
