@@ -11,8 +11,11 @@ use serde::{Deserialize, Serialize};
 pub struct Figure {
     /// Short and stable: `group/what`; a new measurement replaces the one with the same id.
     pub id: String,
-    /// A line for the table.
+    /// A line for the table, without its peer.
     pub title: String,
+    /// With whom it compares what other figures of the same title compare with others: they are a group of a plot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
     /// What is wanted; none when the figure is only reported.
     pub target: Option<Target>,
     /// Unit of the series.
@@ -73,6 +76,7 @@ impl Figure {
         Self {
             id: id.to_owned(),
             title: title.to_owned(),
+            peer: None,
             target,
             unit: unit.to_owned(),
             a,
@@ -95,6 +99,12 @@ impl Figure {
     pub fn note(mut self, note: &str) -> Self {
         note.clone_into(&mut self.note);
         self
+    }
+
+    /// Its title, and its peer.
+    #[must_use]
+    pub fn heading(&self) -> String {
+        self.peer.as_ref().map_or_else(|| self.title.clone(), |peer| format!("{}, beside {peer}", self.title))
     }
 
     /// The value of each run: the ratio of `a` to `b`, or `a`.

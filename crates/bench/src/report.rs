@@ -10,8 +10,8 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
-use crate::figure::{Figure, Target, Verdict};
-use crate::svg;
+use crate::figure::{Figure, Series, Target, Verdict};
+use crate::plot::{Bar, BarGroup, Bars};
 
 /// The figures, old and new, and where they are shown.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Report {
             text.push_str(&format!(
                 "\n`{}`: {}\n\n```sh\n{}\n```\n",
                 figure.id,
-                figure.title,
+                figure.heading(),
                 figure.commands.join("\n")
             ));
             for remark in [&figure.note, &figure.machine].into_iter().filter(|remark| !remark.is_empty()) {
@@ -124,7 +124,7 @@ fn row(figure: &Figure) -> String {
     let b = figure.b.as_ref().map_or_else(String::new, |b| number(b.median()));
     format!(
         "| {} | {} | **{}** | {} to {} | {} | {} | {} | {} |\n",
-        figure.title,
+        figure.heading(),
         target(figure),
         measured(figure),
         number(least),
@@ -199,10 +199,33 @@ fn plots(figures: &[Figure]) -> Vec<(String, String)> {
         let pairs: Vec<&Figure> =
             figures.iter().filter(|f| f.id.starts_with(&prefix) && f.b.is_some()).collect();
         if !pairs.is_empty() {
-            plots.push((format!("{PLOTS}{}.svg", group.name), svg::ratios(group.about, &pairs)));
+            plots.push((format!("{PLOTS}{}.svg", group.name), ratios(group.about, &pairs)));
         }
     }
     plots
+}
+
+/// A and B of each figure: their medians as bars, their runs as dots.
+fn ratios(title: &str, figures: &[&Figure]) -> String {
+    let group = |figure: &&Figure| {
+        let bar = |(colour, series): (usize, &Series)| {
+            let (length, unit) = (series.median(), &figure.unit);
+            let words =
+                if length < 100.0 { format!("{length:.2} {unit}") } else { format!("{length:.0} {unit}") };
+            Bar { label: series.label.clone(), colour, length, words, dots: series.values.clone() }
+        };
+        let wanted = match figure.target {
+            Some(Target::AtLeast(least)) => format!(", wanted at least {least}"),
+            Some(Target::AtMost(most)) => format!(", wanted at most {most}"),
+            None => String::new(),
+        };
+        let title = format!("{}: {:.2}{wanted}", figure.title, figure.measured());
+        // Of the three colours, ours and the palest.
+        let both = [Some((0, &figure.a)), figure.b.as_ref().map(|b| (2, b))];
+        BarGroup { title, bars: both.into_iter().flatten().map(bar).collect() }
+    };
+    let groups = figures.iter().map(group).collect();
+    Bars { title: title.to_owned(), line_at: None, groups }.svg()
 }
 
 fn plot_title(file: &str) -> &str {
@@ -262,7 +285,6 @@ const TABLE_HEAD: &str = "\
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Series;
 
     fn figure(id: &str, a: f64) -> Figure {
         let b = Some(Series::new("theirs", vec![50_000.0]));

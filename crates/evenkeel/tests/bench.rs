@@ -195,7 +195,7 @@ fn types_are_plotted_beside_the_peers_that_are_there() {
     assert_eq!(files, ["types-lists.svg"]);
     let plot = std::fs::read_to_string(folder.path().join("types-lists.svg")).unwrap();
     assert!(
-        plot.contains(">LPUSH + BRPOP, no log, pipeline 1<") && plot.contains("Evenkeel / Redis 7.0"),
+        plot.contains("\nLPUSH + BRPOP, no log, pipeline 1\n") && plot.contains("Evenkeel / Redis 7.0"),
         "{plot}"
     );
 }

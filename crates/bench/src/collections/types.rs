@@ -11,8 +11,8 @@ use crate::Failure;
 use crate::client::{Client, value};
 use crate::drive::{Action, Outcome, Row};
 use crate::figure::Figure;
+use crate::plot::{Bar, BarGroup, Bars};
 use crate::servers::{Recipe, Server};
-use crate::svg;
 
 use super::fill::{Kind, Requests, member};
 use super::load::{command, drive, group, text};
@@ -210,7 +210,7 @@ impl Case {
             if let Some((name, _)) = peer.label.rsplit_once(' ') {
                 peer.label = name.to_owned();
             }
-            figure.title = svg::beside(&figure.title, &peer.label);
+            figure.peer = Some(peer.label.clone());
         }
         Ok(figures)
     }
@@ -301,9 +301,29 @@ pub fn plots(figures: &[Figure]) -> Vec<(String, String)> {
         let figures: Vec<&Figure> = figures.iter().filter(is_of).collect();
         let name = of.name().replace('-', " ");
         let title = format!("{name}: requests a second, as a multiple of those of another server");
-        (!figures.is_empty()).then(|| (format!("types-{}.svg", of.name()), svg::grouped(&title, &figures)))
+        (!figures.is_empty()).then(|| (format!("types-{}.svg", of.name()), grouped(title, &figures)))
     };
     Type::ALL.iter().filter_map(plot).collect()
+}
+
+/// The ratio of each figure as a bar, those of its runs as dots; figures that differ in their peer alone are a group.
+fn grouped(title: String, figures: &[&Figure]) -> String {
+    let (mut groups, mut peers): (Vec<BarGroup>, Vec<&str>) = (Vec::new(), Vec::new());
+    for figure in figures {
+        let peer = figure.b.as_ref().map_or("", |b| b.label.as_str());
+        let colour = peers.iter().position(|known| *known == peer).unwrap_or_else(|| {
+            peers.push(peer);
+            peers.len() - 1
+        });
+        let length = figure.measured();
+        let (label, words) = (format!("Evenkeel / {peer}"), format!("{length:.2}"));
+        let bar = Bar { label, colour, length, words, dots: figure.outcomes() };
+        match groups.iter_mut().find(|group| group.title == figure.title) {
+            Some(group) => group.bars.push(bar),
+            None => groups.push(BarGroup { title: figure.title.clone(), bars: vec![bar] }),
+        }
+    }
+    Bars { title, line_at: Some(1.0), groups }.svg()
 }
 
 /// What the last group was answered within the length of the run, without what is nil.
@@ -450,6 +470,7 @@ mod tests {
         let names: Vec<&str> = plots.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names, ["types-sets.svg", "types-sorted-sets.svg"]);
         assert!(plots[0].1.contains("Redis 7.0") && plots[0].1.contains("Valkey 9.1"));
+        assert_eq!(plots[0].1.matches("\nSADD\n").count(), 1, "both are one group: {}", plots[0].1);
         assert!(!plots[1].1.contains("Valkey"));
     }
 }

@@ -206,7 +206,7 @@ fn row(text: &mut String, figure: &Figure) {
     let _ = writeln!(
         text,
         "  {:<70}{:>12}{peer:>12}{ratio:>8}  {spread:<18}{}{label}",
-        figure.title,
+        figure.heading(),
         number(figure.a.median()),
         figure.unit
     );
@@ -218,7 +218,8 @@ fn row(text: &mut String, figure: &Figure) {
 fn figure(figure: &Figure) -> Value {
     json!({
         "id": figure.id,
-        "title": figure.title,
+        "title": figure.heading(),
+        "subject": figure.title,
         "unit": figure.unit,
         "value": figure.a.median(),
         "runs": figure.a.values,

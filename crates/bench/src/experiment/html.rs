@@ -3,12 +3,12 @@
 //! A server has one colour in all plots; where one server alone was measured, each of its lines has. What is not valid is drawn hollow:
 //! dots without filling, so that nobody takes a survivors' figure for one.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
-use super::chart::{COLOURS, Chart, Series, Style, escaped};
 use super::measure::Spread;
 use super::report::{Line, Report, ratios};
 use crate::drive::Row;
+use crate::plot::{COLOURS, Chart, Mark, Series, Style};
 
 /// Where figures come from.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ pub(super) fn page(reports: &[Report], origin: &Origin) -> String {
     page += &origin_table(origin);
     page += &comparisons(reports);
     page += "<div class=\"plots\">\n";
-    charts(reports).iter().for_each(|chart| page += &chart.figure());
+    charts(reports).iter().for_each(|chart| page += &plot(chart));
     page += "</div>\n";
     reports.iter().for_each(|report| page += &figures(report));
     reports.iter().for_each(|report| page += &settings(report));
@@ -147,6 +147,24 @@ fn settings(report: &Report) -> String {
     text + "</table></div></details>\n"
 }
 
+/// A plot under its title, with the names of its series.
+fn plot(chart: &Chart) -> String {
+    let title = escaped(&[chart.title, &chart.subject].join(" ").trim_end());
+    let mut text = format!("<figure><figcaption><b>{title}</b>");
+    if !chart.y.is_empty() {
+        let _ = write!(text, " <span class=\"unit\">{}</span>", escaped(&chart.y));
+    }
+    text += "</figcaption>\n<ul class=\"legend\">";
+    for series in &chart.series {
+        let _ = write!(text, "<li><span class=\"key\">{}</span>{}</li>", series.key(), escaped(&series.name));
+    }
+    let label = escaped(&chart.title);
+    text + &format!(
+        "</ul>\n<div class=\"plot\" role=\"img\" aria-label=\"{label}\">{}</div></figure>\n",
+        chart.svg()
+    )
+}
+
 /// A line of a report, as plots know it.
 struct Named<'a> {
     name: String,
@@ -183,19 +201,26 @@ fn runs(named: &[Named<'_>]) -> Chart {
             let runs = line.runs.iter().filter(move |run| run.is_valid() == is_valid);
             runs.map(|run| (index as f64, run.per_second())).collect::<Vec<_>>()
         };
-        let hollow =
-            Series { name: format!("{name} (not valid)"), points: of(false), is_hollow: true, style: *style };
-        [Series { name: name.clone(), points: of(true), is_hollow: false, style: *style }, hollow]
+        let style = *style;
+        let hollow = format!("{name} (not valid)");
+        [
+            Series { name: name.clone(), points: of(true), mark: Mark::Dots, style },
+            Series { name: hollow, points: of(false), mark: Mark::Hollow, style },
+        ]
     });
-    Chart { title: "runs", y: "operations a second", dots: true, ..Chart::of(series) }
+    Chart { title: "runs", y: "operations a second", x_names: Some(Vec::new()), ..Chart::of(series) }
 }
 
 fn throughput(named: &[Named<'_>]) -> Chart {
     let series = named.iter().map(|Named { name, line, style }| {
         let points = whole_rows(line).iter().map(|row| (row.at.as_secs_f64(), row.per_second())).collect();
-        Series { name: name.clone(), points, is_hollow: !line.is_valid(), style: *style }
+        Series { name: name.clone(), points, mark: line_of(line), style: *style }
     });
     Chart { title: "throughput over time", x: "seconds", y: "operations a second", ..Chart::of(series) }
+}
+
+fn line_of(line: &Line) -> Mark {
+    if line.is_valid() { Mark::Line } else { Mark::Hollow }
 }
 
 /// Without what is left of an interval at the end of a run, which is too short for a rate and for percentiles.
@@ -213,12 +238,7 @@ fn latency(named: &[Named<'_>]) -> Chart {
             let rows = rows.iter().filter(|row| row.answered > 0);
             let us = rows.map(|row| (row.at.as_secs_f64(), row.latencies.quantile(quantile) as f64 / 1e3));
             let style = Style { dash: style.dash + dash, ..*style };
-            Series {
-                name: format!("{name}, {label}"),
-                points: us.collect(),
-                is_hollow: !line.is_valid(),
-                style,
-            }
+            Series { name: format!("{name}, {label}"), points: us.collect(), mark: line_of(line), style }
         })
     });
     Chart { title: "latency over time", x: "seconds", y: "µs", is_log: true, ..Chart::of(series) }
@@ -230,14 +250,14 @@ fn percentiles(named: &[Named<'_>]) -> Chart {
         let points = PERCENTILES.iter().enumerate();
         let points =
             points.map(|(index, (_, quantile))| (index as f64, latencies.quantile(*quantile) as f64 / 1e3));
-        Series { name: name.clone(), points: points.collect(), is_hollow: !line.is_valid(), style: *style }
+        Series { name: name.clone(), points: points.collect(), mark: line_of(line), style: *style }
     });
     let names = PERCENTILES.map(|(name, _)| name);
     Chart {
         title: "latency by percentile",
         y: "µs",
         is_log: true,
-        x_names: names.to_vec(),
+        x_names: Some(names.to_vec()),
         ..Chart::of(series)
     }
 }
@@ -250,7 +270,7 @@ fn loops(Named { name, line, style }: &Named<'_>) -> Chart {
         let points = line.loops.iter().filter(|sample| sample.loads.len() == count);
         let points = points.map(|sample| (sample.at, share(&sample.loads))).collect();
         let style = Style { dash: index, ..*style };
-        Series { name: format!("loop {index}"), points, is_hollow: !line.is_valid(), style }
+        Series { name: format!("loop {index}"), points, mark: line_of(line), style }
     });
     let chart = Chart::of(series);
     Chart {
@@ -260,6 +280,12 @@ fn loops(Named { name, line, style }: &Named<'_>) -> Chart {
         y: "percent of the load",
         ..chart
     }
+}
+
+/// Text for the inside of an element or an attribute.
+fn escaped(text: &impl Display) -> String {
+    let text = text.to_string().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;")
 }
 
 /// With thousands apart; a tenth below a hundred.
@@ -297,9 +323,8 @@ const RULES: &str = "body{background:var(--page);color:var(--text);font:15px/1.4
     td:first-child{min-width:7em}tr{border-bottom:1px solid var(--grid)}.number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\
     .origin td{overflow-wrap:anywhere}\n\
     .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,390px),1fr));gap:20px;margin-top:1em}figure{margin:0;min-width:0}\
-    .legend{list-style:none;display:flex;flex-wrap:wrap;gap:2px 14px;margin:4px 0;padding:0;font-size:.87em}.key{width:24px;height:12px;margin-right:5px}\
-    .plot{display:block;width:100%;height:auto}.plot text{font:12px system-ui,sans-serif;fill:var(--soft)}\
-    .grid{stroke:var(--grid)}.axis{stroke:var(--soft)}.line{fill:none;stroke-linejoin:round}\n";
+    .legend{list-style:none;display:flex;flex-wrap:wrap;gap:2px 14px;margin:4px 0;padding:0;font-size:.87em}.key svg{width:24px;height:12px;margin-right:5px}\
+    .plot svg{display:block;width:100%;height:auto}.plot text{font-family:system-ui,sans-serif}.plot polyline{stroke-linejoin:round}\n";
 const PERCENTILES: [(&str, f64); 7] = [
     ("p0", 0.0),
     ("p50", 0.5),
@@ -360,7 +385,10 @@ mod tests {
     fn run_that_is_not_valid_is_hollow_and_has_no_ratio() {
         let page = |reports: &[Report]| page(reports, &origin());
         let (valid, not_valid) = (page(&[report(0)]), page(&[report(0), report(1)]));
-        let hollow = |page: &str| page.matches("fill=\"none\"").count();
+        let hollow = |page: &str| {
+            let circles = page.split("<circle").skip(1);
+            circles.filter(|circle| circle[..circle.find('>').expect("its end")].contains("\"none\"")).count()
+        };
         assert!(hollow(&not_valid) > hollow(&valid));
         assert!(not_valid.contains("no ratio"));
     }

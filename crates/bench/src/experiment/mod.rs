@@ -6,7 +6,6 @@
 //! lost is not valid: it is said so, leaves every ratio and mean, and ends the program with a status of its own.
 
 mod arguments;
-mod chart;
 mod churn;
 mod collections;
 mod hazelcast;

@@ -48,8 +48,10 @@ fn figure(reported: &Value, group: &str) -> Result<Figure, Failure> {
         peer => Some(Series::new(&text(&peer["server"])?, values(&peer["runs"]))),
     };
     let ours = Series::new("evenkeel", values(&reported["runs"]));
-    let (title, unit) = (text(&reported["title"])?, text(&reported["unit"])?);
-    Ok(Figure::new(&format!("{group}/{name}"), &title, None, &unit, ours, theirs))
+    let peer = theirs.as_ref().map(|series| series.label.clone());
+    let (title, unit) = (text(&reported["subject"])?, text(&reported["unit"])?);
+    let figure = Figure::new(&format!("{group}/{name}"), &title, None, &unit, ours, theirs);
+    Ok(Figure { peer, ..figure })
 }
 
 const RUNS_MAX: usize = 3;
@@ -63,11 +65,12 @@ mod tests {
     #[test]
     fn figure_of_the_report_keeps_its_runs_and_belongs_to_the_group() {
         let against = json!({"server": "Valkey 9.1.2", "value": 2.0, "runs": [1.0, 2.0, 4.0], "ratio": 2.0});
-        let reported = json!({"id": "types/sets-sadd-durable-1-valkey", "title": "SADD", "unit": "requests/s",
+        let reported = json!({"id": "types/sets-sadd-durable-1-valkey", "subject": "SADD", "unit": "requests/s",
                               "runs": [2.0, 4.0, 8.0], "against": against});
         let of_group = figure(&reported, "types-durable").expect("a figure");
         assert_eq!(of_group.id, "types-durable/sets-sadd-durable-1-valkey");
         assert_eq!(of_group.outcomes(), [2.0, 2.0, 2.0]);
+        assert_eq!(of_group.heading(), "SADD, beside Valkey 9.1.2");
         assert_eq!(of_group.b.map(|b| b.label).as_deref(), Some("Valkey 9.1.2"));
         assert!(figure(&json!({"id": 1}), "types").is_err());
     }
