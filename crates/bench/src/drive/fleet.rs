@@ -306,13 +306,9 @@ impl Run {
 
 /// Takes what loops recorded in the last `length`, and adds it to `group`.
 fn collect(recorders: &[Mutex<Recorder>], group: &mut GroupOutcome, at: Duration, length: Duration) -> Row {
-    let mut all = Recorder::new();
+    let mut all = Recorder::default();
     for recorder in recorders {
-        let mut fresh = Recorder::new();
-        std::mem::swap(&mut *recorder.lock().unwrap_or_else(std::sync::PoisonError::into_inner), &mut fresh);
-        all.tally.add(&fresh.tally);
-        // Both have the same bounds.
-        all.histogram.add(&fresh.histogram).expect("fits");
+        all.add(&std::mem::take(&mut *recorder.lock().unwrap_or_else(std::sync::PoisonError::into_inner)));
     }
     group.tally.add(&all.tally);
     let row = Row {

@@ -41,7 +41,7 @@ pub use fleet::{Fleet, FleetOptions};
 pub use outcome::{GroupOutcome, Outcome, Row, Sparse};
 pub use play::{Playing, Speed};
 pub use processes::{Drivers, Workers, work_for_parent};
-pub(crate) use recorder::Recorder;
+pub use recorder::Recorder;
 pub use script::{Recorded, Script};
 pub use tally::{Failures, Tally};
 pub(crate) use work::Random;

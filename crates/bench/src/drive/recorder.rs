@@ -1,4 +1,6 @@
-//! What a loop records for a group, between two looks of who collects it.
+//! What is recorded of requests: counts and latencies, of one loop between two looks of who collects it, or of one client for a whole run.
+
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
@@ -7,17 +9,31 @@ use super::source::Source;
 use super::tally::{Tally, new_histogram};
 use super::work::Op;
 
-/// Latencies and counts of one loop.
-#[derive(Debug)]
-pub(crate) struct Recorder {
+/// Latencies and counts.
+#[derive(Clone, Debug)]
+pub struct Recorder {
     /// In nanoseconds.
-    pub(crate) histogram: Histogram<u64>,
-    pub(crate) tally: Tally,
+    pub histogram: Histogram<u64>,
+    /// Counts.
+    pub tally: Tally,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { histogram: new_histogram(), tally: Tally::default() }
+    }
 }
 
 impl Recorder {
-    pub(crate) fn new() -> Self {
-        Self { histogram: new_histogram(), tally: Tally::default() }
+    /// Counts a request that was answered after `took`.
+    pub(crate) fn answered(&mut self, took: Duration) {
+        self.answered_in(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Adds what `other` recorded.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.tally.add(&other.tally);
+        self.histogram.add(&other.histogram).expect("all have the same bounds");
     }
 
     /// Counts the reply to `op`, of these `bytes`, which took `nanos`. An error is not timed: it is quick, and no answer.
@@ -43,7 +59,11 @@ impl Recorder {
                 return tally.failures.error_reply(format!("unexpected reply {other:?}").as_bytes());
             }
         }
-        tally.answered += 1;
+        self.answered_in(nanos);
+    }
+
+    fn answered_in(&mut self, nanos: u64) {
+        self.tally.answered += 1;
         self.histogram.saturating_record(nanos);
     }
 }
@@ -56,6 +76,18 @@ fn is_nothing(reply: &Reply<'_>, bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_two_recorded_is_counted_once_and_an_answer_that_never_came_is_the_longest() {
+        let mut both = Recorder::default();
+        let mut one = Recorder::default();
+        one.answered(Duration::from_millis(2));
+        one.answered(Duration::MAX);
+        one.tally.failures.error_reply(b"ERR");
+        both.add(&one);
+        both.add(&one);
+        assert_eq!((both.tally.answered, both.histogram.len(), both.tally.failures.count()), (4, 4, 2));
+    }
 
     #[test]
     fn nil_and_empty_arrays_are_nothing() {

@@ -50,7 +50,7 @@ impl Task {
             working: AtomicUsize::new(connections),
             fallen: Mutex::new(Vec::new()),
             finished_ns: AtomicU64::new(start.0),
-            recorders: (0..loops).map(|_| Mutex::new(Recorder::new())).collect(),
+            recorders: (0..loops).map(|_| Mutex::default()).collect(),
             gate: Arc::clone(gate),
         }
     }

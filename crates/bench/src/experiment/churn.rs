@@ -22,7 +22,7 @@ use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
 use crate::client::{Client, key, value};
-use crate::drive::{Random, Recorder, Sparse};
+use crate::drive::{Random, Recorder};
 use crate::process::{rss_bytes, rss_bytes_max};
 use crate::servers::{Folder, Recipe, Server};
 
@@ -94,7 +94,7 @@ impl Churn {
             let worked = workers.into_iter().map(|worker| worker.join().expect("it does not panic"));
             (watched, worked.collect::<Vec<_>>())
         });
-        Ok(vec![self.report(&recipe, &watched?, worked)?])
+        Ok(vec![self.report(&recipe, &watched?, worked)])
     }
 
     fn recipe(&self) -> Recipe {
@@ -129,16 +129,13 @@ impl Churn {
         Ok(Watched { limit_bytes, start_bytes, most_bytes, samples })
     }
 
-    fn report(&self, recipe: &Recipe, watched: &Watched, worked: Vec<Worker>) -> Result<Report, Failure> {
-        let mut all = Recorder::new();
-        let mut written_bytes = 0;
+    fn report(&self, recipe: &Recipe, watched: &Watched, worked: Vec<Worker>) -> Report {
+        let (mut all, mut written_bytes) = (Recorder::default(), 0);
         for one in worked {
-            all.tally.add(&one.recorder.tally);
-            all.histogram.add(&one.recorder.histogram).map_err(|error| error.to_string())?;
+            all.add(&one.recorder);
             written_bytes += one.written_bytes;
         }
-        let latencies = Sparse::of(&all.histogram);
-        let run = Measured { tally: all.tally, took: self.duration, latencies, ..Measured::default() };
+        let run = Measured::by(all, self.duration, 0);
         let line = Line {
             what: format!("churn, {} clients", self.clients),
             command: "CHURN".to_owned(),
@@ -148,14 +145,14 @@ impl Churn {
         };
         let mut fields = watched.fields();
         fields.insert("written_bytes".to_owned(), json!(written_bytes));
-        Ok(Report {
+        Report {
             experiment: "churn",
             server: recipe.label.clone(),
             command: Some(recipe.command()),
             settings: self.settings(),
             fields,
             lines: vec![line],
-        })
+        }
     }
 
     fn settings(&self) -> Map<String, Value> {
@@ -250,7 +247,7 @@ impl Worker {
             depth: of.pipeline,
             text: value(number, VALUE_BYTES_MAX as usize),
             requests: Vec::new(),
-            recorder: Recorder::new(),
+            recorder: Recorder::default(),
             written_bytes: 0,
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::drive::{Failures, Outcome, Row, Sparse, Tally};
+use crate::drive::{Failures, Outcome, Recorder, Row, Sparse, Tally};
 
 /// One run, or several put together.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +26,12 @@ impl Measured {
         let latencies = Sparse::of(&total.histogram());
         let lost = lost + total.tally.wrong;
         Self { tally: total.tally, took: outcome.took, lost, rows: total.rows, latencies }
+    }
+
+    /// What was recorded in `took`, without a time series.
+    pub(super) fn by(recorder: Recorder, took: Duration, lost: u64) -> Self {
+        let latencies = Sparse::of(&recorder.histogram);
+        Self { tally: recorder.tally, took, lost, rows: Vec::new(), latencies }
     }
 
     /// Puts `later` behind.

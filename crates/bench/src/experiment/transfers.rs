@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use hdrhistogram::Histogram;
+use clock::{Clock as _, Nanos, SystemClock};
 use serde_json::{Map, Value, json};
 
 use super::arguments::{Shown, duration, some_time};
@@ -24,7 +24,7 @@ use super::measure::{Measured, Spread, rounded};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
-use crate::drive::{Sparse, Tally};
+use crate::drive::Recorder;
 
 #[derive(Debug, Args)]
 pub struct Transfers {
@@ -53,34 +53,11 @@ pub struct Transfers {
     runs: u32,
 }
 
-/// What a client did in the part that counts.
-#[derive(Debug)]
-pub(super) struct Worked {
-    pub(super) transfers: u64,
-    /// In nanoseconds.
-    pub(super) latencies: Histogram<u64>,
-    /// What failed, at any time.
-    pub(super) failures: Vec<String>,
-}
-
-impl Worked {
-    pub(super) fn new() -> Self {
-        let latencies =
-            Histogram::new_with_bounds(1_000, 60_000_000_000, 3).expect("bounds that a test tries");
-        Self { transfers: 0, latencies, failures: Vec::new() }
-    }
-
-    fn note(&mut self, took: Duration) {
-        self.transfers += 1;
-        self.latencies.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-    }
-}
-
 /// When a run begins to count, and when it ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
-    pub(super) begins: clock::Nanos,
-    pub(super) ends: clock::Nanos,
+struct Window {
+    begins: Nanos,
+    ends: Nanos,
 }
 
 impl Transfers {
@@ -110,27 +87,21 @@ impl Transfers {
     }
 
     /// What clients did; `in_keys` is the money that keys hold.
-    fn measured(&self, worked: Vec<Worked>, in_keys: i64) -> Result<Measured, Failure> {
-        let mut all = Worked::new();
-        for one in worked {
-            all.transfers += one.transfers;
-            all.latencies.add(&one.latencies).map_err(|error| error.to_string())?;
-            all.failures.extend(one.failures);
-        }
-        let mut tally = Tally { answered: all.transfers, ..Tally::default() };
-        all.failures.iter().for_each(|failure| tally.failures.error_reply(failure.as_bytes()));
+    fn measured(&self, worked: Recorder, in_keys: i64) -> Result<Measured, Failure> {
         let lost = (by_hand::money(self)? + in_keys).unsigned_abs();
-        Ok(Measured {
-            tally,
-            took: self.duration,
-            lost,
-            latencies: Sparse::of(&all.latencies),
-            ..Measured::default()
-        })
+        Ok(Measured::by(worked, self.duration, lost))
     }
 
-    fn window(&self, now: clock::Nanos) -> Window {
-        Window { begins: now + self.warm_up, ends: now + self.warm_up + self.duration }
+    /// Has all `clients` make transfers, on the one thread of the runtime; what failed ends its client.
+    async fn drive<C: Client>(&self, clients: Vec<C>) -> Result<Recorder, Failure> {
+        let begins = SystemClock.now() + self.warm_up;
+        let window = Window { begins, ends: begins + self.duration };
+        let tasks: Vec<_> = clients.into_iter().map(|client| tokio::spawn(work(client, window))).collect();
+        let mut all = Recorder::default();
+        for task in tasks {
+            all.add(&task.await.map_err(|error| error.to_string())?);
+        }
+        Ok(all)
     }
 
     fn report(&self, server: &str, command: Option<String>, runs: Vec<Measured>) -> Report {
@@ -169,6 +140,31 @@ impl Transfers {
     }
 }
 
+/// One who makes transfers, the next when one is done.
+trait Client: Send + 'static {
+    /// Makes transfer number `count`.
+    fn transfer(&mut self, count: u32) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+async fn work(mut client: impl Client, window: Window) -> Recorder {
+    let mut recorder = Recorder::default();
+    for count in 1.. {
+        let begun = SystemClock.now();
+        if begun >= window.ends {
+            break;
+        }
+        if let Err(failure) = client.transfer(count).await {
+            recorder.tally.failures.error_reply(failure.as_bytes());
+            break;
+        }
+        let now = SystemClock.now();
+        if begun >= window.begins && now < window.ends {
+            recorder.answered(now.since(begun));
+        }
+    }
+    recorder
+}
+
 /// The one thread of all clients, of either side.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -177,16 +173,3 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 
 /// Rows of one client: nobody else touches them.
 const ACCOUNTS_EACH: u32 = 100;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_clients_did_is_counted_once() {
-        let mut worked = Worked::new();
-        worked.note(Duration::from_millis(2));
-        worked.note(Duration::from_secs(100));
-        assert_eq!((worked.transfers, worked.latencies.len()), (2, 2));
-    }
-}

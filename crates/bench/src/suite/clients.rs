@@ -38,19 +38,12 @@ struct Run {
     /// From the slowest to the fastest iteration, in percent of the mean.
     spread_percent: f64,
     /// What was refused, timed out, was lost or answered with an error.
-    failures: u64,
-    /// The first of them, in words.
-    first_failure: Option<String>,
+    failures: Failures,
 }
 
 impl Run {
-    fn count(&mut self, failures: &Failures) {
-        self.failures += failures.count();
-        self.first_failure = self.first_failure.take().or_else(|| failures.first.clone());
-    }
-
     fn is_valid(&self) -> bool {
-        self.failures == 0
+        self.failures.count() == 0
     }
 }
 
@@ -65,8 +58,8 @@ impl Writes {
         if run.is_valid() {
             return Ok(run);
         }
-        let words = run.first_failure.unwrap_or_default();
-        Err(format!("{}: {} failures of {} clients: {words}", recipe.label, run.failures, self.clients))
+        let (count, words) = (run.failures.count(), run.failures.first.unwrap_or_default());
+        Err(format!("{}: {count} failures of {} clients: {words}", recipe.label, self.clients))
     }
 
     /// Starts `recipe`, drives it, ends it.
@@ -76,15 +69,14 @@ impl Writes {
         let options =
             FleetOptions { connections: self.clients, loops: 1, connect_timeout: PATIENCE, from: Vec::new() };
         let mut fleet = Fleet::open(&Address::local(server.port()), &options)?;
-        let mut run = Run::default();
-        run.count(&fleet.failures);
+        let mut run = Run { failures: fleet.failures.clone(), ..Run::default() };
         // Connections take their buffers, the caches warm up.
         fleet.run(&self.phase(self.requests / 10), &mut |_| {})?;
         let cpu = cpu_seconds(server.id())?;
         let mut rates = Vec::new();
         for _ in 0..self.iterations {
             let outcome = fleet.run(&self.phase(self.requests / self.iterations as u64), &mut |_| {})?;
-            run.count(&outcome.total().tally.failures);
+            run.failures.add(&outcome.total().tally.failures);
             rates.push(outcome.per_second());
         }
         run.client_bytes = memory_bytes(&server)?.saturating_sub(before) as f64 / self.clients as f64;
@@ -229,7 +221,7 @@ impl Step {
 
     fn failures(&self) -> Figure {
         let title = format!("requests lost, timed out or refused, {} clients", self.clients);
-        let failed = self.ours.iter().map(|run| run.failures as f64).collect();
+        let failed = self.ours.iter().map(|run| run.failures.count() as f64).collect();
         let failed = Series::new("evenkeel noop", failed);
         Figure::new("clients/failures", &title, Some(Target::AtMost(0.0)), "requests", failed, None)
     }

@@ -61,11 +61,13 @@ pub(super) fn drive(coordinator: &Coordinator, load: &Load) -> Result<Totals, Fa
         std::thread::sleep(load.duration);
         stage.enter(ENDING);
         let (took, after) = (at.elapsed(), Usage::of(coordinator));
-        let mut all = Client::new();
+        let (mut recorder, mut committed) = (Recorder::default(), 0);
         for thread in threads {
-            all.add(&thread.join().map_err(|_| "a client panicked".to_owned())?);
+            let client = thread.join().map_err(|_| "a client panicked".to_owned())?;
+            recorder.add(&client.recorder);
+            committed += client.committed;
         }
-        Ok(Totals { recorder: all.recorder, committed: all.committed, took, before, after })
+        Ok(Totals { recorder, committed, took, before, after })
     })
 }
 
@@ -127,7 +129,7 @@ struct Client {
 
 impl Client {
     fn new() -> Self {
-        Self { recorder: Recorder::new(), committed: 0 }
+        Self { recorder: Recorder::default(), committed: 0 }
     }
 
     /// A closed loop of one transaction.
@@ -171,21 +173,13 @@ impl Client {
     }
 
     fn take(&mut self, outcome: &Outcome, took: Duration, is_measured: bool) {
-        let Recorder { histogram, tally } = &mut self.recorder;
         if *outcome != Outcome::Committed {
-            return tally.failures.error_reply(format!("{outcome:?}").as_bytes());
+            return self.recorder.tally.failures.error_reply(format!("{outcome:?}").as_bytes());
         }
         self.committed += 1;
         if is_measured {
-            tally.answered += 1;
-            histogram.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            self.recorder.answered(took);
         }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.recorder.tally.add(&other.recorder.tally);
-        self.recorder.histogram += &other.recorder.histogram;
-        self.committed += other.committed;
     }
 }
 

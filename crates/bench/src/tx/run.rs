@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::SystemClock;
-use hdrhistogram::Histogram;
 use txn::coordinator::{self, Coordinator, Started};
 use txn::decision_log::LogCounters;
 use txn::dummy::Dummy;
@@ -16,17 +15,15 @@ use super::Load;
 use super::clients::{self, Totals};
 use super::log::{LogKind, LogOptions};
 use crate::Failure;
-use crate::drive::Tally;
+use crate::drive::Recorder;
 
 /// What a run came to.
 #[derive(Debug)]
 pub struct Run {
-    /// Commits of the part that counts are `answered`; what failed at any time are its failures.
-    pub tally: Tally,
+    /// Commits of the part that counts, from the call to the outcome; what failed at any time are its failures.
+    pub recorder: Recorder,
     /// How long that part was.
     pub took: Duration,
-    /// From commit to outcome, in nanoseconds.
-    pub latencies: Histogram<u64>,
     /// Commits that were reported and have no record in the log's count.
     pub lost: u64,
     /// What the log did in that part.
@@ -76,9 +73,8 @@ impl Run {
     fn of(totals: Totals, records: u64) -> Self {
         let Totals { recorder, committed, took, before, after } = totals;
         Self {
-            tally: recorder.tally,
+            recorder,
             took,
-            latencies: recorder.histogram,
             lost: committed.saturating_sub(records),
             log: LogCounters {
                 records: after.log.records - before.log.records,
@@ -104,11 +100,11 @@ impl Run {
         again.log.close();
         if !again.records.is_empty() {
             let left = format!("{} records are left after a clean stop", again.records.len());
-            self.tally.failures.error_reply(left.as_bytes());
+            self.recorder.tally.failures.error_reply(left.as_bytes());
         }
         if again.epoch <= epoch {
             let said = format!("epoch {} after epoch {epoch}: numbers would come twice", again.epoch);
-            self.tally.failures.error_reply(said.as_bytes());
+            self.recorder.tally.failures.error_reply(said.as_bytes());
         }
         Ok(())
     }

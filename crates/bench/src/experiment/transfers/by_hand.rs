@@ -2,13 +2,13 @@
 //!
 //! Nothing decides: if it ends between the two, branches stay prepared until somebody looks. That is what it is spared.
 
-use clock::{Clock as _, Nanos, SystemClock};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Opts, OptsBuilder};
 use tokio_postgres::{Client, NoTls, Statement};
 
-use super::{ACCOUNTS_EACH, Transfers, Window, Worked, runtime};
+use super::{ACCOUNTS_EACH, Transfers, runtime};
 use crate::Failure;
+use crate::drive::Recorder;
 
 /// Makes the tables, and rows for all clients.
 ///
@@ -54,7 +54,7 @@ pub(super) fn money(of: &Transfers) -> Result<i64, Failure> {
 ///
 /// # Errors
 /// They cannot connect.
-pub(super) fn run(of: &Transfers) -> Result<Vec<Worked>, Failure> {
+pub(super) fn run(of: &Transfers) -> Result<Recorder, Failure> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let mut hands = Vec::new();
@@ -64,13 +64,7 @@ pub(super) fn run(of: &Transfers) -> Result<Vec<Worked>, Failure> {
             let update = postgres.prepare(text).await.map_err(of_postgres)?;
             hands.push(Hand { number: u32::from(number), postgres, update, mariadb });
         }
-        let window = of.window(SystemClock.now());
-        let tasks: Vec<_> = hands.into_iter().map(|hand| tokio::spawn(hand.work(window))).collect();
-        let mut worked = Vec::new();
-        for task in tasks {
-            worked.push(task.await.map_err(|error| error.to_string())?);
-        }
-        Ok(worked)
+        of.drive(hands).await
     })
 }
 
@@ -82,27 +76,7 @@ struct Hand {
     mariadb: Conn,
 }
 
-impl Hand {
-    async fn work(mut self, window: Window) -> Worked {
-        let mut worked = Worked::new();
-        let mut count = 0;
-        loop {
-            let begun = SystemClock.now();
-            if begun >= window.ends {
-                return worked;
-            }
-            count += 1;
-            if let Err(failure) = self.transfer(count).await {
-                worked.failures.push(failure);
-                return worked;
-            }
-            let now: Nanos = SystemClock.now();
-            if begun >= window.begins && now < window.ends {
-                worked.note(now.since(begun));
-            }
-        }
-    }
-
+impl super::Client for Hand {
     async fn transfer(&mut self, count: u32) -> Result<(), Failure> {
         let account = self.number * ACCOUNTS_EACH + count % ACCOUNTS_EACH;
         let id = format!("hand_{}_{count}", self.number);

@@ -7,9 +7,10 @@ use resp::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{ACCOUNTS_EACH, Transfers, Window, Worked, runtime};
+use super::{ACCOUNTS_EACH, Transfers, runtime};
 use crate::Failure;
 use crate::client::Client;
+use crate::drive::Recorder;
 use crate::servers::{Folder, Recipe, Server};
 
 /// A server with both databases as resources.
@@ -86,7 +87,7 @@ impl Served {
     ///
     /// # Errors
     /// They cannot connect.
-    pub(super) fn run(&self, of: &Transfers) -> Result<Vec<Worked>, Failure> {
+    pub(super) fn run(&self, of: &Transfers) -> Result<Recorder, Failure> {
         let worked = runtime()?.block_on(async {
             let mut clients = Vec::new();
             for number in 0..of.clients {
@@ -95,13 +96,7 @@ impl Served {
                 let stream = stream.map_err(|error| format!("a client does not connect: {error}"))?;
                 clients.push(Piper { number: u32::from(number), stream, input: Vec::new() });
             }
-            let window = of.window(SystemClock.now());
-            let tasks: Vec<_> = clients.into_iter().map(|client| tokio::spawn(client.work(window))).collect();
-            let mut worked = Vec::new();
-            for task in tasks {
-                worked.push(task.await.map_err(|error| error.to_string())?);
-            }
-            Ok::<_, Failure>(worked)
+            of.drive(clients).await
         })?;
         self.add_up(u32::from(of.clients))?;
         Ok(worked)
@@ -128,31 +123,17 @@ struct Piper {
     input: Vec<u8>,
 }
 
-impl Piper {
-    async fn work(mut self, window: Window) -> Worked {
-        let mut worked = Worked::new();
-        let mut count = 0;
-        loop {
-            let begun = SystemClock.now();
-            if begun >= window.ends {
-                return worked;
-            }
-            count += 1;
-            let transfer = self.transfer(self.number * ACCOUNTS_EACH + count % ACCOUNTS_EACH);
-            let late = |_| Err(format!("no reply within {} s", REPLY_MAX.as_secs()));
-            if let Err(failure) = tokio::time::timeout(REPLY_MAX, transfer).await.unwrap_or_else(late) {
-                worked.failures.push(failure);
-                return worked;
-            }
-            let now = SystemClock.now();
-            if begun >= window.begins && now < window.ends {
-                worked.note(now.since(begun));
-            }
-        }
+impl super::Client for Piper {
+    async fn transfer(&mut self, count: u32) -> Result<(), Failure> {
+        let transfer = self.transfer_from(self.number * ACCOUNTS_EACH + count % ACCOUNTS_EACH);
+        let late = |_| Err(format!("no reply within {} s", REPLY_MAX.as_secs()));
+        tokio::time::timeout(REPLY_MAX, transfer).await.unwrap_or_else(late)
     }
+}
 
+impl Piper {
     /// Two from a row in PostgreSQL, one to a row in MariaDB, one to a key.
-    async fn transfer(&mut self, account: u32) -> Result<(), Failure> {
+    async fn transfer_from(&mut self, account: u32) -> Result<(), Failure> {
         let row = account.to_string();
         let in_postgres = "UPDATE evenkeel_bench SET money = money - 2 WHERE id = $1";
         let in_mariadb = "UPDATE evenkeel_bench SET money = money + 1 WHERE id = ?";

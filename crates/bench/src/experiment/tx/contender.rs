@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::Tx;
 use super::narayana::{self, Store};
 use crate::Failure;
-use crate::drive::{Row, Sparse, Tally};
+use crate::drive::{Recorder, Row};
 use crate::experiment::measure::{Measured, rounded};
 use crate::load::sync_probe;
 use crate::tx::{self, Load, LogKind, LogOptions};
@@ -144,24 +144,24 @@ impl Batch {
 impl Ran {
     fn of(run: tx::Run) -> Self {
         let each = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
-        let (records, answered) = (run.log.records, run.tally.answered);
+        let (records, answered) = (run.log.records, run.recorder.tally.answered);
         let costs = Costs {
             syncs: each(run.log.syncs as f64, records),
             bytes: each(run.log.bytes as f64, records),
             device_bytes: each(run.device_bytes as f64, answered),
             cpu_us: each(run.cpu.as_secs_f64() * 1e6, answered),
         };
-        let latencies = Sparse::of(&run.latencies);
-        Self { measured: measured(run.tally, run.took, run.lost, latencies), costs }
+        Self { measured: one_interval(Measured::by(run.recorder, run.took, run.lost)), costs }
     }
 
     /// Writes so many records of so many bytes at once, syncs, and again.
     fn of_disk(folder: &Path, records: u64, bytes: usize, duration: Duration) -> Result<Self, Failure> {
         let histogram = sync_probe::run(folder, bytes * records as usize, duration)?;
-        let tally = Tally { answered: histogram.len() * records, ..Tally::default() };
+        let mut recorder = Recorder { histogram, ..Recorder::default() };
+        recorder.tally.answered = recorder.histogram.len() * records;
         let (syncs, bytes) = (Some(1.0 / records as f64), Some(bytes as f64));
         let costs = Costs { syncs, bytes, ..Costs::default() };
-        Ok(Self { measured: measured(tally, duration, 0, Sparse::of(&histogram)), costs })
+        Ok(Self { measured: one_interval(Measured::by(recorder, duration, 0)), costs })
     }
 }
 
@@ -211,11 +211,11 @@ fn significant(number: f64) -> f64 {
     (number * scale).round() / scale
 }
 
-/// A run whose time series is one interval.
-pub(super) fn measured(tally: Tally, took: Duration, lost: u64, latencies: Sparse) -> Measured {
-    let failed = tally.failures.count();
-    let row = Row { at: took, length: took, answered: tally.answered, failed, latencies: latencies.clone() };
-    Measured { tally, took, lost, rows: vec![row], latencies }
+/// The same run, whose time series is one interval.
+pub(super) fn one_interval(run: Measured) -> Measured {
+    let (took, answered, failed) = (run.took, run.tally.answered, run.errors());
+    let row = Row { at: took, length: took, answered, failed, latencies: run.latencies.clone() };
+    Measured { rows: vec![row], ..run }
 }
 
 const NAMES: &str = "volatile, file, journal, sql, raw, raw=run, raw=BYTES, narayana or narayana=STORE";

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::contender::{Costs, Ran, measured};
+use super::contender::{Costs, Ran, one_interval};
 use crate::Failure;
 use crate::drive::{Failures, Sparse, Tally};
+use crate::experiment::measure::Measured;
 use crate::maven::{LEAVES_NOTHING, Project};
 use crate::servers::is_installed;
 use crate::tx::Load;
@@ -112,7 +113,8 @@ impl Answer {
         let cpu_us = (self.transactions > 0).then(|| self.cpu_us as f64 / self.transactions as f64);
         let took = Duration::from_micros(self.took_us);
         let costs = Costs { cpu_us, ..Costs::default() };
-        Ran { measured: measured(tally, took, 0, self.latencies_ns), costs }
+        let run = Measured { tally, took, latencies: self.latencies_ns, ..Measured::default() };
+        Ran { measured: one_interval(run), costs }
     }
 }
 
