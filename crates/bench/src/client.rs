@@ -131,34 +131,6 @@ impl Client {
             other => Err(format!("INFO {section}: {other:?}")),
         }
     }
-
-    /// SETs keys `from..to`, each to a value of `value_bytes`, in pipelines of 256.
-    ///
-    /// # Errors
-    /// A reply is not OK, or the connection broke.
-    pub fn fill(&mut self, from: u64, to: u64, value_bytes: usize) -> Result<(), Failure> {
-        let mut requests = Vec::new();
-        let mut at = from;
-        while at < to {
-            let end = to.min(at + 256);
-            requests.clear();
-            for number in at..end {
-                resp::encode_command(
-                    &mut requests,
-                    &[b"SET".as_slice(), &key(number), &value(number, value_bytes)],
-                );
-            }
-            self.send(&requests)?;
-            for number in at..end {
-                match self.receive()? {
-                    Value::Simple(_) => {}
-                    other => return Err(format!("SET of key {number}: {other:?}")),
-                }
-            }
-            at = end;
-        }
-        Ok(())
-    }
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);

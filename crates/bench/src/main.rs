@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bench::client::Client;
 use bench::count::Counts;
+use bench::drive::Target;
 use bench::experiment::Experiment;
 use bench::limit::{self, Limit};
 use bench::load::generator::{self, Group};
@@ -100,7 +100,7 @@ enum Task {
         /// How long
         #[arg(long, default_value_t = 5)]
         seconds: u64,
-        #[arg(value_name = "GROUP", value_parser = parse_group)]
+        #[arg(value_name = "GROUP")]
         groups: Vec<Group>,
     },
     /// Write so many bytes to a prewritten file, sync, again
@@ -228,7 +228,7 @@ fn serve_limit(port: u16, limit: &Limit) -> Result<(), Failure> {
 }
 
 fn load(port: u16, fill: u64, seconds: u64, groups: &[Group]) -> Result<(), Failure> {
-    Client::connect(port)?.fill(0, fill, 100)?;
+    generator::fill(&Target::local(port), 0..fill, 100)?;
     if groups.is_empty() {
         return Ok(());
     }
@@ -246,7 +246,7 @@ fn hold_idle(port: u16, count: usize, pid: Option<u32>) -> Result<(), Failure> {
     let rss = || pid.map_or(Ok(0), process::rss_bytes);
     let before = rss()?;
     let connections = idle::open(port, count)?;
-    println!("{} connections open, RSS {} -> {} bytes", connections.len(), before, rss()?);
+    println!("{} connections open, RSS {} -> {} bytes", connections.open_count(), before, rss()?);
     std::io::stdin().lines().for_each(drop);
     Ok(())
 }
@@ -255,22 +255,4 @@ fn show(name: &str, histogram: &Histogram<u64>) {
     let us = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
     let [p50, p99, p999] = [0.5, 0.99, 0.999].map(us);
     println!("{name}: {} times, p50 {p50:.1} us, p99 {p99:.1} us, p99.9 {p999:.1} us", histogram.len());
-}
-
-/// Reads `get|set:CONNECTIONS:FIRST-END[@PER_SECOND]`.
-fn parse_group(text: &str) -> Result<Group, String> {
-    let parts: Vec<&str> = text.split([':', '-', '@']).collect();
-    let number = |index: usize| parts.get(index).and_then(|part| part.parse::<u64>().ok());
-    let (Some(connections), Some(first), Some(end)) = (number(1), number(2), number(3)) else {
-        return Err("want get|set:CONNECTIONS:FIRST-END[@PER_SECOND]".to_owned());
-    };
-    if !matches!(parts[0], "get" | "set")
-        || first >= end
-        || connections == 0
-        || (parts.len() > 4 && number(4).is_none())
-    {
-        return Err("want get|set:CONNECTIONS:FIRST-END[@PER_SECOND]".to_owned());
-    }
-    let connections = usize::try_from(connections).map_err(|error| error.to_string())?;
-    Ok(Group { is_set: parts[0] == "set", connections, keys: first..end, per_second: number(4) })
 }

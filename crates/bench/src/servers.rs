@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 use crate::client::Client;
+use crate::drive::Target;
+use crate::load::generator;
 use crate::process;
 
 /// How to start a server; `{port}` and `{dir}` in its arguments stand for what it is given.
@@ -224,6 +227,14 @@ impl Server {
     #[must_use]
     pub fn label(&self) -> &str {
         &self.recipe.label
+    }
+
+    /// SETs `keys` to values of 100 bytes.
+    ///
+    /// # Errors
+    /// It does not answer, or with an error.
+    pub fn fill(&self, keys: Range<u64>) -> Result<(), Failure> {
+        generator::fill(&Target::local(self.port), keys, 100)
     }
 
     /// A connection to it.

@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use crate::Failure;
 use crate::client::value;
-use crate::drive::{
-    Action, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, Outcome, Phase, Pick, Target, Work,
-};
+use crate::drive::{Action, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, Outcome, Pick, Target, Work};
 use crate::servers::Server;
 
 /// A group of [`CLIENTS`] that send `action` with numbers below `numbers`, `depth` requests at a time, for `length`.
 pub(super) fn group(action: Action, numbers: u64, depth: usize, length: Duration) -> Group {
     let keys = Keys { first: 0, count: numbers, pick: Pick::Random, form: KeyForm::Decimal };
-    let work = Work { action, keys, value_bytes: 0, value_count: 1, verify: false, percent_cached: 0 };
-    Group { work, connections: CLIENTS, depth, limit: Limit::For(length), per_second: None }
+    Group {
+        work: Work::new(action, keys, 0),
+        connections: CLIENTS,
+        depth,
+        limit: Limit::For(length),
+        per_second: None,
+    }
 }
 
 /// A command, in whose arguments runs of `#` are numbers.
@@ -41,21 +44,13 @@ pub(super) fn drive(
     groups: impl Fn(Duration) -> Vec<Group>,
 ) -> Result<Outcome, Failure> {
     let connections = groups(lengths[0]).iter().map(|group| group.connections).sum();
-    let options = FleetOptions { connections, loops: 1, connect_timeout: PATIENCE, from: Vec::new() };
-    let mut fleet = Fleet::open(&Target::local(server.port()), &options)?;
-    let mut outcome = Outcome::default();
-    for length in lengths {
-        let phase = Phase { groups: groups(length), request_timeout: PATIENCE, interval: length };
-        outcome = fleet.run(&phase, &mut |_| {})?;
-        let mut failures = fleet.failures.clone();
-        failures.add(&outcome.total().tally.failures);
-        if failures.count() > 0 {
-            let first = failures.first.unwrap_or_default();
-            return Err(format!("{name} of {}: {first}", server.label()));
-        }
-    }
-    Ok(outcome)
+    let mut fleet = Fleet::open(&Target::local(server.port()), &FleetOptions::new(connections))?;
+    let mut run = |length| {
+        let outcome = fleet.measure(groups(length), length);
+        outcome.map_err(|why| format!("{name} of {}: {why}", server.label()))
+    };
+    run(lengths[0])?;
+    run(lengths[1])
 }
 
 const CLIENTS: usize = 50;
-const PATIENCE: Duration = Duration::from_secs(60);

@@ -75,7 +75,7 @@ impl Case {
         let server = Server::start(recipe, &shape.folder)?;
         let mut client = server.client()?;
         // Buffers that any work needs are there before the count starts.
-        client.fill(0, 1_000, 100)?;
+        server.fill(0..1_000)?;
         if let Self::Pending = self {
             Kind::Stream.fill(&mut client, STREAM, 0..elements, VALUE_BYTES)?;
             client.call(&["XGROUP", "CREATE", STREAM, "group", "0"])?;

@@ -35,6 +35,14 @@ pub struct FleetOptions {
     pub from: Vec<IpAddr>,
 }
 
+impl FleetOptions {
+    /// So many connections on one loop, with time for all that a machine with other work needs.
+    #[must_use]
+    pub fn new(connections: usize) -> Self {
+        Self { connections, loops: 1, connect_timeout: PATIENCE, from: Vec::new() }
+    }
+}
+
 /// Open connections to a server.
 #[derive(Debug)]
 pub struct Fleet {
@@ -117,6 +125,36 @@ impl Fleet {
         Ok(self.drive(&run, phase.interval, observe))
     }
 
+    /// Runs `groups` with [`PATIENCE`], a row for each `interval`.
+    ///
+    /// # Errors
+    /// Anything failed, also at the opening of the fleet: survivors mislead.
+    pub fn measure(&mut self, groups: Vec<Group>, interval: Duration) -> Result<Outcome, Failure> {
+        let outcome = self.run(&Phase { groups, request_timeout: PATIENCE, interval }, &mut |_| {})?;
+        let mut failures = self.failures.clone();
+        failures.add(&outcome.total().tally.failures);
+        if failures.count() > 0 {
+            return Err(format!("{} failures: {}", failures.count(), failures.first.unwrap_or_default()));
+        }
+        Ok(outcome)
+    }
+
+    /// Has each connection send `request`, which is encoded.
+    ///
+    /// # Errors
+    /// As [`Fleet::measure`].
+    pub fn each(&mut self, request: String) -> Result<(), Failure> {
+        let keys = Keys { first: 0, count: 1, pick: Pick::Single, form: KeyForm::Decimal };
+        let (work, connections) = (Work::new(Action::Send(request), keys, 0), self.connections.len());
+        let group = Group { work, connections, depth: 1, limit: Limit::Each(1), per_second: None };
+        let outcome = self.run(
+            &Phase { groups: vec![group], request_timeout: PATIENCE, interval: PATIENCE },
+            &mut |_| {},
+        )?;
+        let failures = outcome.total().tally.failures;
+        if failures.count() > 0 { Err(failures.first.unwrap_or_default()) } else { Ok(()) }
+    }
+
     /// Plays `script`, each of its connections on one of these; `observe` gets the newest row at every interval.
     pub fn play(
         &mut self,
@@ -192,22 +230,7 @@ impl Fleet {
 
     fn log_in(&mut self, target: &Target) -> Result<(), Failure> {
         for command in target.login() {
-            let work = Work {
-                action: Action::Send(command),
-                keys: Keys { first: 0, count: 1, pick: Pick::Single, form: KeyForm::Decimal },
-                value_bytes: 0,
-                value_count: 1,
-                verify: false,
-                percent_cached: 0,
-            };
-            let connections = self.connections.len();
-            let group = Group { work, connections, depth: 1, limit: Limit::Each(1), per_second: None };
-            let phase =
-                Phase { groups: vec![group], request_timeout: LOGIN_TIMEOUT, interval: LOGIN_TIMEOUT };
-            let failures = self.run(&phase, &mut |_| {})?.total().tally.failures;
-            if failures.count() > 0 {
-                return Err(format!("cannot log in to {target}: {}", failures.first.unwrap_or_default()));
-            }
+            self.each(command).map_err(|why| format!("cannot log in to {target}: {why}"))?;
         }
         Ok(())
     }
@@ -326,5 +349,5 @@ fn collect(recorders: &[Mutex<Recorder>], group: &mut GroupOutcome, at: Duration
 const CONNECTIONS_OF_ADDRESS_MAX: usize = 2_000;
 /// Descriptors of a load process that are no connections of the load.
 const DESCRIPTORS_BESIDE: u64 = 64;
-/// Most time that a login may take, of thousands at once on a machine that has other work.
-const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Most time for a connection or a reply, of thousands at once on a machine that has other work.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -37,6 +37,7 @@ mod task;
 mod work;
 
 pub use connection::{Protocol, Target};
+pub(crate) use fleet::PATIENCE;
 pub use fleet::{Fleet, FleetOptions};
 pub use outcome::{GroupOutcome, Outcome, Row, Sparse};
 pub use play::{Playing, Speed};

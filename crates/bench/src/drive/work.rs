@@ -62,6 +62,14 @@ pub struct Work {
     pub percent_cached: u8,
 }
 
+impl Work {
+    /// Requests with values that are always the same for a key, and that nobody looks at.
+    #[must_use]
+    pub fn new(action: Action, keys: Keys, value_bytes: usize) -> Self {
+        Self { action, keys, value_bytes, value_count: 1, verify: false, percent_cached: 0 }
+    }
+}
+
 /// The commands of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Action {

@@ -238,7 +238,7 @@ impl MapTest {
     fn work(&self, action: Action, value_bytes: usize, pick: Pick) -> Work {
         let form = KeyForm::Padded(self.key_length as usize);
         let keys = Keys { first: 0, count: self.key_count, pick, form };
-        Work { action, keys, value_bytes, value_count: self.value_count, verify: false, percent_cached: 0 }
+        Work { value_count: self.value_count, ..Work::new(action, keys, value_bytes) }
     }
 
     fn fill(&self, threads: usize, value_bytes: usize) -> Phase {

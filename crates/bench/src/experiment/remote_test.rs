@@ -180,14 +180,8 @@ impl RemoteTest {
             pick: Pick::Sequence,
             form: KeyForm::Decimal,
         };
-        let work = Work {
-            action: operation.action(),
-            keys,
-            value_bytes: case.value_bytes,
-            value_count: 1,
-            verify: self.verify,
-            percent_cached: self.percent_cached,
-        };
+        let (verify, percent_cached) = (self.verify, self.percent_cached);
+        let work = Work { verify, percent_cached, ..Work::new(operation.action(), keys, case.value_bytes) };
         let group = Group {
             work,
             connections: case.clients,

@@ -30,6 +30,7 @@ use super::report::{Line, LoopSample, Report};
 use crate::Failure;
 use crate::client::Client;
 use crate::drive::{Action, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, Phase, Pick, Work};
+use crate::load::generator;
 
 #[derive(Debug, Args)]
 pub struct Skew {
@@ -207,7 +208,7 @@ impl Skew {
         let clients = self.clients as usize;
         let running = self.host(start, balance)?.fresh(2 * clients)?;
         let mut control = running.client()?;
-        control.fill(0, u64::from(self.key_count), self.value_size as usize)?;
+        generator::fill(&running.target, 0..u64::from(self.key_count), self.value_size as usize)?;
         let mut fleet = self.open(start, &running)?;
         let loops = sample(&mut control, Instant::now())?.connections.len();
         if balance != Balance::ByHost {
@@ -258,14 +259,7 @@ impl Skew {
         let picked =
             Keys { first: 0, count: u64::from(self.key_count), pick: Pick::Random, form: KeyForm::Benchmark };
         Group {
-            work: Work {
-                action: Action::MultiGet(keys),
-                keys: picked,
-                value_bytes: self.value_size as usize,
-                value_count: 1,
-                verify: false,
-                percent_cached: 0,
-            },
+            work: Work::new(Action::MultiGet(keys), picked, self.value_size as usize),
             connections,
             depth: usize::from(self.common.pipeline),
             limit: Limit::For(self.duration),

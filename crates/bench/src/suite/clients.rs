@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::Failure;
 use crate::drive::{
-    Action, Failures, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, Phase, Pick, Target as Address, Work,
+    Action, Failures, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, PATIENCE, Phase, Pick,
+    Target as Address, Work,
 };
 use crate::figure::{Figure, Series, Target, median};
 use crate::process::{cpu_seconds, rss_bytes, thread_count};
@@ -66,9 +67,7 @@ impl Writes {
     fn try_out(&self, context: &Context, recipe: &Recipe) -> Result<Run, Failure> {
         let server = Server::start(recipe, &context.folder)?;
         let before = memory_bytes(&server)?;
-        let options =
-            FleetOptions { connections: self.clients, loops: 1, connect_timeout: PATIENCE, from: Vec::new() };
-        let mut fleet = Fleet::open(&Address::local(server.port()), &options)?;
+        let mut fleet = Fleet::open(&Address::local(server.port()), &FleetOptions::new(self.clients))?;
         let mut run = Run { failures: fleet.failures.clone(), ..Run::default() };
         // Connections take their buffers, the caches warm up.
         fleet.run(&self.phase(self.requests / 10), &mut |_| {})?;
@@ -122,7 +121,13 @@ impl Writes {
     }
 
     fn phase(&self, requests: u64) -> Phase {
-        closed_loop((Action::Write, Pick::Random), self.value_bytes, (self.clients, self.depth), requests)
+        let group = closed_loop(
+            (Action::Write, Pick::Random),
+            self.value_bytes,
+            (self.clients, self.depth),
+            requests,
+        );
+        Phase { groups: vec![group], request_timeout: PATIENCE, interval: Duration::from_secs(1) }
     }
 
     /// The same by hand, but for the length of the keys.
@@ -144,11 +149,10 @@ pub(super) fn closed_loop(
     value_bytes: usize,
     (connections, depth): (usize, usize),
     requests: u64,
-) -> Phase {
+) -> Group {
     let keys = Keys { first: 0, count: KEYS, pick, form: KeyForm::Padded(KEY_BYTES) };
-    let work = Work { action, keys, value_bytes, value_count: 1, verify: false, percent_cached: 0 };
-    let group = Group { work, connections, depth, limit: Limit::Requests(requests), per_second: None };
-    Phase { groups: vec![group], request_timeout: PATIENCE, interval: Duration::from_secs(1) }
+    let work = Work::new(action, keys, value_bytes);
+    Group { work, connections, depth, limit: Limit::Requests(requests), per_second: None }
 }
 
 /// Many clients: rates beside a hundred clients and beside the limit server, what failed, memory for each.
@@ -396,8 +400,6 @@ fn memory_bytes(server: &Server) -> Result<u64, Failure> {
     Ok(rss_bytes(server.id())? + thread_count(server.id())? * KERNEL_STACK_BYTES)
 }
 
-/// So long a server may take for a connection or a request before the run is no figure: the report's ten minutes, shortened.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Keys that are written.
 pub(super) const KEYS: u64 = 100_000;
 const KEY_BYTES: usize = 16;

@@ -24,9 +24,8 @@ pub(super) fn written(context: &Context) -> Result<Vec<Figure>, Failure> {
         let few = Context { runs: context.runs.min(3), ..context.clone() };
         let (growing, theirs) = few.alternate(|| fresh(&ours), || fresh(&redis))?;
         let server = Server::start(&ours, &context.folder)?;
-        let mut client = server.client()?;
         for _ in 0..context.amount(30) {
-            client.fill(0, 100_000, 100)?;
+            server.fill(0..100_000)?;
         }
         let steady = (0..few.runs).map(|_| per_set(&server, shape)).collect::<Result<Vec<_>, _>>()?;
         let commands =
@@ -58,10 +57,9 @@ pub(super) fn overwritten(context: &Context) -> Result<Vec<Figure>, Failure> {
     let (mut at_end, mut most) = (Vec::new(), Vec::new());
     for _ in 0..context.runs.min(3) {
         let server = Server::start(&recipe, &context.folder)?;
-        let mut client = server.client()?;
         let mut greatest = 0;
         for _ in 0..11 {
-            client.fill(0, keys, 100)?;
+            server.fill(0..keys)?;
             greatest = greatest.max(disk_bytes(server.folder()));
         }
         at_end.push(settled_disk(&server) as f64 / live);
@@ -110,13 +108,13 @@ pub(super) fn start(context: &Context) -> Result<Vec<Figure>, Failure> {
     let recipe = Recipe::evenkeel("log", "always", context.loops);
     let keys = context.amount(1_000_000);
     let mut server = Server::start(&recipe, &context.folder)?;
-    server.client()?.fill(0, keys, 100)?;
+    server.fill(0..keys)?;
     let (mut clean, mut killed) = (Vec::new(), Vec::new());
     for _ in 0..context.runs {
         server = server.restart(true)?;
         clean.push(server.ready_after.as_secs_f64());
         expect_keys(&server, keys)?;
-        server.client()?.fill(0, context.amount(TAIL_RECORDS), 100)?;
+        server.fill(0..context.amount(TAIL_RECORDS))?;
         server = server.restart(false)?;
         killed.push(server.ready_after.as_secs_f64());
         expect_keys(&server, keys)?;

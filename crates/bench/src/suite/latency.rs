@@ -21,7 +21,7 @@ pub(super) fn mix(context: &Context) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     for (name, recipes, target) in [("evenkeel", ours, Some(Target::AtMost(1.15))), ("redis", redis, None)] {
         let servers = [started(context, &recipes[0])?, started(context, &recipes[1])?];
-        let run = |server: &Server| generator::run(server.port(), &MIX.map(Load::group), seconds(context, 5));
+        let run = |server: &Server| generator::run(server.port(), &MIX, seconds(context, 5));
         let (always, never) = context.alternate(|| run(&servers[0]), || run(&servers[1]))?;
         let commands = [recipes[0].command(), recipes[1].command(), command(&MIX)];
         for (measure, quantile) in [("p50", 0.5), ("p99", 0.99)] {
@@ -50,7 +50,7 @@ pub(super) fn hot(context: &Context) -> Result<Vec<Figure>, Failure> {
     let recipe = Recipe::evenkeel("log", "always", context.loops);
     let server = started(context, &recipe)?;
     let reads = || {
-        let histograms = generator::run(server.port(), &HOT.map(Load::group), seconds(context, 5))?;
+        let histograms = generator::run(server.port(), &HOT, seconds(context, 5))?;
         Ok(us(&histograms[0], 0.99))
     };
     let syncs = || {
@@ -96,35 +96,13 @@ fn one_to_raw(context: &Context, recipe: &Recipe, name: &str, title: &str) -> Re
 }
 
 fn set_p50(context: &Context, server: &Server) -> Result<f64, Failure> {
-    let histograms = generator::run(server.port(), &ONE.map(Load::group), seconds(context, 3))?;
+    let histograms = generator::run(server.port(), &ONE, seconds(context, 3))?;
     Ok(us(&histograms[0], 0.5))
 }
 
-/// A group of connections, as the table of loads below names it.
-#[derive(Clone, Copy)]
-struct Load {
-    is_set: bool,
-    connections: usize,
-    keys: (u64, u64),
-    per_second: Option<u64>,
-}
-
-impl Load {
-    fn group(self) -> Group {
-        let Self { is_set, connections, keys, per_second } = self;
-        Group { is_set, connections, keys: keys.0..keys.1, per_second }
-    }
-
-    fn text(self) -> String {
-        let Self { is_set, connections, keys, per_second } = self;
-        let pace = per_second.map_or_else(String::new, |rate| format!("@{rate}"));
-        format!("{}:{connections}:{}-{}{pace}", if is_set { "set" } else { "get" }, keys.0, keys.1)
-    }
-}
-
 /// The generator's command line.
-fn command(loads: &[Load]) -> String {
-    let texts: Vec<String> = loads.iter().map(|load| load.text()).collect();
+fn command(loads: &[Group]) -> String {
+    let texts: Vec<String> = loads.iter().map(Group::to_string).collect();
     format!("evenkeel-bench load --port PORT --fill {KEYS} {}", texts.join(" "))
 }
 
@@ -135,7 +113,7 @@ fn probe_command() -> String {
 /// A server that has all keys.
 fn started(context: &Context, recipe: &Recipe) -> Result<Server, Failure> {
     let server = Server::start(recipe, &context.folder)?;
-    server.client()?.fill(0, KEYS, 100)?;
+    server.fill(0..KEYS)?;
     Ok(server)
 }
 
@@ -150,12 +128,12 @@ fn us(histogram: &Histogram<u64>, quantile: f64) -> f64 {
 const KEYS: u64 = 200_000;
 /// A durable SET of 16 + 100 bytes as the journal writes it, with the header of its batch, in whole 8 bytes.
 const RAW_BYTES: usize = 232;
-const MIX: [Load; 2] = [
-    Load { is_set: false, connections: 45, keys: (0, 100_000), per_second: None },
-    Load { is_set: true, connections: 5, keys: (100_000, 200_000), per_second: Some(5_000) },
+const MIX: [Group; 2] = [
+    Group { is_set: false, connections: 45, keys: 0..100_000, per_second: None },
+    Group { is_set: true, connections: 5, keys: 100_000..200_000, per_second: Some(5_000) },
 ];
-const HOT: [Load; 2] = [
-    Load { is_set: false, connections: 1, keys: (0, 1), per_second: None },
-    Load { is_set: true, connections: 1, keys: (0, 1), per_second: None },
+const HOT: [Group; 2] = [
+    Group { is_set: false, connections: 1, keys: 0..1, per_second: None },
+    Group { is_set: true, connections: 1, keys: 0..1, per_second: None },
 ];
-const ONE: [Load; 1] = [Load { is_set: true, connections: 1, keys: (0, 100_000), per_second: None }];
+const ONE: [Group; 1] = [Group { is_set: true, connections: 1, keys: 0..100_000, per_second: None }];

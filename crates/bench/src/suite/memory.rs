@@ -50,10 +50,9 @@ pub(super) fn keys(context: &Context) -> Result<Vec<Figure>, Failure> {
     let count = context.amount(1_000_000);
     let per_key = |recipe: &Recipe| -> Result<f64, Failure> {
         let server = Server::start(recipe, &context.folder)?;
-        let mut client = server.client()?;
-        client.fill(0, 1_000, 100)?; // buffers that any work needs are there before the count starts
+        server.fill(0..1_000)?; // buffers that any work needs are there before the count starts
         let before = settled_rss(&server)?;
-        client.fill(1_000, 1_000 + count, 100)?;
+        server.fill(1_000..1_000 + count)?;
         Ok(settled_rss(&server)?.saturating_sub(before) as f64 / count as f64)
     };
     let (a, b) = context.alternate(|| per_key(&ours), || per_key(&redis))?;

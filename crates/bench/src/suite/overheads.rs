@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 use crate::client::Client;
-use crate::drive::{Action, Fleet, FleetOptions, Phase, Pick, Target as Address};
+use crate::drive::{Action, Fleet, FleetOptions, PATIENCE, Pick, Target as Address};
 use crate::figure::{Figure, Series, Target};
 use crate::process::threads_cpu_seconds;
 use crate::servers::{Recipe, Server, sibling};
 
-use super::clients::{KEYS, PATIENCE, closed_loop};
+use super::clients::{KEYS, closed_loop};
 use super::context::Context;
 
 /// Processor time of SET and GET, one by one and in pipelines, watched and not.
@@ -59,10 +59,8 @@ impl Load {
         // One loop: two of them do not always share the work alike.
         let recipe = Recipe::evenkeel("log", "always", 1);
         let server = Server::start(&recipe, &context.folder)?;
-        let options =
-            FleetOptions { connections: self.clients, loops: 1, connect_timeout: PATIENCE, from: Vec::new() };
-        let mut fleet = Fleet::open(&Address::local(server.port()), &options)?;
-        fleet.run(&self.phase(Action::Write, Pick::Sequence, KEYS), &mut |_| {})?;
+        let mut fleet = Fleet::open(&Address::local(server.port()), &FleetOptions::new(self.clients))?;
+        self.run(&mut fleet, Action::Write, Pick::Sequence, KEYS)?;
         let (mut captured, mut unmetered) = (Pairs::default(), Pairs::default());
         // Very many short runs: what disturbs this machine lasts for seconds and moves a run by a third, and a hundredth is looked
         // for. Each stands between two plain ones and is compared with both. The first ones do not count.
@@ -102,19 +100,16 @@ impl Load {
     fn cpu_us(&self, server: &Server, fleet: &mut Fleet) -> Result<f64, Failure> {
         // To start a program, as before a captured run, leaves nothing of the server in the caches, and a new connection has a small
         // window.
-        fleet.run(&self.phase(self.action.clone(), Pick::Random, self.requests), &mut |_| {})?;
+        self.run(fleet, self.action.clone(), Pick::Random, self.requests)?;
         let before = threads_cpu_seconds(server.id())?;
-        let outcome =
-            fleet.run(&self.phase(self.action.clone(), Pick::Random, self.requests), &mut |_| {})?;
-        let failures = outcome.total().tally.failures;
-        if failures.count() > 0 {
-            return Err(format!("{}: {} failures: {:?}", self.name, failures.count(), failures.first));
-        }
+        self.run(fleet, self.action.clone(), Pick::Random, self.requests)?;
         Ok((threads_cpu_seconds(server.id())? - before) * 1e6 / self.requests as f64)
     }
 
-    fn phase(&self, action: Action, pick: Pick, requests: u64) -> Phase {
-        closed_loop((action, pick), 100, (self.clients, self.depth), requests)
+    fn run(&self, fleet: &mut Fleet, action: Action, pick: Pick, requests: u64) -> Result<(), Failure> {
+        let group = closed_loop((action, pick), 100, (self.clients, self.depth), requests);
+        let ran = fleet.measure(vec![group], Duration::from_secs(1));
+        ran.map(drop).map_err(|why| format!("{}: {why}", self.name))
     }
 
     /// The same by hand, but for the length of the keys.

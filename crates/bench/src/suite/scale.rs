@@ -81,7 +81,7 @@ fn with_keys(recipe: &Recipe, folder: &Path, keys: u64) -> Result<Vec<Cost>, Fai
     let mut server = Server::start(recipe, folder)?;
     let mut costs = Vec::new();
     let mut add = |operation, seconds| costs.push(Cost { operation, count: keys, seconds });
-    add(LOAD, busy(&server, |client| client.fill(0, keys, 100))?);
+    add(LOAD, busy(&server, |_| server.fill(0..keys))?);
     add(SCAN, busy(&server, |client| scan(client, keys))?);
     add(KEYS, busy(&server, |client| client.call(&["KEYS", "none*"]).map(drop))?);
     let copy = server.folder().with_extension("copy");
@@ -90,7 +90,7 @@ fn with_keys(recipe: &Recipe, folder: &Path, keys: u64) -> Result<Vec<Cost>, Fai
     server = server.restart(true)?;
     add(START, cpu_seconds(server.id())?);
     add(START_WALL, server.ready_after.as_secs_f64());
-    add(CLEAN, busy(&server, |client| client.fill(0, keys, 100))?);
+    add(CLEAN, busy(&server, |_| server.fill(0..keys))?);
     server = server.restart(false)?;
     add(KILLED, cpu_seconds(server.id())?);
     add(KILLED_WALL, server.ready_after.as_secs_f64());

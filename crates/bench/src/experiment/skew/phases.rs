@@ -22,6 +22,7 @@ use crate::experiment::host::Host;
 use crate::experiment::measure::{Measured, rounded};
 use crate::experiment::progress::Progress;
 use crate::experiment::report::{Line, Report};
+use crate::load::generator;
 
 /// A part of the run.
 #[derive(Clone, Copy)]
@@ -102,7 +103,7 @@ impl Skew {
         let clients = self.clients as usize;
         let running = host.fresh(2 * clients)?;
         let mut control = running.client()?;
-        control.fill(0, u64::from(self.key_count), self.value_size as usize)?;
+        generator::fill(&running.target, 0..u64::from(self.key_count), self.value_size as usize)?;
         let mut fleet = Fleet::open(&running.target, &self.common.fleet(clients))?;
         let began = Instant::now();
         let mut runs = Vec::new();
