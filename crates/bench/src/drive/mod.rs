@@ -45,5 +45,5 @@ pub use processes::{Drivers, Workers, work_for_parent};
 pub use recorder::Recorder;
 pub use script::{Recorded, Script};
 pub use tally::{Failures, Tally};
-pub(crate) use work::Random;
 pub use work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};
+pub(crate) use work::{CHURNED_BYTES_MAX, CHURNED_BYTES_MEAN, Random};

@@ -36,26 +36,29 @@ impl Recorder {
         self.histogram.add(&other.histogram).expect("all have the same bounds");
     }
 
-    /// Counts the reply to `op`, of these `bytes`, which took `nanos`. An error is not timed: it is quick, and no answer.
-    pub(super) fn take(&mut self, op: Op, reply: &Reply<'_>, bytes: &[u8], nanos: u64, source: &Source) {
+    /// Counts the reply to `op`, whose bytes are `whole`, which took `nanos`. An error is not timed: it is quick, and no answer.
+    pub(super) fn take(&mut self, op: Op, reply: &Reply<'_>, whole: &[u8], nanos: u64, source: &Source) {
         let tally = &mut self.tally;
         match (op, reply) {
             (Op::Recorded(expected), _) => {
-                if !expected.take(reply, bytes, tally) {
+                if !expected.take(reply, whole, tally) {
                     return;
                 }
             }
             (_, Reply::Error(text)) => return tally.failures.error_reply(text),
-            (Op::Write, Reply::Ok) => tally.written += 1,
+            (Op::Write(bytes), Reply::Ok) => {
+                tally.written += 1;
+                tally.written_bytes += bytes as u64;
+            }
             (Op::Delete, Reply::Integer(count)) => tally.deleted += u64::try_from(*count).unwrap_or(0),
             (Op::Read(number), Reply::Bulk(value)) => {
                 tally.found += 1;
                 tally.wrong += u64::from(!source.is_value_of(number, value));
             }
             (Op::Read(_), Reply::Null) => tally.missing += 1,
-            (Op::Any | Op::Entry, reply) => tally.missing += u64::from(is_nothing(reply, bytes)),
+            (Op::Any | Op::Entry, reply) => tally.missing += u64::from(is_nothing(reply, whole)),
             (_, Reply::Ok) => tally.uncounted += 1,
-            (Op::Write | Op::Delete | Op::Read(_), other) => {
+            (Op::Write(_) | Op::Delete | Op::Read(_), other) => {
                 return tally.failures.error_reply(format!("unexpected reply {other:?}").as_bytes());
             }
         }

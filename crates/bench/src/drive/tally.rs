@@ -10,6 +10,8 @@ pub struct Tally {
     pub answered: u64,
     /// SETs that were confirmed.
     pub written: u64,
+    /// Bytes of their values.
+    pub written_bytes: u64,
     /// Keys that DEL removed.
     pub deleted: u64,
     /// GETs that found a value.
@@ -33,6 +35,7 @@ impl Tally {
     pub fn add(&mut self, other: &Self) {
         self.answered += other.answered;
         self.written += other.written;
+        self.written_bytes += other.written_bytes;
         self.deleted += other.deleted;
         self.found += other.found;
         self.missing += other.missing;

@@ -95,6 +95,8 @@ pub enum Action {
         /// Its group, which is there.
         group: String,
     },
+    /// SET of values of [`churned_bytes`] (60 %), GET (25 %), DEL (10 %), and EXPIRE within a minute (5 %).
+    Churn,
     /// One request, in whose bytes each run of `#` stands for the last digits of the key's number: one number for all of a request.
     Numbered(String),
 }
@@ -139,7 +141,8 @@ pub enum KeyForm {
 /// What a reply is checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
-    Write,
+    /// Bytes of the value.
+    Write(usize),
     Delete,
     /// The key's number.
     Read(u64),
@@ -204,6 +207,7 @@ impl Encoder {
                 }
                 Op::Entry
             }
+            Action::Churn => self.churn(out, self.key(index, connection, random), random),
             Action::Numbered(bytes) => {
                 let start = out.len();
                 put(out, bytes.as_bytes());
@@ -299,7 +303,31 @@ impl Encoder {
 
     fn set(&self, out: &mut Vec<u8>, number: u64, random: &mut Random) -> Op {
         let variant = if self.work.value_count > 1 { random.below(self.work.value_count) } else { number };
-        let value = self.values.of(variant);
+        self.set_to(out, number, self.values.of(variant))
+    }
+
+    fn churn(&self, out: &mut Vec<u8>, number: u64, random: &mut Random) -> Op {
+        match random.below(100) {
+            0..60 => {
+                let bytes = churned_bytes(random.unit()).min(self.work.value_bytes);
+                self.set_to(out, number, &self.values.of(number)[..bytes])
+            }
+            60..85 => self.get(out, number),
+            85..95 => {
+                self.put_one(out, b"*2\r\n$3\r\nDEL\r\n", b"delete ", number);
+                Op::Delete
+            }
+            _ => {
+                put(out, b"*3\r\n$6\r\nEXPIRE\r\n");
+                self.put_key(out, number);
+                let seconds = 1 + random.below(CHURNED_EXPIRY_S_MAX);
+                resp::Writer::new(out, false).bulk(itoa::Buffer::new().format(seconds).as_bytes());
+                Op::Any
+            }
+        }
+    }
+
+    fn set_to(&self, out: &mut Vec<u8>, number: u64, value: &[u8]) -> Op {
         match self.protocol {
             Protocol::Resp => {
                 put(out, b"*3\r\n$3\r\nSET\r\n");
@@ -317,7 +345,7 @@ impl Encoder {
                 put(out, b"\r\n");
             }
         }
-        Op::Write
+        Op::Write(value.len())
     }
 
     /// The key as an argument of RESP, or bare.
@@ -374,6 +402,11 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// The size of a value of [`Action::Churn`] for a `share` from 0 to 1: 16 B to 64 KiB, each doubling as likely as any other.
+fn churned_bytes(share: f64) -> usize {
+    (CHURNED_BYTES_MIN * (CHURNED_BYTES_MAX as f64 / CHURNED_BYTES_MIN).powf(share)).round() as usize
+}
+
 /// Values that do not compress: parts of one random text, a different one for each number.
 #[derive(Debug)]
 struct Values {
@@ -392,6 +425,11 @@ impl Values {
     }
 }
 
+const CHURNED_BYTES_MIN: f64 = 16.0;
+pub(crate) const CHURNED_BYTES_MAX: usize = 65_536;
+/// The mean of what `churned_bytes` returns: (most - least) / ln(most / least).
+pub(crate) const CHURNED_BYTES_MEAN: u64 = 7_877;
+const CHURNED_EXPIRY_S_MAX: u64 = 60;
 /// Places where a value may start in the text.
 const START_COUNT: u64 = 16 << 10;
 
@@ -429,6 +467,37 @@ pub(super) mod tests {
     pub(crate) fn work(action: Action, pick: Pick) -> Work {
         let keys = Keys { first: 100, count: 10, pick, form: KeyForm::Decimal };
         Work { action, keys, value_bytes: 8, value_count: 1, verify: true, percent_cached: 0 }
+    }
+
+    #[test]
+    fn churned_sizes_are_log_uniform_and_their_mean_is_as_stated() {
+        let sizes = [0.0, 0.5, 1.0].map(churned_bytes);
+        assert_eq!(sizes, [16, 1_024, CHURNED_BYTES_MAX]);
+        let mut random = Random::new(1);
+        let sum: usize = (0..100_000).map(|_| churned_bytes(random.unit())).sum();
+        assert!((sum as u64 / 100_000).abs_diff(CHURNED_BYTES_MEAN) < 200, "{sum}");
+    }
+
+    #[test]
+    fn churn_mixes_four_commands_whose_values_are_as_long_as_is_counted() {
+        let encoder =
+            encoder(Work::new(Action::Churn, work(Action::Read, Pick::Random).keys, CHURNED_BYTES_MAX), 1);
+        let (mut random, mut seen) = (Random::new(7), [0; 4]);
+        for index in 0..2_000 {
+            let mut out = Vec::new();
+            let op = encoder.encode(&mut out, index, 0, &mut random);
+            let Ok(Some((Value::Array(words), length))) = resp::decode_value(&out) else { panic!("{out:?}") };
+            assert_eq!(length, out.len());
+            match (&words[..], op) {
+                ([_, _, Value::Bulk(value)], Op::Write(bytes)) if value.len() == bytes => seen[0] += 1,
+                ([_, _], Op::Read(_)) => seen[1] += 1,
+                ([_, _], Op::Delete) => seen[2] += 1,
+                ([_, _, _], Op::Any) => seen[3] += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        let [set, get, del, expire] = seen;
+        assert!(set > get && get > del && del > expire && expire > 50, "{seen:?}");
     }
 
     fn encoder(work: Work, connections: usize) -> Encoder {

@@ -1,7 +1,7 @@
 //! Churn: keys of very different sizes come and go on a server whose `memory.limit` is a fraction of them, and its resident memory is watched.
 //!
 //! ```text
-//!  clients, a thread each    SET 60 %, GET 25 %, DEL 10 %, EXPIRE 5 % of random keys, in pipelines; values 16 B to 64 KiB (log-uniform)
+//!  clients (crate::drive)    SET 60 %, GET 25 %, DEL 10 %, EXPIRE 5 % of random keys, in pipelines; values 16 B to 64 KiB (log-uniform)
 //!  this thread               each second: VmRSS of the server, and used_memory as the server tells it; at the end VmHWM
 //! ```
 //!
@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use clap::Args;
 use clock::{Clock as _, Nanos, SystemClock};
-use resp::Value as Reply;
 use serde_json::{Map, Value, json};
 
 use super::arguments::{Shown, some_time};
@@ -21,8 +20,10 @@ use super::measure::Measured;
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
-use crate::client::{Client, key, value};
-use crate::drive::{Random, Recorder};
+use crate::drive::{
+    Action, CHURNED_BYTES_MAX, CHURNED_BYTES_MEAN, Fleet, FleetOptions, Group, KeyForm, Keys, Limit,
+    PATIENCE, Phase, Pick, Target, Work,
+};
 use crate::process::{rss_bytes, rss_bytes_max};
 use crate::servers::{Folder, Recipe, Server};
 
@@ -39,7 +40,7 @@ pub struct Churn {
     /// Duration
     #[arg(long, value_name = "TIME", default_value = "20m", value_parser = some_time)]
     duration: Duration,
-    /// Clients, a thread and a connection each
+    /// Clients, a connection each
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     clients: u16,
     /// Requests in flight on each connection
@@ -83,18 +84,30 @@ impl Churn {
         let folder = Folder::fresh(parent.join(format!("evenkeel-bench-{}", std::process::id())))?;
         let recipe = self.recipe();
         let server = Server::start(&recipe, folder.path())?;
+        let connections = usize::from(self.clients);
+        let mut fleet = Fleet::open(&Target::local(server.port()), &FleetOptions::new(connections))?;
         let begins = SystemClock.now();
-        let ends = begins + self.duration;
-        let (watched, worked) = std::thread::scope(|scope| {
-            let port = server.port();
-            let worker = |seed| move || Worker::new(self, seed).work(port, ends);
-            let workers: Vec<_> =
-                (0..self.clients).map(|number| scope.spawn(worker(u64::from(number)))).collect();
-            let watched = self.watch(&server, begins, ends);
-            let worked = workers.into_iter().map(|worker| worker.join().expect("it does not panic"));
-            (watched, worked.collect::<Vec<_>>())
+        let (watched, outcome) = std::thread::scope(|scope| {
+            let driven = scope.spawn(|| fleet.run(&self.phase(), &mut |_| {}));
+            let watched = self.watch(&server, begins, begins + self.duration);
+            (watched, driven.join().expect("it does not panic"))
         });
-        Ok(vec![self.report(&recipe, &watched?, worked)])
+        let mut run = Measured::of(&outcome?, 0);
+        run.add_failures(&fleet.failures);
+        Ok(vec![self.report(&recipe, &watched?, run)])
+    }
+
+    fn phase(&self) -> Phase {
+        let (pick, form) = (Pick::Random, KeyForm::Benchmark);
+        let keys = Keys { first: 0, count: self.key_count(), pick, form };
+        let group = Group {
+            work: Work::new(Action::Churn, keys, CHURNED_BYTES_MAX),
+            connections: usize::from(self.clients),
+            depth: usize::from(self.pipeline),
+            limit: Limit::For(self.duration),
+            per_second: None,
+        };
+        Phase { groups: vec![group], request_timeout: PATIENCE, interval: SAMPLE_INTERVAL }
     }
 
     fn recipe(&self) -> Recipe {
@@ -129,13 +142,8 @@ impl Churn {
         Ok(Watched { limit_bytes, start_bytes, most_bytes, samples })
     }
 
-    fn report(&self, recipe: &Recipe, watched: &Watched, worked: Vec<Worker>) -> Report {
-        let (mut all, mut written_bytes) = (Recorder::default(), 0);
-        for one in worked {
-            all.add(&one.recorder);
-            written_bytes += one.written_bytes;
-        }
-        let run = Measured::by(all, self.duration, 0);
+    fn report(&self, recipe: &Recipe, watched: &Watched, run: Measured) -> Report {
+        let written_bytes = run.tally.written_bytes;
         let line = Line {
             what: format!("churn, {} clients", self.clients),
             command: "CHURN".to_owned(),
@@ -168,7 +176,7 @@ impl Churn {
 
     /// Keys whose values would take [`DATA_PER_LIMIT`] times the limit.
     fn key_count(&self) -> u64 {
-        (self.memory_limit_mib << 20) * DATA_PER_LIMIT / VALUE_BYTES_MEAN
+        (self.memory_limit_mib << 20) * DATA_PER_LIMIT / CHURNED_BYTES_MEAN
     }
 }
 
@@ -227,88 +235,6 @@ impl Watched {
     }
 }
 
-/// One client.
-struct Worker {
-    random: Random,
-    key_count: u64,
-    depth: u16,
-    /// Values are the beginnings of this.
-    text: Vec<u8>,
-    requests: Vec<u8>,
-    recorder: Recorder,
-    written_bytes: u64,
-}
-
-impl Worker {
-    fn new(of: &Churn, number: u64) -> Self {
-        Self {
-            random: Random::new(number + 1),
-            key_count: of.key_count(),
-            depth: of.pipeline,
-            text: value(number, VALUE_BYTES_MAX as usize),
-            requests: Vec::new(),
-            recorder: Recorder::default(),
-            written_bytes: 0,
-        }
-    }
-
-    /// Sends pipelines until `ends`; what fails ends it, and is counted.
-    fn work(mut self, port: u16, ends: Nanos) -> Self {
-        let done = Client::connect(port).and_then(|mut client| {
-            while SystemClock.now() < ends {
-                self.pipeline(&mut client)?;
-            }
-            Ok(())
-        });
-        if let Err(failure) = done {
-            self.recorder.tally.failures.error_reply(failure.as_bytes());
-        }
-        self
-    }
-
-    fn pipeline(&mut self, client: &mut Client) -> Result<(), Failure> {
-        self.requests.clear();
-        for _ in 0..self.depth {
-            self.encode();
-        }
-        let began = SystemClock.now();
-        client.send(&self.requests)?;
-        for _ in 0..self.depth {
-            match client.receive()? {
-                Reply::Error(text) => self.recorder.tally.failures.error_reply(&text),
-                _ => self.recorder.tally.answered += 1,
-            }
-        }
-        let nanos = SystemClock.now().since(began).as_nanos();
-        self.recorder.histogram.saturating_record(u64::try_from(nanos).unwrap_or(u64::MAX));
-        Ok(())
-    }
-
-    /// Appends a request.
-    fn encode(&mut self) {
-        let key = key(self.random.below(self.key_count));
-        let out = &mut self.requests;
-        match self.random.below(100) {
-            0..60 => {
-                let bytes = value_bytes(self.random.unit());
-                self.written_bytes += bytes as u64;
-                resp::encode_command(out, &[b"SET".as_slice(), &key, &self.text[..bytes]]);
-            }
-            60..85 => resp::encode_command(out, &[b"GET".as_slice(), &key]),
-            85..95 => resp::encode_command(out, &[b"DEL".as_slice(), &key]),
-            _ => {
-                let seconds = (1 + self.random.below(EXPIRY_S_MAX)).to_string();
-                resp::encode_command(out, &[b"EXPIRE".as_slice(), &key, seconds.as_bytes()]);
-            }
-        }
-    }
-}
-
-/// The size of a value for a `share` from 0 to 1: each doubling is as likely as any other.
-fn value_bytes(share: f64) -> usize {
-    (VALUE_BYTES_MIN * (VALUE_BYTES_MAX / VALUE_BYTES_MIN).powf(share)).round() as usize
-}
-
 fn thousandth(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }
@@ -316,25 +242,12 @@ fn thousandth(number: f64) -> f64 {
 /// What may be resident, of the limit.
 const RATIO_MAX: f64 = 1.10;
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-const VALUE_BYTES_MIN: f64 = 16.0;
-const VALUE_BYTES_MAX: f64 = 65_536.0;
-/// The mean of what `value_bytes` returns: (most - least) / ln(most / least).
-const VALUE_BYTES_MEAN: u64 = 7_877;
 /// Values of all keys together, of the limit: most are not in memory.
 const DATA_PER_LIMIT: u64 = 4;
-const EXPIRY_S_MAX: u64 = 60;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_log_uniform_and_their_mean_is_as_stated() {
-        assert_eq!((value_bytes(0.0), value_bytes(0.5), value_bytes(1.0)), (16, 1_024, 65_536));
-        let mut random = Random::new(1);
-        let sum: usize = (0..100_000).map(|_| value_bytes(random.unit())).sum();
-        assert!((sum as u64 / 100_000).abs_diff(VALUE_BYTES_MEAN) < 200, "{sum}");
-    }
 
     #[test]
     fn verdict_is_about_all_that_is_resident() {
