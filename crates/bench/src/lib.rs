@@ -38,3 +38,13 @@ pub mod tx;
 
 /// What went wrong, in words; a figure fails with it.
 pub type Failure = String;
+
+/// Values of the command line that say what they are called there.
+pub trait Named: clap::ValueEnum {
+    /// As it is typed, and in reports.
+    fn name(&self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+impl<T: clap::ValueEnum> Named for T {}

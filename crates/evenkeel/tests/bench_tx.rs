@@ -7,6 +7,7 @@ mod common;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use bench::Named;
 use bench::tx::{LogKind, LogOptions, left};
 use common::{evenkeel, eventually, finished};
 use serde_json::Value;
@@ -150,7 +151,7 @@ fn cpu_of_first_client(process: u32) -> u64 {
 fn experiment_that_is_killed_leaves_decisions_whose_damage_would_be_seen() {
     for kind in [LogKind::Journal, LogKind::File] {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = tx(&["--log", kind.name(), "--logical", "50", "--duration", "60s", "--dir"]);
+        let mut command = tx(&["--log", &kind.name(), "--logical", "50", "--duration", "60s", "--dir"]);
         let mut child =
             command.arg(folder.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let id = child.id();

@@ -101,12 +101,6 @@ impl Part {
         if self == Self::Types { 3 } else { 5 }
     }
 
-    /// What it is called on the command line.
-    #[must_use]
-    pub fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
     /// Measures it; `say` is told what runs.
     ///
     /// # Errors

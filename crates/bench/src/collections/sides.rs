@@ -2,9 +2,9 @@
 
 use clap::ValueEnum;
 
-use crate::Failure;
 use crate::figure::{Figure, Series};
 use crate::servers::{Recipe, Server};
+use crate::{Failure, Named};
 
 use super::shape::Shape;
 
@@ -26,15 +26,6 @@ pub(super) struct Sides(Vec<Server>);
 pub(super) struct Measured(Vec<Series>);
 
 impl Peer {
-    /// What it is called on the command line, and in ids.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Valkey => "valkey",
-        }
-    }
-
     /// How it is started; `fsync` as [`Recipe::redis`] has it.
     #[must_use]
     pub fn recipe(self, fsync: &str) -> Recipe {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::Failure;
 use crate::client::{Client, value};
 use crate::drive::{Action, Outcome, Row};
 use crate::figure::Figure;
 use crate::plot::{Bar, BarGroup, Bars};
 use crate::servers::{Recipe, Server};
+use crate::{Failure, Named};
 
 use super::fill::{Kind, Requests, member};
 use super::load::{command, drive, group, text};
@@ -78,12 +78,6 @@ impl Type {
     /// All, in the order in which they are measured.
     pub const ALL: [Self; 6] =
         [Self::Strings, Self::Hashes, Self::Lists, Self::Sets, Self::SortedSets, Self::Streams];
-
-    /// What it is called on the command line, in ids and names of files.
-    #[must_use]
-    pub fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
 
     /// Its commands, on collections of `elements`.
     fn cases(self, elements: u64) -> Vec<Case> {

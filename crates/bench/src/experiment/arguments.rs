@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::measure::object;
+
 use crate::drive::{FleetOptions, Target};
 
 /// Which server, which load, and how the result is shown: what experiments on servers have.
@@ -91,7 +93,7 @@ impl Common {
 
     /// The part of a report's settings that all experiments have.
     pub(super) fn settings(&self) -> serde_json::Map<String, Value> {
-        let all = json!({
+        object(json!({
             "processes": self.processes,
             "load_loops": self.load_loops,
             "pipeline": self.pipeline,
@@ -101,9 +103,7 @@ impl Common {
             "engine": self.engine,
             "connector": self.connector,
             "loops": self.loops,
-        });
-        let Value::Object(map) = all else { unreachable!("written as an object") };
-        map
+        }))
     }
 }
 

@@ -16,7 +16,7 @@ use clock::{Clock as _, Nanos, SystemClock};
 use serde_json::{Map, Value, json};
 
 use super::arguments::{Shown, some_time};
-use super::measure::Measured;
+use super::measure::{Measured, object};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
@@ -164,14 +164,14 @@ impl Churn {
     }
 
     fn settings(&self) -> Map<String, Value> {
-        Map::from_iter([
-            ("engine".to_owned(), json!(self.engine)),
-            ("memory_limit_mib".to_owned(), json!(self.memory_limit_mib)),
-            ("duration_ms".to_owned(), json!(self.duration.as_millis() as u64)),
-            ("clients".to_owned(), json!(self.clients)),
-            ("pipeline".to_owned(), json!(self.pipeline)),
-            ("loops".to_owned(), json!(self.loops)),
-        ])
+        object(json!({
+            "engine": self.engine,
+            "memory_limit_mib": self.memory_limit_mib,
+            "duration_ms": self.duration.as_millis() as u64,
+            "clients": self.clients,
+            "pipeline": self.pipeline,
+            "loops": self.loops,
+        }))
     }
 
     /// Keys whose values would take [`DATA_PER_LIMIT`] times the limit.
@@ -220,18 +220,18 @@ impl Watched {
                 "used_bytes": sample.used_bytes,
             })
         };
-        Map::from_iter([
-            ("limit_bytes".to_owned(), json!(self.limit_bytes)),
-            ("rss_start_bytes".to_owned(), json!(self.start_bytes)),
-            ("rss_max_bytes".to_owned(), json!(self.most_bytes)),
-            ("rss_sampled_max_bytes".to_owned(), json!(self.most(|sample| sample.rss_bytes))),
-            ("used_max_bytes".to_owned(), json!(self.most(|sample| sample.used_bytes))),
-            ("ratio".to_owned(), json!(thousandth(self.ratio()))),
-            ("ratio_without_start".to_owned(), json!(thousandth(self.ratio_without_start()))),
-            ("ratio_max".to_owned(), json!(RATIO_MAX)),
-            ("within".to_owned(), json!(self.is_within())),
-            ("samples".to_owned(), self.samples.iter().map(sample).collect()),
-        ])
+        object(json!({
+            "limit_bytes": self.limit_bytes,
+            "rss_start_bytes": self.start_bytes,
+            "rss_max_bytes": self.most_bytes,
+            "rss_sampled_max_bytes": self.most(|sample| sample.rss_bytes),
+            "used_max_bytes": self.most(|sample| sample.used_bytes),
+            "ratio": thousandth(self.ratio()),
+            "ratio_without_start": thousandth(self.ratio_without_start()),
+            "ratio_max": RATIO_MAX,
+            "within": self.is_within(),
+            "samples": self.samples.iter().map(sample).collect::<Vec<_>>(),
+        }))
     }
 }
 

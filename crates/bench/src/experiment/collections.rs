@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::arguments::some_time;
 use super::progress::Progress;
-use crate::Failure;
 use crate::collections::{self, Part, Peer, Setting, Shape, Type};
 use crate::figure::Figure;
 use crate::report::number;
 use crate::servers::{Folder, is_installed};
+use crate::{Failure, Named};
 
 #[derive(Debug, Args)]
 pub struct Collections {

@@ -19,11 +19,11 @@ use super::WORKER;
 use super::arguments::{Common, Numbers, duration, some_time};
 use super::hazelcast;
 use super::host::Host;
-use super::measure::{Measured, Spread, rounded};
+use super::measure::{Measured, Spread, object, rounded};
 use super::progress::Progress;
 use super::report::{Line, Report};
-use crate::Failure;
 use crate::drive::{Action, Drivers, Group, KeyForm, Keys, Limit, Outcome, Phase, Pick, Work};
+use crate::{Failure, Named};
 
 #[derive(Debug, Args)]
 pub struct MapTest {
@@ -108,12 +108,6 @@ impl Run {
     /// Whether the two differ in nothing but time.
     fn is_alike(&self, other: &Self) -> bool {
         (self.threads, self.value_bytes) == (other.threads, other.value_bytes)
-    }
-}
-
-impl Locality {
-    fn name(self) -> String {
-        format!("{self:?}").to_lowercase()
     }
 }
 
@@ -311,7 +305,7 @@ impl MapTest {
             "jvm_warm_up_ms": host.has_own_client().then_some(self.jvm_warm_up.as_millis() as u64),
         });
         let mut all = self.common.settings();
-        all.extend(settings.as_object().cloned().unwrap_or_default());
+        all.extend(object(settings));
         Report {
             experiment: "map-test",
             server: host.label.clone(),
@@ -350,7 +344,7 @@ fn fields(runs: &[Run]) -> Map<String, Value> {
         "probe_latency_us": probe.latency_json(),
         "server_cpu_us_per_operation": mean_cpu(runs.iter()).map(rounded),
     });
-    fields.as_object().cloned().unwrap_or_default()
+    object(fields)
 }
 
 /// Mean processor time of an operation, in microseconds, of the servers that were started here.

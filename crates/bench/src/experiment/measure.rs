@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::drive::{Failures, Outcome, Recorder, Row, Sparse, Tally};
 
@@ -104,6 +104,14 @@ impl Spread {
             "mean": rounded(spread.mean),
             "spread_percent": rounded(spread.percent()),
         })
+    }
+}
+
+/// What `json!` made of braces.
+pub(super) fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
     }
 }
 

@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 use super::WORKER;
 use super::arguments::{Common, Numbers};
 use super::host::{Host, Running};
-use super::measure::{Measured, Spread, rounded};
+use super::measure::{Measured, Spread, object, rounded};
 use super::progress::Progress;
 use super::report::{Line, Report};
-use crate::Failure;
 use crate::drive::{Action, Drivers, Group, KeyForm, Keys, Limit, Outcome, Phase, Pick, Tally, Work};
+use crate::{Failure, Named};
 
 #[derive(Debug, Args)]
 pub struct RemoteTest {
@@ -56,15 +56,6 @@ enum Operation {
 }
 
 impl Operation {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Write => "write",
-            Self::Delete => "delete",
-            Self::Read => "read",
-            Self::Mixed => "mixed",
-        }
-    }
-
     fn command(self) -> &'static str {
         match self {
             Self::Write => "SET",
@@ -255,7 +246,7 @@ impl RemoteTest {
             "verify": self.verify,
         });
         let mut settings = self.common.settings();
-        settings.extend(own.as_object().cloned().unwrap_or_default());
+        settings.extend(object(own));
         settings
     }
 
@@ -277,7 +268,7 @@ impl RemoteTest {
             "iterations": tested.iter().flat_map(|test| self.iterations_json(test)).collect::<Vec<_>>(),
             "tests": tests,
         });
-        fields.as_object().cloned().unwrap_or_default()
+        object(fields)
     }
 
     fn iterations_json(&self, test: &Tested) -> Vec<Value> {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::arguments::Common;
 use super::host::Host;
-use super::measure::{Measured, rounded};
+use super::measure::{Measured, object, rounded};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
@@ -104,7 +104,7 @@ impl Replay {
             server: host.label.clone(),
             command: host.command(),
             settings,
-            fields: fields.as_object().cloned().unwrap_or_default(),
+            fields: object(fields),
             lines: vec![line],
         }
     }

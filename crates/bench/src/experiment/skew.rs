@@ -24,13 +24,13 @@ use serde_json::{Map, Value, json};
 
 use super::arguments::{Common, some_time};
 use super::host::{Host, Running};
-use super::measure::{Measured, Spread, rounded};
+use super::measure::{Measured, Spread, object, rounded};
 use super::progress::Progress;
 use super::report::{Line, LoopSample, Report};
-use crate::Failure;
 use crate::client::Client;
 use crate::drive::{Action, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, Phase, Pick, Work};
 use crate::load::generator;
+use crate::{Failure, Named};
 
 #[derive(Debug, Args)]
 pub struct Skew {
@@ -87,15 +87,6 @@ enum Balance {
 }
 
 impl Start {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Even => "even",
-            Self::OneLoop => "one-loop",
-            Self::Loads => "loads",
-            Self::Nodes => "nodes",
-        }
-    }
-
     /// The loop that connection `index` of `count` is put on; `None`: where the server puts it.
     fn place(self, index: usize, count: usize, loops: usize) -> Option<usize> {
         match self {
@@ -104,16 +95,6 @@ impl Start {
             // The heavy ones come first.
             Self::Loads => Some(index * loops / count),
             Self::Nodes => None,
-        }
-    }
-}
-
-impl Balance {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::ByHost => "by-host",
-            Self::On => "on",
         }
     }
 }
@@ -298,7 +279,7 @@ impl Skew {
             "key_count": self.key_count,
         });
         let mut settings = self.common.settings();
-        settings.extend(own.as_object().cloned().unwrap_or_default());
+        settings.extend(object(own));
         let each = runs.iter().flatten().map(|run| self.run_json(run, even)).collect();
         let mut fields = Map::new();
         fields.insert("runs".to_owned(), Value::Array(each));

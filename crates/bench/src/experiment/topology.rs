@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::arguments::{Numbers, Shown, duration, some_time};
-use super::measure::{Measured, rounded};
+use super::measure::{Measured, object, rounded};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
@@ -204,7 +204,7 @@ impl Topology {
             experiment: "topology",
             server: system.words(),
             command: None,
-            settings: settings.as_object().cloned().unwrap_or_default(),
+            settings: object(settings),
             fields,
             lines: by_size().map(|(size, ran)| line(*size, ran)).collect(),
         }

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use clap::Args;
 use clock::{Clock as _, Nanos, SystemClock};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::arguments::{Shown, duration, some_time};
-use super::measure::{Measured, Spread, rounded};
+use super::measure::{Measured, Spread, object, rounded};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
@@ -106,7 +106,7 @@ impl Transfers {
 
     fn report(&self, server: &str, command: Option<String>, runs: Vec<Measured>) -> Report {
         let rates: Vec<f64> = runs.iter().filter(|run| run.is_valid()).map(Measured::per_second).collect();
-        let mut fields = Spread::json(Spread::of(&rates)).as_object().cloned().unwrap_or_default();
+        let mut fields = object(Spread::json(Spread::of(&rates)));
         let each = |run: &Measured| {
             json!({
                 "operations_per_second": rounded(run.per_second()),
@@ -117,12 +117,12 @@ impl Transfers {
             })
         };
         fields.insert("runs".to_owned(), runs.iter().map(each).collect());
-        let settings: Map<String, Value> = Map::from_iter([
-            ("clients".to_owned(), json!(self.clients)),
-            ("duration_ms".to_owned(), json!(self.duration.as_millis() as u64)),
-            ("warm_up_ms".to_owned(), json!(self.warm_up.as_millis() as u64)),
-            ("runs".to_owned(), json!(self.runs)),
-        ]);
+        let settings = object(json!({
+            "clients": self.clients,
+            "duration_ms": self.duration.as_millis() as u64,
+            "warm_up_ms": self.warm_up.as_millis() as u64,
+            "runs": self.runs,
+        }));
         let line = Line {
             what: format!("transfers, {} clients", self.clients),
             command: "TRANSFER".to_owned(),

@@ -5,16 +5,16 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::arguments::{Numbers, Shown, duration, some_time};
-use super::measure::{Measured, rounded};
+use super::measure::{Measured, object, rounded};
 use super::progress::Progress;
 use super::report::{Line, Report};
-use crate::Failure;
 use crate::drive::{Sparse, Tally};
-use crate::transport::{self, Carrier, Load, Outcome};
+use crate::transport::{self, Carrier, Load, Outcome, Pattern};
+use crate::{Failure, Named};
 
 #[derive(Debug, Args)]
 pub struct Transport {
@@ -56,12 +56,6 @@ pub struct Transport {
     /// Runs of each
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     runs: u32,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Pattern {
-    OneWay,
-    PingPong,
 }
 
 /// What is measured with the same messages.
@@ -116,10 +110,7 @@ impl Transport {
 
     fn load(&self, case: Case) -> Load {
         Load {
-            pattern: match self.pattern {
-                Pattern::OneWay => transport::Pattern::OneWay,
-                Pattern::PingPong => transport::Pattern::PingPong,
-            },
+            pattern: self.pattern,
             size_bytes: case.size_bytes,
             senders: case.senders,
             threads: usize::from(self.threads),
@@ -141,10 +132,7 @@ impl Transport {
         let lines = cases.iter().zip(ran).map(|(case, ran)| self.line(*case, ran)).collect();
         let figures: Vec<Value> = cases.iter().zip(ran).map(|(case, ran)| figure(*case, ran)).collect();
         let settings = json!({
-            "pattern": match self.pattern {
-                Pattern::OneWay => "one-way",
-                Pattern::PingPong => "ping-pong",
-            },
+            "pattern": self.pattern.name(),
             "threads": self.threads,
             "processes": self.processes,
             "duration_ms": self.duration.as_millis() as u64,
@@ -158,7 +146,7 @@ impl Transport {
             experiment: "transport",
             server: carrier.to_string(),
             command: None,
-            settings: settings.as_object().cloned().unwrap_or_default(),
+            settings: object(settings),
             fields,
             lines,
         }

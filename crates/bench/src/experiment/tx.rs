@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use self::contender::{Contender, Costs, Ran};
 use super::arguments::{Shown, duration, some_time};
-use super::measure::{Measured, Spread, rounded};
+use super::measure::{Measured, Spread, object, rounded};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
@@ -187,7 +187,7 @@ impl Tx {
             experiment: "tx",
             server: contender.label(self),
             command: None,
-            settings: settings.as_object().cloned().unwrap_or_default(),
+            settings: object(settings),
             fields,
             lines: vec![line],
         }
@@ -214,7 +214,7 @@ fn fields(ran: &[Ran]) -> Map<String, Value> {
     let valid = ran.iter().filter(|ran| ran.measured.is_valid());
     let spread = Spread::of(&valid.map(|ran| ran.measured.per_second()).collect::<Vec<_>>());
     let runs: Vec<Value> = ran.iter().map(run_json).collect();
-    let mut fields = Spread::json(spread).as_object().cloned().unwrap_or_default();
+    let mut fields = object(Spread::json(spread));
     fields.insert("runs".to_owned(), json!(runs));
     fields
 }
@@ -230,7 +230,7 @@ fn run_json(ran: &Ran) -> Value {
         "lost": measured.lost,
         "valid": measured.is_valid(),
     });
-    fields.extend(common.as_object().cloned().unwrap_or_default());
+    fields.extend(object(common));
     Value::Object(fields)
 }
 

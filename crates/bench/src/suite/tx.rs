@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::reported::Reported;
-use crate::Failure;
 use crate::figure::{Figure, Series, Target};
 use crate::servers::sibling;
 use crate::tx::{LogKind, LogOptions, left};
+use crate::{Failure, Named};
 
 /// The journal beside the disk, beside the other logs, and what it waits for and keeps.
 pub(super) fn tx(context: &Context) -> Result<Vec<Figure>, Failure> {
@@ -161,7 +161,7 @@ fn unchecked(context: &Context) -> Result<Figure, Failure> {
 fn killed(kind: LogKind, parent: &Path) -> Result<crate::tx::Left, Failure> {
     std::fs::create_dir_all(parent).map_err(|error| format!("{}: {error}", parent.display()))?;
     let mut child = Command::new(sibling("evenkeel-bench"))
-        .args(["tx", "--duration", "60s", "--logical", "400", "--log", kind.name(), "--dir"])
+        .args(["tx", "--duration", "60s", "--logical", "400", "--log", &kind.name(), "--dir"])
         .arg(parent)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

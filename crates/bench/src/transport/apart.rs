@@ -24,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(30);
 /// What a child is told first.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Opening {
-    carrier: String,
+    pub(super) carrier: Carrier,
     pub(super) threads: usize,
     pub(super) size_bytes: usize,
     /// It sends back what comes.
@@ -53,17 +53,13 @@ pub(super) struct Apart(Asked);
 impl Opening {
     pub(super) fn new(carrier: Carrier, load: &Load, answers: bool, parent: Option<String>) -> Self {
         Self {
-            carrier: carrier.to_string(),
+            carrier,
             threads: load.threads,
             size_bytes: load.size_bytes,
             answers,
             parent,
             seconds_max: (load.warm_up + load.duration + GRACE).as_secs(),
         }
-    }
-
-    pub(super) fn carrier(&self) -> Result<Carrier, Failure> {
-        self.carrier.parse()
     }
 }
 

@@ -4,18 +4,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
-use crate::Failure;
+use crate::{Failure, Named};
 
 /// Who carries the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Carrier {
     /// The transport `tcp`, over loopback.
     Tcp,
     /// The same with TLS, whose nodes prove by a secret who they are.
     Tls,
     /// The transport `zeromq`, over loopback.
+    #[value(name = "zeromq")]
     ZeroMq,
     /// The transport `local`.
     Local,
@@ -27,42 +30,14 @@ pub enum Carrier {
     Storm,
 }
 
-const ALL: [Carrier; 7] = [
-    Carrier::Tcp,
-    Carrier::Tls,
-    Carrier::ZeroMq,
-    Carrier::Local,
-    Carrier::Plain,
-    Carrier::Libzmq,
-    Carrier::Storm,
-];
-
 impl fmt::Display for Carrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Tls => "tls",
-            Self::ZeroMq => "zeromq",
-            Self::Local => "local",
-            Self::Plain => "plain",
-            Self::Libzmq => "libzmq",
-            Self::Storm => "storm",
-        })
-    }
-}
-
-impl std::str::FromStr for Carrier {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let is_named = |carrier: &Self| carrier.to_string() == text;
-        let none = || format!("`{text}` is none of {}", ALL.map(|carrier| carrier.to_string()).join(", "));
-        ALL.into_iter().find(is_named).ok_or_else(none)
+        f.write_str(&self.name())
     }
 }
 
 /// How messages go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pattern {
     /// From one node to the other.
     OneWay,

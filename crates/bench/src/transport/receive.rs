@@ -38,7 +38,7 @@ enum Receiving {
 
 impl Receiving {
     fn start(opening: &Opening) -> Result<(Self, String), Failure> {
-        let carrier = opening.carrier()?;
+        let carrier = opening.carrier;
         #[cfg(feature = "zeromq")]
         if carrier == Carrier::Libzmq {
             let (bytes, answers) = (Arc::<AtomicU64>::default(), opening.answers);

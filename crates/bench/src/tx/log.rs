@@ -50,17 +50,6 @@ pub(super) struct OpenLog {
 }
 
 impl LogKind {
-    /// As it is written.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Volatile => "volatile",
-            Self::File => "file",
-            Self::Journal => "journal",
-            Self::Sql => "sql",
-        }
-    }
-
     /// Whether what it holds is there after it was closed.
     pub(super) fn is_kept(self) -> bool {
         self != Self::Volatile

@@ -14,8 +14,8 @@ use txn::resource::Resource;
 use super::Load;
 use super::clients::{self, Totals};
 use super::log::{LogKind, LogOptions};
-use crate::Failure;
 use crate::drive::Recorder;
+use crate::{Failure, Named};
 
 /// What a run came to.
 #[derive(Debug)]

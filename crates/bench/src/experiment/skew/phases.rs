@@ -19,7 +19,7 @@ use crate::Failure;
 use crate::client::Client;
 use crate::drive::{Fleet, Group, Phase};
 use crate::experiment::host::Host;
-use crate::experiment::measure::{Measured, rounded};
+use crate::experiment::measure::{Measured, object, rounded};
 use crate::experiment::progress::Progress;
 use crate::experiment::report::{Line, Report};
 use crate::load::generator;
@@ -77,7 +77,7 @@ impl Skew {
             "value_size": self.value_size,
             "key_count": self.key_count,
         });
-        settings.extend(own.as_object().cloned().unwrap_or_default());
+        settings.extend(object(own));
         let mut fields = Map::new();
         fields.insert("phases".to_owned(), runs.iter().map(Run::json).collect());
         Ok(Report {

@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::Tx;
 use super::narayana::{self, Store};
-use crate::Failure;
 use crate::drive::{Recorder, Row};
-use crate::experiment::measure::{Measured, rounded};
+use crate::experiment::measure::{Measured, object, rounded};
 use crate::load::sync_probe;
 use crate::tx::{self, Load, LogKind, LogOptions};
+use crate::{Failure, Named};
 
 /// One who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Contender {
     /// The log that it keeps decisions in; none of a bare loop.
     pub(super) fn log_name(self) -> Option<String> {
         match self {
-            Self::Log(kind) => Some(kind.name().to_owned()),
+            Self::Log(kind) => Some(kind.name()),
             Self::Raw(_) => None,
             Self::Narayana(store) => Some(store.to_string()),
         }
@@ -189,7 +189,7 @@ impl Costs {
             "device_bytes_per_transaction": self.device_bytes.map(rounded),
             "cpu_us_per_transaction": self.cpu_us.map(rounded),
         });
-        fields.as_object().cloned().unwrap_or_default()
+        object(fields)
     }
 
     /// In words.
