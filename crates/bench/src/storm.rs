@@ -9,16 +9,6 @@ use crate::Failure;
 use crate::asked::Asked;
 use crate::maven::{LEAVES_NOTHING, Project};
 
-/// What a JVM answers.
-#[derive(Debug, Deserialize)]
-enum Answer {
-    Listens(String),
-    Count(u64),
-    Timed(Timed),
-    Ran(Ran),
-    Failed(Failure),
-}
-
 /// Messages there and back.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Timed {
@@ -54,59 +44,34 @@ impl Storm {
         // Storm logs each of its parts as it starts.
         java.args([LEAVES_NOTHING, "-jar"]).arg(PROJECT.jar()).args(words).stderr(Stdio::null());
         let storm = Self(Asked::start("storm's process", &mut java)?);
-        match storm.ask("start")? {
-            Answer::Listens(address) => Ok((storm, address)),
-            other => Err(out_of_turn(&other)),
-        }
+        let address = storm.0.ask("start", "Listens")?;
+        Ok((storm, address))
     }
 
     /// Has it send to `port` from now on: one way, or one message at a time.
     pub(crate) fn send_to(&self, how: &str, port: &str) -> Result<(), Failure> {
-        match self.ask(&format!("{how} {port}"))? {
-            Answer::Count(_) => Ok(()),
-            other => Err(out_of_turn(&other)),
-        }
+        self.0.ask::<u64>(&format!("{how} {port}"), "Count").map(drop)
     }
 
     /// How many messages came.
     pub(crate) fn count(&self) -> Result<u64, Failure> {
-        match self.ask("count")? {
-            Answer::Count(count) => Ok(count),
-            other => Err(out_of_turn(&other)),
-        }
+        self.0.ask("count", "Count")
     }
 
     /// Times there and back.
     pub(crate) fn time(&self, duration: Duration) -> Result<Timed, Failure> {
-        match self.ask(&format!("measure {}", duration.as_millis()))? {
-            Answer::Timed(timed) => Ok(timed),
-            other => Err(out_of_turn(&other)),
-        }
+        self.0.ask(&format!("measure {}", duration.as_millis()), "Timed")
     }
 
     /// Measures the topology.
     pub(crate) fn run(&self, duration: Duration) -> Result<Ran, Failure> {
-        match self.ask(&format!("measure {}", duration.as_millis()))? {
-            Answer::Ran(ran) => Ok(ran),
-            other => Err(out_of_turn(&other)),
-        }
+        self.0.ask(&format!("measure {}", duration.as_millis()), "Ran")
     }
 
     /// Its process.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
-
-    fn ask(&self, question: &str) -> Result<Answer, Failure> {
-        match self.0.ask(question)? {
-            Answer::Failed(failure) => Err(format!("storm failed: {failure}")),
-            answer => Ok(answer),
-        }
-    }
-}
-
-fn out_of_turn(answer: &Answer) -> Failure {
-    format!("storm's process answered out of turn: {answer:?}")
 }
 
 const PROJECT: Project = Project {

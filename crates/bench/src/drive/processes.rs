@@ -2,12 +2,11 @@
 //!
 //! ```text
 //!  parent -> {"target":…,"options":…}   {"groups":…}      {"groups":…}   end of input
-//!  child  <-                     {"opened":…}    {"outcome":…}    {"outcome":…}        one line each
+//!  child  <-                     {"Opened":…}    {"Outcome":…}    {"Outcome":…}        one line each
 //! ```
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +15,7 @@ use super::outcome::{Outcome, Row};
 use super::tally::Failures;
 use super::work::{Group, Limit, Phase, Pick};
 use crate::Failure;
+use crate::asked::{Asked, answer, line, told};
 use connection::Target;
 
 /// What a child is told first.
@@ -23,14 +23,6 @@ use connection::Target;
 struct Opening {
     target: Target,
     options: FleetOptions,
-}
-
-/// What a child answers.
-#[derive(Serialize, Deserialize)]
-enum Answer {
-    Opened(Failures),
-    Outcome(Outcome),
-    Failed(Failure),
 }
 
 /// Who drives a server.
@@ -84,14 +76,8 @@ impl Drivers {
 /// Processes that drive a server together.
 #[derive(Debug)]
 pub struct Workers {
-    workers: Vec<Worker>,
+    workers: Vec<Asked>,
     failures: Failures,
-}
-
-#[derive(Debug)]
-struct Worker {
-    child: Child,
-    answers: BufReader<std::process::ChildStdout>,
 }
 
 impl Workers {
@@ -105,73 +91,27 @@ impl Workers {
         for index in 0..count {
             let connections = part(options.connections as u64, index, count) as usize;
             let options = FleetOptions { connections, ..options.clone() };
-            let mut worker = Worker::start(program, arguments)?;
-            worker.tell(&Opening { target: target.clone(), options })?;
+            let worker = Asked::start("a load process", Command::new(program).args(arguments))?;
+            worker.tell(&line(&Opening { target: target.clone(), options })?)?;
             all.workers.push(worker);
         }
-        for worker in &mut all.workers {
-            match worker.answer()? {
-                Answer::Opened(failures) => all.failures.add(&failures),
-                _ => return Err("a load process answered out of turn".to_owned()),
-            }
+        for worker in &all.workers {
+            all.failures.add(&worker.hear("Opened")?);
         }
         Ok(all)
     }
 
     fn run(&mut self, phase: &Phase) -> Result<Outcome, Failure> {
         let count = self.workers.len();
-        for (index, worker) in self.workers.iter_mut().enumerate() {
+        for (index, worker) in self.workers.iter().enumerate() {
             let groups = phase.groups.iter().map(|group| part_of(group, index, count)).collect();
-            worker.tell(&Phase { groups, ..phase.clone() })?;
+            worker.tell(&line(&Phase { groups, ..phase.clone() })?)?;
         }
         let mut all = Outcome::default();
-        for worker in &mut self.workers {
-            match worker.answer()? {
-                Answer::Outcome(outcome) => all.add(&outcome),
-                _ => return Err("a load process answered out of turn".to_owned()),
-            }
+        for worker in &self.workers {
+            all.add(&worker.hear("Outcome")?);
         }
         Ok(all)
-    }
-}
-
-impl Worker {
-    fn start(program: &Path, arguments: &[&str]) -> Result<Self, Failure> {
-        let mut child = Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("cannot start a load process: {error}"))?;
-        let answers = BufReader::new(child.stdout.take().ok_or("a load process has no output")?);
-        Ok(Self { child, answers })
-    }
-
-    fn tell(&mut self, what: &impl Serialize) -> Result<(), Failure> {
-        let mut line = serde_json::to_vec(what).map_err(|error| error.to_string())?;
-        line.push(b'\n');
-        let input = self.child.stdin.as_mut().ok_or("a load process has no input")?;
-        input.write_all(&line).map_err(|error| format!("a load process has ended: {error}"))
-    }
-
-    fn answer(&mut self) -> Result<Answer, Failure> {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).map_err(|error| error.to_string())?;
-        if line.is_empty() {
-            return Err("a load process has ended".to_owned());
-        }
-        match serde_json::from_str(&line).map_err(|error| format!("a load process: {error}"))? {
-            Answer::Failed(failure) => Err(failure),
-            answer => Ok(answer),
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // The end of its input is the end of its work; one that does not see it is past helping.
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 
@@ -204,27 +144,16 @@ fn part_of(group: &Group, index: usize, count: usize) -> Group {
 /// The parent is no parent of this version, or is gone.
 pub fn work_for_parent() -> Result<(), Failure> {
     let mut lines = std::io::stdin().lines().map_while(Result::ok);
-    let opening: Opening = told(&lines.next().ok_or("nobody says what to do")?)?;
+    let opening: Opening = told(lines.next())?;
     let mut fleet = match Fleet::open(&opening.target, &opening.options) {
         Ok(fleet) => fleet,
-        Err(failure) => return answer(&Answer::Failed(failure)),
+        Err(failure) => return answer("Opened", Err::<(), _>(failure)),
     };
-    answer(&Answer::Opened(fleet.failures.clone()))?;
-    for line in lines {
-        let phase: Phase = told(&line)?;
-        answer(&fleet.run(&phase, &mut |_| {}).map_or_else(Answer::Failed, Answer::Outcome))?;
-    }
-    Ok(())
-}
-
-fn told<T: for<'a> Deserialize<'a>>(line: &str) -> Result<T, Failure> {
-    serde_json::from_str(line).map_err(|error| format!("not understood: {error}"))
-}
-
-fn answer(answer: &Answer) -> Result<(), Failure> {
-    let line = serde_json::to_string(answer).map_err(|error| error.to_string())?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| error.to_string())
+    answer("Opened", Ok(&fleet.failures))?;
+    lines.try_for_each(|line| {
+        let phase: Phase = told(Some(line))?;
+        answer("Outcome", fleet.run(&phase, &mut |_| {}))
+    })
 }
 
 #[cfg(test)]

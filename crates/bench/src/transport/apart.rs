@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::load::{Carrier, Load};
 use crate::Failure;
-use crate::asked::Asked;
+use crate::asked::{Asked, line};
 
 /// How another copy of this program becomes the receiving side.
 const RECEIVER: [&str; 1] = ["transport-receiver"];
@@ -33,17 +33,6 @@ pub(super) struct Opening {
     pub(super) parent: Option<String>,
     /// It ends then at the latest.
     pub(super) seconds_max: u64,
-}
-
-/// What a child answers.
-#[derive(Serialize, Deserialize)]
-pub(super) enum Answer {
-    /// Where it listens.
-    Listens(String),
-    /// How many messages it has got.
-    Count(u64),
-    /// It cannot.
-    Failed(Failure),
 }
 
 /// A child that receives.
@@ -68,33 +57,17 @@ impl Apart {
     pub(super) fn start(opening: &Opening) -> Result<(Self, String), Failure> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let apart = Self(Asked::start("the receiving process", Command::new(program).args(RECEIVER))?);
-        match apart.ask(line(opening)?.trim_end())? {
-            Answer::Listens(address) => Ok((apart, address)),
-            _ => Err("the receiving process answered out of turn".to_owned()),
-        }
+        let address = apart.0.ask(&line(opening)?, "Listens")?;
+        Ok((apart, address))
     }
 
     /// How many messages it has got.
     pub(super) fn count(&self) -> Result<u64, Failure> {
-        match self.ask("count")? {
-            Answer::Count(count) => Ok(count),
-            _ => Err("the receiving process answered out of turn".to_owned()),
-        }
+        self.0.ask("count", "Count")
     }
 
     /// Its process.
     pub(super) fn id(&self) -> u32 {
         self.0.id()
     }
-
-    fn ask(&self, question: &str) -> Result<Answer, Failure> {
-        match self.0.ask(question)? {
-            Answer::Failed(failure) => Err(failure),
-            answer => Ok(answer),
-        }
-    }
-}
-
-pub(super) fn line(what: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string(what).map(|text| text + "\n").map_err(|error| error.to_string())
 }

@@ -1,17 +1,17 @@
 //! The receiving side as a process: what [`super::apart`] starts.
 
-use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::apart::{Answer, Opening, line};
+use super::apart::Opening;
 #[cfg(feature = "zeromq")]
 use super::libzmq;
 use super::load::Carrier;
 use super::{nodes, plain};
 use crate::Failure;
+use crate::asked::{answer, told};
 
 /// Receives as this process's input says, until it ends: what the child's program does.
 ///
@@ -19,15 +19,13 @@ use crate::Failure;
 /// The parent is no parent of this version, or is gone.
 pub fn receive_for_parent() -> Result<(), Failure> {
     let mut lines = std::io::stdin().lines().map_while(Result::ok);
-    let opening = lines.next().ok_or("nobody says what to do")?;
-    let opening: Opening =
-        serde_json::from_str(&opening).map_err(|error| format!("not understood: {error}"))?;
+    let opening: Opening = told(lines.next())?;
     end_after(Duration::from_secs(opening.seconds_max))?;
     let receiving = match Receiving::start(&opening) {
-        Ok((receiving, address)) => answer(&Answer::Listens(address)).map(|()| receiving)?,
-        Err(failure) => return answer(&Answer::Failed(failure)),
+        Ok((receiving, address)) => answer("Listens", Ok(address)).map(|()| receiving)?,
+        Err(failure) => return answer("Listens", Err::<(), _>(failure)),
     };
-    lines.try_for_each(|_| answer(&Answer::Count(receiving.count(opening.size_bytes))))
+    lines.try_for_each(|_| answer("Count", Ok(receiving.count(opening.size_bytes))))
 }
 
 /// What receives, in the child.
@@ -89,10 +87,4 @@ fn end_after(time: Duration) -> Result<(), Failure> {
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     thread.map(drop).map_err(|error| error.to_string())
-}
-
-fn answer(answer: &Answer) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    let line = line(answer)?;
-    out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(|error| error.to_string())
 }
