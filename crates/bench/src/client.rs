@@ -133,6 +133,46 @@ impl Client {
     }
 }
 
+/// Requests that are sent together.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    bytes: Vec<u8>,
+    pub(crate) count: usize,
+}
+
+impl Requests {
+    /// Adds one.
+    pub(crate) fn add<A: AsRef<[u8]>>(&mut self, arguments: &[A]) {
+        resp::encode_command(&mut self.bytes, arguments);
+        self.count += 1;
+    }
+
+    /// Sends all, and takes their replies.
+    ///
+    /// # Errors
+    /// A reply is an error, or the connection broke.
+    pub(crate) fn ask(&self, client: &mut Client) -> Result<(), Failure> {
+        self.ask_for(client, |reply| !matches!(reply, Value::Error(_)))
+    }
+
+    /// The same, where each reply is to be one that `is_wanted`.
+    ///
+    /// # Errors
+    /// A reply is another one, or the connection broke.
+    pub(crate) fn ask_for(
+        &self,
+        client: &mut Client,
+        is_wanted: impl Fn(&Value) -> bool,
+    ) -> Result<(), Failure> {
+        client.send(&self.bytes)?;
+        (0..self.count).try_for_each(|_| match client.receive()? {
+            reply if is_wanted(&reply) => Ok(()),
+            Value::Error(text) => Err(String::from_utf8_lossy(&text).into_owned()),
+            other => Err(format!("not what was asked for: {other:?}")),
+        })
+    }
+}
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Key `number` as redis-benchmark names it: 16 bytes.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -91,6 +92,29 @@ pub fn forget_cached(folder: &Path) {
     }
 }
 
+/// What `look` sees once it stands still: looks `every` so often, until two looks follow each other of which `is_still` says so, or else for at
+/// most `patience`.
+///
+/// # Errors
+/// Those of `look`.
+pub fn settled<T: Copy>(
+    (every, patience): (Duration, Duration),
+    is_still: impl Fn(T, T) -> bool,
+    mut look: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let started = Instant::now();
+    let mut last = look()?;
+    while started.elapsed() < patience {
+        std::thread::sleep(every);
+        let now = look()?;
+        if is_still(last, now) {
+            return Ok(now);
+        }
+        last = now;
+    }
+    Ok(last)
+}
+
 /// While it lives, this thread and all that it starts, processes too, run on core 0 alone.
 #[derive(Debug)]
 pub struct OneCore {
@@ -135,6 +159,20 @@ const TICKS_PER_SECOND: f64 = 100.0;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_still_has_settled_and_what_does_not_is_waited_for_no_longer_than_told() {
+        let settle = |patience_ms| {
+            let mut looks = [9, 5, 5, 3, 1].into_iter();
+            let times = (Duration::from_millis(1), Duration::from_millis(patience_ms));
+            let seen = settled(times, |last, now| last == now, || looks.next().ok_or("no more".to_owned()));
+            (seen, looks.len())
+        };
+        assert_eq!(settle(60_000), (Ok(5), 2));
+        assert_eq!(settle(0), (Ok(9), 4));
+        let times = (Duration::from_millis(1), Duration::from_secs(60));
+        assert!(settled(times, |_: u8, _| false, || Err("gone".to_owned())).is_err());
+    }
 
     #[test]
     fn one_core_holds_for_what_is_started_and_ends() {

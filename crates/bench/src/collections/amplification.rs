@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::Failure;
-use crate::client::{Client, value};
+use crate::client::{Client, Requests, value};
 use crate::drive::Random;
 use crate::figure::Figure;
 use crate::process::{disk_bytes, written_bytes};
 use crate::servers::{Recipe, Server};
 
-use super::fill::{Kind, Requests, member};
+use super::fill::{Kind, member};
 use super::shape::Shape;
 use super::sides::alone;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::Failure;
 use crate::client::Client;
-use crate::drive::Random;
+use crate::drive::{PATIENCE, Random};
 use crate::figure::Figure;
-use crate::process::rss_bytes;
+use crate::process::{rss_bytes, settled};
 use crate::servers::{Recipe, Server};
 
 use super::fill::{Kind, member};
@@ -151,15 +151,8 @@ impl Command {
 
 /// `log_cold_reads`, when it stands still.
 fn settled_reads(client: &mut Client) -> Result<u64, Failure> {
-    let mut last = client.info("all", "log_cold_reads")?;
-    loop {
-        std::thread::sleep(Duration::from_millis(20));
-        let now = client.info("all", "log_cold_reads")?;
-        if now == last {
-            return Ok(now);
-        }
-        last = now;
-    }
+    let times = (Duration::from_millis(20), PATIENCE);
+    settled(times, |last, now| last == now, || client.info("all", "log_cold_reads"))
 }
 
 const KEY: &str = "collection";

@@ -11,6 +11,7 @@ use resp::Value;
 use crate::Failure;
 use crate::client::Client;
 use crate::figure::Figure;
+use crate::process::settled;
 use crate::servers::{Recipe, Server};
 
 use super::fill::Kind;
@@ -129,15 +130,9 @@ fn written_by(
 }
 
 /// Waits until the journal stands still: leaves are also written in the background.
-fn settled_bytes(client: &mut Client) -> Result<(), Failure> {
-    let mut last = None;
-    loop {
-        let now = client.info("all", "journal_bytes_written")?;
-        if last.replace(now) == Some(now) {
-            return Ok(());
-        }
-        std::thread::sleep(SETTLE);
-    }
+fn settled_bytes(client: &mut Client) -> Result<u64, Failure> {
+    let times = (SETTLE, SWEEP_TIME_MAX);
+    settled(times, |last, now| last == now, || client.info("all", "journal_bytes_written"))
 }
 
 /// The longest PING in ms while `work` goes on, and what that returns.

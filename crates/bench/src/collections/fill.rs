@@ -1,8 +1,7 @@
 //! Fills collections over the protocol: many elements with each command, many commands with each write.
 
 use crate::Failure;
-use crate::client::{Client, value};
-use resp::Value;
+use crate::client::{Client, Requests, value};
 
 /// A type of collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,35 +77,6 @@ impl Kind {
             }
         }
         requests.add(&arguments);
-    }
-}
-
-/// Requests that are sent together.
-#[derive(Debug, Default)]
-pub(super) struct Requests {
-    bytes: Vec<u8>,
-    count: usize,
-}
-
-impl Requests {
-    /// Adds one.
-    pub(super) fn add<A: AsRef<[u8]>>(&mut self, arguments: &[A]) {
-        resp::encode_command(&mut self.bytes, arguments);
-        self.count += 1;
-    }
-
-    /// Sends all, and takes their replies.
-    ///
-    /// # Errors
-    /// A reply is an error, or the connection broke.
-    pub(super) fn ask(&self, client: &mut Client) -> Result<(), Failure> {
-        client.send(&self.bytes)?;
-        for _ in 0..self.count {
-            if let Value::Error(text) = client.receive()? {
-                return Err(String::from_utf8_lossy(&text).into_owned());
-            }
-        }
-        Ok(())
     }
 }
 

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use crate::Failure;
-use crate::client::Client;
+use crate::client::{Client, Requests};
 use crate::figure::{Figure, Series, median};
 use crate::process::rss_bytes;
 use crate::servers::{Recipe, Server};
 
-use super::fill::{Kind, Requests, member};
+use super::fill::{Kind, member};
 use super::shape::Shape;
 use super::sides::Measured;
 

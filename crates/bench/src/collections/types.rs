@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::client::{Client, value};
+use crate::client::{Client, Requests, value};
 use crate::drive::{Action, Outcome, Row};
 use crate::figure::Figure;
 use crate::plot::{Bar, BarGroup, Bars};
 use crate::servers::{Recipe, Server};
 use crate::{Failure, Named};
 
-use super::fill::{Kind, Requests, member};
+use super::fill::{Kind, member};
 use super::load::{command, drive, group, text};
 use super::shape::Shape;
 use super::sides::Sides;

@@ -1,13 +1,13 @@
 //! Disk: bytes written for each SET, room used after overwriting, time to start from what is there.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use resp::Value;
 
 use crate::Failure;
 use crate::figure::{Figure, Series, Target};
 use crate::load::redis_benchmark::Shape;
-use crate::process::{disk_bytes, written_bytes};
+use crate::process::{disk_bytes, settled, written_bytes};
 use crate::servers::{Recipe, Server};
 
 use super::context::Context;
@@ -62,7 +62,7 @@ pub(super) fn overwritten(context: &Context) -> Result<Vec<Figure>, Failure> {
             server.fill(0..keys)?;
             greatest = greatest.max(disk_bytes(server.folder()));
         }
-        at_end.push(settled_disk(&server) as f64 / live);
+        at_end.push(settled_disk(&server)? as f64 / live);
         most.push(greatest as f64 / live);
         expect_keys(&server, keys)?;
     }
@@ -89,18 +89,9 @@ pub(super) fn overwritten(context: &Context) -> Result<Vec<Figure>, Failure> {
 }
 
 /// Disk used once it stands still for two seconds.
-fn settled_disk(server: &Server) -> u64 {
-    let started = Instant::now();
-    let mut last = disk_bytes(server.folder());
-    while started.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_secs(2));
-        let now = disk_bytes(server.folder());
-        if now == last {
-            break;
-        }
-        last = now;
-    }
-    last
+fn settled_disk(server: &Server) -> Result<u64, Failure> {
+    let times = (Duration::from_secs(2), Duration::from_secs(60));
+    settled(times, |last, now| last == now, || Ok(disk_bytes(server.folder())))
 }
 
 /// Time from the start of the process to its first answer, with 1 M keys, the files out of the page cache.

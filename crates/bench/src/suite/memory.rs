@@ -1,11 +1,11 @@
 //! Memory: of an idle connection, of a key.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Failure;
 use crate::figure::{Figure, Series, Target};
 use crate::load::idle;
-use crate::process::rss_bytes;
+use crate::process::{rss_bytes, settled};
 use crate::servers::{Recipe, Server};
 
 use super::context::Context;
@@ -66,15 +66,6 @@ pub(super) fn keys(context: &Context) -> Result<Vec<Figure>, Failure> {
 
 /// RSS once it stands still: no change of more than 64 KiB in half a second.
 fn settled_rss(server: &Server) -> Result<u64, Failure> {
-    let started = Instant::now();
-    let mut last = rss_bytes(server.id())?;
-    while started.elapsed() < Duration::from_secs(10) {
-        std::thread::sleep(Duration::from_millis(500));
-        let now = rss_bytes(server.id())?;
-        if now.abs_diff(last) <= 64 << 10 {
-            return Ok(now);
-        }
-        last = now;
-    }
-    Ok(last)
+    let times = (Duration::from_millis(500), Duration::from_secs(10));
+    settled(times, |last: u64, now| now.abs_diff(last) <= 64 << 10, || rss_bytes(server.id()))
 }

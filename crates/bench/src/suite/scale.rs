@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use resp::Value;
 
 use crate::Failure;
-use crate::client::{Client, key};
+use crate::client::{Client, Requests, key};
 use crate::figure::{Figure, Series, Target};
 use crate::load::idle;
-use crate::process::cpu_seconds;
+use crate::process::{cpu_seconds, settled};
 use crate::servers::{Recipe, Server, sibling};
 
 use super::context::Context;
@@ -106,17 +106,8 @@ fn with_keys(recipe: &Recipe, folder: &Path, keys: u64) -> Result<Vec<Cost>, Fai
 fn busy(server: &Server, work: impl FnOnce(&mut Client) -> Result<(), Failure>) -> Result<f64, Failure> {
     let before = cpu_seconds(server.id())?;
     work(&mut server.client()?)?;
-    let began = Instant::now();
-    let mut last = cpu_seconds(server.id())?;
-    while began.elapsed() < SETTLE_TIME_MAX {
-        std::thread::sleep(Duration::from_secs(1));
-        let now = cpu_seconds(server.id())?;
-        if now - last < 0.03 {
-            return Ok(last - before);
-        }
-        last = now;
-    }
-    Ok(last - before)
+    let times = (Duration::from_secs(1), SETTLE_TIME_MAX);
+    Ok(settled(times, |last, now| now - last < 0.03, || cpu_seconds(server.id()))? - before)
 }
 
 fn run(command: &str, folders: &[&Path]) -> Result<(), Failure> {
@@ -145,26 +136,21 @@ fn scan(client: &mut Client, keys: u64) -> Result<(), Failure> {
 }
 
 fn expire(client: &mut Client, keys: u64) -> Result<(), Failure> {
-    let expire = |number| vec![b"EXPIRE".to_vec(), key(number), b"100000".to_vec()];
+    let expire = |number| [b"EXPIRE".to_vec(), key(number), b"100000".to_vec()];
     (0..keys).step_by(PIPELINE).try_for_each(|first| {
         let last = keys.min(first + PIPELINE as u64);
-        send(client, &(first..last).map(expire).collect::<Vec<_>>(), &Value::Integer(1))
+        together((first..last).map(expire)).ask_for(client, |reply| *reply == Value::Integer(1))
     })
 }
 
-/// Sends `commands` in one pipeline; each is to be answered by `expected`.
-fn send(client: &mut Client, commands: &[Vec<Vec<u8>>], expected: &Value) -> Result<(), Failure> {
-    let mut requests = Vec::new();
-    commands.iter().for_each(|command| resp::encode_command(&mut requests, command));
-    client.send(&requests)?;
-    commands.iter().try_for_each(|_| match client.receive()? {
-        reply if reply == *expected => Ok(()),
-        other => Err(format!("{other:?} in place of {expected:?}")),
-    })
+fn together(commands: impl Iterator<Item = [Vec<u8>; 3]>) -> Requests {
+    let mut requests = Requests::default();
+    commands.for_each(|command| requests.add(&command));
+    requests
 }
 
-fn set(number: u64) -> Vec<Vec<u8>> {
-    vec![b"SET".to_vec(), key(number), b"value".to_vec()]
+fn set(number: u64) -> [Vec<u8>; 3] {
+    [b"SET".to_vec(), key(number), b"value".to_vec()]
 }
 
 /// So many times that the processor time can be read: it comes in hundredths of a second.
@@ -173,13 +159,15 @@ fn times(count: u64) -> u64 {
 }
 
 fn multi(server: &Server, count: u64) -> Result<Cost, Failure> {
-    let commands: Vec<_> = (0..count).map(set).collect();
+    let parts: Vec<_> = (0..count)
+        .step_by(PIPELINE)
+        .map(|first| together((first..count.min(first + PIPELINE as u64)).map(set)))
+        .collect();
     let seconds = busy(server, |client| {
         for _ in 0..times(count) {
             client.call(&["MULTI"])?;
-            for part in commands.chunks(PIPELINE) {
-                send(client, part, &Value::Simple(b"QUEUED".to_vec()))?;
-            }
+            let is_queued = |reply: &Value| *reply == Value::Simple(b"QUEUED".to_vec());
+            parts.iter().try_for_each(|part| part.ask_for(client, is_queued))?;
             client.call(&["EXEC"])?;
         }
         Ok(())
@@ -188,10 +176,9 @@ fn multi(server: &Server, count: u64) -> Result<Cost, Failure> {
 }
 
 fn pipeline(server: &Server, count: u64) -> Result<Cost, Failure> {
-    let commands: Vec<_> = (0..count).map(set).collect();
-    let seconds = busy(server, |client| {
-        (0..times(count)).try_for_each(|_| send(client, &commands, &Value::Simple(b"OK".to_vec())))
-    })?;
+    let commands = together((0..count).map(set));
+    let is_ok = |reply: &Value| *reply == Value::Simple(b"OK".to_vec());
+    let seconds = busy(server, |client| (0..times(count)).try_for_each(|_| commands.ask_for(client, is_ok)))?;
     Ok(Cost { operation: PIPELINED, count, seconds: seconds / times(count) as f64 })
 }
 

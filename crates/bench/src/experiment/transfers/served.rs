@@ -47,12 +47,7 @@ impl Served {
         let begun = SystemClock.now();
         let mut client = Client::connect(server.port())?;
         let section = loop {
-            let section = match client.call(&["INFO", "transactions"])? {
-                Value::Bulk(text) | Value::Verbatim { text, .. } => {
-                    String::from_utf8_lossy(&text).into_owned()
-                }
-                other => return Err(format!("INFO: {other:?}")),
-            };
+            let section = client.info_text("transactions")?;
             if section.matches("state=ready").count() == 2 || SystemClock.now().since(begun) > READY_MAX {
                 break section;
             }
