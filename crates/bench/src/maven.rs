@@ -42,6 +42,13 @@ impl Project {
         if output.status.success() { Ok(()) } else { Err(format!("cannot be built here ({first})")) }
     }
 
+    /// A JVM that runs it.
+    pub(crate) fn java(&self) -> Command {
+        let mut java = Command::new("java");
+        java.args([LEAVES_NOTHING, "-jar"]).arg(self.jar());
+        java
+    }
+
     /// What [`Project::build`] makes.
     pub(crate) fn jar(&self) -> PathBuf {
         self.folder().join("target/peer.jar")

@@ -1,13 +1,13 @@
 //! Apache Storm, its messaging layer and its local cluster: the Maven project in bench/peers/storm, whose classes say what the lines mean.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::Failure;
 use crate::asked::Asked;
-use crate::maven::{LEAVES_NOTHING, Project};
+use crate::maven::Project;
 
 /// Messages there and back.
 #[derive(Debug, Deserialize)]
@@ -40,9 +40,9 @@ impl Storm {
     /// Java is not there, the project cannot be built, or Storm does not start.
     pub(crate) fn start(words: &[String]) -> Result<(Self, String), Failure> {
         PROJECT.build().map_err(|why| format!("storm {why}"))?;
-        let mut java = Command::new("java");
+        let mut java = PROJECT.java();
         // Storm logs each of its parts as it starts.
-        java.args([LEAVES_NOTHING, "-jar"]).arg(PROJECT.jar()).args(words).stderr(Stdio::null());
+        java.args(words).stderr(Stdio::null());
         let storm = Self(Asked::start("storm's process", &mut java)?);
         let address = storm.0.ask("start", "Listens")?;
         Ok((storm, address))

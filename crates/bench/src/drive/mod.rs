@@ -39,6 +39,7 @@ mod work;
 pub use connection::{Protocol, Target};
 pub(crate) use fleet::PATIENCE;
 pub use fleet::{Fleet, FleetOptions};
+pub(crate) use outcome::per_second;
 pub use outcome::{GroupOutcome, Outcome, Row, Sparse};
 pub use play::{Playing, Speed};
 pub use processes::{Drivers, Workers, work_for_parent};

@@ -43,7 +43,7 @@ impl Outcome {
 
 /// `count` in `took`, a second.
 #[must_use]
-pub(super) fn per_second(count: u64, took: Duration) -> f64 {
+pub(crate) fn per_second(count: u64, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64().max(1e-9)
 }
 

@@ -16,7 +16,7 @@ use clock::{Clock as _, Nanos, SystemClock};
 use serde_json::{Map, Value, json};
 
 use super::arguments::{Shown, some_time};
-use super::measure::{Measured, object};
+use super::measure::{Measured, object, rounded_3};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
@@ -226,17 +226,13 @@ impl Watched {
             "rss_max_bytes": self.most_bytes,
             "rss_sampled_max_bytes": self.most(|sample| sample.rss_bytes),
             "used_max_bytes": self.most(|sample| sample.used_bytes),
-            "ratio": thousandth(self.ratio()),
-            "ratio_without_start": thousandth(self.ratio_without_start()),
+            "ratio": rounded_3(self.ratio()),
+            "ratio_without_start": rounded_3(self.ratio_without_start()),
             "ratio_max": RATIO_MAX,
             "within": self.is_within(),
             "samples": self.samples.iter().map(sample).collect::<Vec<_>>(),
         }))
     }
-}
-
-fn thousandth(number: f64) -> f64 {
-    (number * 1e3).round() / 1e3
 }
 
 /// What may be resident, of the limit.

@@ -12,7 +12,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -60,9 +60,8 @@ pub(super) fn drive(running: &Running, words: &[String]) -> Result<Driven, Failu
     let folder = running.folder().ok_or("hazelcast is measured only where it was started")?;
     let log_path = folder.join("client.log");
     let log = fs::File::create(&log_path).map_err(|error| format!("{}: {error}", log_path.display()))?;
-    let child = Command::new("java")
-        .args([LEAVES_NOTHING, "-jar"])
-        .arg(PROJECT.jar())
+    let child = PROJECT
+        .java()
         .arg("client")
         .arg(format!("--port={}", running.target.address.port()))
         .args(words)

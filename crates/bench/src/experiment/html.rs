@@ -9,6 +9,7 @@ use super::measure::Spread;
 use super::report::{Line, Report, ratios};
 use crate::drive::Row;
 use crate::plot::{COLOURS, Chart, Mark, Series, Style};
+use crate::report;
 
 /// Where figures come from.
 #[derive(Clone, Debug, Default)]
@@ -290,18 +291,7 @@ fn escaped(text: &impl Display) -> String {
 
 /// With thousands apart; a tenth below a hundred.
 fn grouped(number: f64) -> String {
-    if number < 100.0 {
-        return format!("{number:.1}");
-    }
-    let digits = format!("{number:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    if number < 100.0 { format!("{number:.1}") } else { report::number(number) }
 }
 
 fn style() -> String {

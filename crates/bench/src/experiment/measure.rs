@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::drive::{Failures, Outcome, Recorder, Row, Sparse, Tally};
+use crate::drive::{Failures, Outcome, Recorder, Row, Sparse, Tally, per_second};
 
 /// One run, or several put together.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl Measured {
     }
 
     pub(super) fn per_second(&self) -> f64 {
-        self.tally.answered as f64 / self.took.as_secs_f64().max(1e-9)
+        per_second(self.tally.answered, self.took)
     }
 
     /// A percentile, in microseconds.
@@ -113,6 +113,11 @@ pub(super) fn object(value: Value) -> Map<String, Value> {
         Value::Object(fields) => fields,
         _ => Map::new(),
     }
+}
+
+/// To a thousandth.
+pub(super) fn rounded_3(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
 }
 
 /// To a tenth.

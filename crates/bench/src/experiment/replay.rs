@@ -16,7 +16,7 @@ use super::measure::{Measured, object, rounded};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
-use crate::drive::{Fleet, Playing, Protocol, Recorded, Script, Sparse, Speed};
+use crate::drive::{Fleet, Playing, Protocol, Recorded, Script, Sparse, Speed, per_second};
 
 #[derive(Debug, Args)]
 pub struct Replay {
@@ -118,7 +118,7 @@ fn note(recorded: &Recorded, (found, missing): (u64, u64), skipped: u64) -> Stri
     format!(
         "recorded: {:.0}/s, in the server p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us; hits {} (recorded {}); \
          {skipped} requests skipped, {} dropped by the capture",
-        per_second(recorded),
+        per_second(recorded.requests, recorded.length),
         us(0.5),
         us(0.99),
         us(0.999),
@@ -131,7 +131,7 @@ fn note(recorded: &Recorded, (found, missing): (u64, u64), skipped: u64) -> Stri
 fn recorded_json(recorded: &Recorded) -> Value {
     let latencies = Measured { latencies: Sparse::of(&recorded.latencies), ..Measured::default() };
     json!({
-        "operations_per_second": rounded(per_second(recorded)),
+        "operations_per_second": rounded(per_second(recorded.requests, recorded.length)),
         "latency_us": latencies.latency_json(),
         "hits": recorded.hits,
         "misses": recorded.misses,
@@ -141,10 +141,6 @@ fn recorded_json(recorded: &Recorded) -> Value {
         "dropped": recorded.dropped,
         "seconds": recorded.length.as_secs_f64(),
     })
-}
-
-fn per_second(recorded: &Recorded) -> f64 {
-    recorded.requests as f64 / recorded.length.as_secs_f64().max(1e-9)
 }
 
 /// Hits of all; `None` of none.

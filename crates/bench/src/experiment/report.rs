@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use super::measure::{Measured, Spread, rounded};
+use super::measure::{Measured, Spread, rounded, rounded_3};
 
 /// What an experiment says about one server.
 #[derive(Clone, Debug)]
@@ -242,7 +242,7 @@ fn cpu_ratio(ours: &Report, theirs: &Report) -> Option<f64> {
 fn of_valid(ours: &Report, theirs: &Report, figure: impl Fn(&Report) -> Option<f64>) -> Option<f64> {
     let both_valid = ours.is_valid() && theirs.is_valid();
     let ratio = both_valid.then(|| Some(figure(ours)? / figure(theirs)?)).flatten()?;
-    ratio.is_finite().then_some((ratio * 1e3).round() / 1e3)
+    ratio.is_finite().then(|| rounded_3(ratio))
 }
 
 #[cfg(test)]

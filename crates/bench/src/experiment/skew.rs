@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 
 use super::arguments::{Common, some_time};
 use super::host::{Host, Running};
-use super::measure::{Measured, Spread, object, rounded};
+use super::measure::{Measured, Spread, object, rounded, rounded_3};
 use super::progress::Progress;
 use super::report::{Line, LoopSample, Report};
 use crate::client::Client;
@@ -196,26 +196,15 @@ impl Skew {
             place(&mut control, &fleet.local_addresses(), |index| start.place(index, clients, loops))?;
         }
         let began = Instant::now();
-        let mut samples = vec![sample(&mut control, began)?];
-        let interval = self.phase(start).interval.as_secs_f64();
-        let is_rest = |before: &[Sample], now: &Sample| {
-            before.last().is_some_and(|before| now.at - before.at < interval / 2.0)
-        };
-        let mut failed = None;
-        let outcome = fleet.run(&self.phase(start), &mut |rows| {
-            progress.rows(&what, rows);
-            match sample(&mut control, began) {
-                // The rest of an interval, at the end, has too few requests to tell shares from.
-                Ok(sample) if is_rest(&samples, &sample) => {}
-                Ok(sample) => samples.push(sample),
-                Err(failure) => failed = Some(failure),
-            }
-        })?;
-        if let Some(failure) = failed {
-            return Err(failure);
+        let phase = self.phase(start);
+        let (measured, mut samples) =
+            sampled(&mut fleet, &phase, (&what, progress), || sample(&mut control, began))?;
+        // The rest of an interval, at the end, has too few requests to tell shares from.
+        if let [.., before, last] = &samples[..]
+            && last.at - before.at < phase.interval.as_secs_f64() / 2.0
+        {
+            samples.pop();
         }
-        let mut measured = Measured::of(&outcome, 0);
-        measured.add_failures(&fleet.failures);
         Ok(Run { start, balance, measured, samples })
     }
 
@@ -380,8 +369,21 @@ fn shares(loads: &[f64]) -> Vec<f64> {
     loads.iter().map(|load| rounded_3(load / sum.max(1.0))).collect()
 }
 
-fn rounded_3(number: f64) -> f64 {
-    (number * 1e3).round() / 1e3
+/// Runs `phase`, and looks before it and after each of its intervals.
+fn sampled<S>(
+    fleet: &mut Fleet,
+    phase: &Phase,
+    (what, progress): (&str, &Progress),
+    mut look: impl FnMut() -> Result<S, Failure>,
+) -> Result<(Measured, Vec<S>), Failure> {
+    let mut samples = vec![look()];
+    let outcome = fleet.run(phase, &mut |rows| {
+        progress.rows(what, rows);
+        samples.push(look());
+    })?;
+    let mut measured = Measured::of(&outcome, 0);
+    measured.add_failures(&fleet.failures);
+    Ok((measured, samples.into_iter().collect::<Result<_, _>>()?))
 }
 
 /// Asks the server about its loops.

@@ -14,6 +14,7 @@ use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
 use crate::drive::Tally;
+use crate::figure;
 use crate::topology::{self, Dealt, Outcome, Shape};
 use crate::transport::Carrier;
 
@@ -197,7 +198,7 @@ impl Topology {
             "runs": self.runs,
         });
         let by_size = || self.sizes.0.iter().zip(ran);
-        let figures: Vec<Value> = by_size().map(|(size, ran)| figure(*size, ran)).collect();
+        let figures: Vec<Value> = by_size().map(|(size, ran)| figure_json(*size, ran)).collect();
         let mut fields = Map::new();
         fields.insert("figures".to_owned(), json!(figures));
         Report {
@@ -235,7 +236,8 @@ impl Acking {
 }
 
 fn line(size_bytes: usize, ran: &[Outcome]) -> Line {
-    let (rate, cpu_ns) = (median(ran, per_second), median(ran, cpu_ns_per_message));
+    let (rate, cpu_ns) =
+        (median(ran, |outcome| outcome.went.per_second()), median(ran, |outcome| outcome.went.cpu_ns_each()));
     let (p50, p99) =
         (median(ran, |outcome| us(outcome.complete.p50)), median(ran, |outcome| us(outcome.complete.p99)));
     Line {
@@ -260,12 +262,12 @@ fn polled(ran: &[Outcome]) -> String {
     format!("; between two polls {lowest:.0} to {highest:.0} messages/s")
 }
 
-fn figure(size_bytes: usize, ran: &[Outcome]) -> Value {
+fn figure_json(size_bytes: usize, ran: &[Outcome]) -> Value {
     json!({
         "size_bytes": size_bytes,
-        "messages_per_second": rounded(median(ran, per_second)),
-        "cpu_ns_per_message": rounded(median(ran, cpu_ns_per_message)),
-        "rate_runs": ran.iter().map(per_second).map(rounded).collect::<Vec<f64>>(),
+        "messages_per_second": rounded(median(ran, |outcome| outcome.went.per_second())),
+        "cpu_ns_per_message": rounded(median(ran, |outcome| outcome.went.cpu_ns_each())),
+        "rate_runs": ran.iter().map(|ran| rounded(ran.went.per_second())).collect::<Vec<f64>>(),
         "rate_polls": ran.iter().map(|outcome| outcome.polled.iter().copied().map(rounded).collect()).collect::<Vec<Vec<f64>>>(),
         "complete_us": {
             "p50": rounded(median(ran, |outcome| us(outcome.complete.p50))),
@@ -274,27 +276,17 @@ fn figure(size_bytes: usize, ran: &[Outcome]) -> Value {
     })
 }
 
-fn per_second(outcome: &Outcome) -> f64 {
-    outcome.messages as f64 / outcome.took.as_secs_f64().max(1e-9)
-}
-
-fn cpu_ns_per_message(outcome: &Outcome) -> f64 {
-    outcome.cpu.as_nanos() as f64 / outcome.messages.max(1) as f64
-}
-
 fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
 fn median(ran: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {
-    let mut figures: Vec<f64> = ran.iter().map(figure).collect();
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+    figure::median(&ran.iter().map(figure).collect::<Vec<f64>>())
 }
 
 fn measured(outcome: &Outcome) -> Measured {
-    let tally = Tally { answered: outcome.messages, ..Tally::default() };
-    Measured { tally, took: outcome.took, ..Measured::default() }
+    let tally = Tally { answered: outcome.went.messages, ..Tally::default() };
+    Measured { tally, took: outcome.went.took, ..Measured::default() }
 }
 
 const ONE_WORKER: Dealt = Dealt { workers: 1, carrier: Carrier::Local, node_threads: 1 };
@@ -306,6 +298,7 @@ const SIZE_BYTES_MAX: usize = 64 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::Went;
 
     fn small() -> Topology {
         Topology {
@@ -346,9 +339,7 @@ mod tests {
     #[test]
     fn rates_between_polls_are_told_if_there_are_several() {
         let ran = |polled: &[f64]| Outcome {
-            messages: 0,
-            took: Duration::ZERO,
-            cpu: Duration::ZERO,
+            went: Went::default(),
             complete: worker::Latency::default(),
             polled: polled.to_vec(),
         };

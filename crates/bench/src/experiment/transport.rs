@@ -13,6 +13,7 @@ use super::measure::{Measured, object, rounded};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::drive::{Sparse, Tally};
+use crate::figure;
 use crate::transport::{self, Carrier, Load, Outcome, Pattern};
 use crate::{Failure, Named};
 
@@ -130,7 +131,7 @@ impl Transport {
 
     fn report(&self, carrier: Carrier, cases: &[Case], ran: &[Vec<Outcome>]) -> Report {
         let lines = cases.iter().zip(ran).map(|(case, ran)| self.line(*case, ran)).collect();
-        let figures: Vec<Value> = cases.iter().zip(ran).map(|(case, ran)| figure(*case, ran)).collect();
+        let figures: Vec<Value> = cases.iter().zip(ran).map(|(case, ran)| figure_json(*case, ran)).collect();
         let settings = json!({
             "pattern": self.pattern.name(),
             "threads": self.threads,
@@ -153,7 +154,10 @@ impl Transport {
     }
 
     fn line(&self, case: Case, ran: &[Outcome]) -> Line {
-        let (rate, cpu_ns) = (median(ran, per_second), median(ran, cpu_ns_per_message));
+        let (rate, cpu_ns) = (
+            median(ran, |outcome| outcome.went.per_second()),
+            median(ran, |outcome| outcome.went.cpu_ns_each()),
+        );
         let mb = rate * case.size_bytes as f64 / 1e6;
         Line {
             what: self.words(case),
@@ -172,26 +176,18 @@ const SENDERS_MAX: usize = 1_024;
 /// The transport's largest message.
 const SIZE_BYTES_MAX: usize = 1 << 20;
 
-fn figure(case: Case, ran: &[Outcome]) -> Value {
-    let rate = median(ran, per_second);
+fn figure_json(case: Case, ran: &[Outcome]) -> Value {
+    let rate = median(ran, |outcome| outcome.went.per_second());
     json!({
         "size_bytes": case.size_bytes,
         "senders": case.senders,
         "messages_per_second": rounded(rate),
         "megabytes_per_second": rounded(rate * case.size_bytes as f64 / 1e6),
-        "cpu_ns_per_message": rounded(median(ran, cpu_ns_per_message)),
-        "rate_runs": ran.iter().map(per_second).map(rounded).collect::<Vec<f64>>(),
-        "cpu_ns_runs": ran.iter().map(cpu_ns_per_message).map(rounded).collect::<Vec<f64>>(),
+        "cpu_ns_per_message": rounded(median(ran, |outcome| outcome.went.cpu_ns_each())),
+        "rate_runs": ran.iter().map(|ran| rounded(ran.went.per_second())).collect::<Vec<f64>>(),
+        "cpu_ns_runs": ran.iter().map(|ran| rounded(ran.went.cpu_ns_each())).collect::<Vec<f64>>(),
         "latency_us": { "p50": rounded(quantile_us(ran, 0.5)), "p99": rounded(quantile_us(ran, 0.99)) },
     })
-}
-
-fn per_second(outcome: &Outcome) -> f64 {
-    outcome.messages as f64 / outcome.took.as_secs_f64().max(1e-9)
-}
-
-fn cpu_ns_per_message(outcome: &Outcome) -> f64 {
-    outcome.cpu.as_nanos() as f64 / outcome.messages.max(1) as f64
 }
 
 /// Of there and back.
@@ -200,15 +196,13 @@ fn quantile_us(ran: &[Outcome], quantile: f64) -> f64 {
 }
 
 fn median(ran: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {
-    let mut figures: Vec<f64> = ran.iter().map(figure).collect();
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+    figure::median(&ran.iter().map(figure).collect::<Vec<f64>>())
 }
 
 fn measured(outcome: &Outcome) -> Measured {
     Measured {
-        tally: Tally { answered: outcome.messages, ..Tally::default() },
-        took: outcome.took,
+        tally: Tally { answered: outcome.went.messages, ..Tally::default() },
+        took: outcome.went.took,
         latencies: Sparse::of(&outcome.latencies),
         ..Measured::default()
     }

@@ -7,10 +7,10 @@
 use serde_json::Value;
 
 use crate::Failure;
-use crate::figure::{Figure, Series, Target};
+use crate::figure::{Figure, Target};
 
 use super::context::Context;
-use super::reported::Reported;
+use super::reported::{Reported, series};
 
 /// Rate, p99 and server CPU of gets by 40 threads, beside Hazelcast: each with its own connection, and all with one as there.
 pub(super) fn map(context: &Context) -> Result<Vec<Figure>, Failure> {
@@ -32,17 +32,10 @@ fn beside_hazelcast(
     let shape = ["--loops", &loops, "--runs", &runs, "--duration", duration, "--jvm-warm-up", warm_up];
     let arguments = [&["map-test", "--against", "hazelcast"][..], extra, &shape, &["--json"]].concat();
     let test = Reported::of(&arguments)?;
-    let theirs = &test.report["against"][0];
-    if theirs["valid"] != true {
-        return Err(format!("Hazelcast was not measured: {} {}", test.said.trim(), theirs["failures"]));
-    }
+    let theirs = test.peer("Hazelcast")?;
     let figure = |id: &str, what: &str, target: Target, unit: &str, of: fn(&Value) -> &Value| {
         let title = format!("gets by 40 threads (map test) over {connections}: {what}, evenkeel / Hazelcast");
-        let series = |label: &str, report: &Value| {
-            let runs = report["runs"].as_array().into_iter().flatten().skip(1);
-            Series::new(label, runs.filter_map(|run| of(run).as_f64()).collect())
-        };
-        let (a, b) = (series("evenkeel", &test.report), series("Hazelcast", theirs));
+        let (a, b) = (series("evenkeel", &test.report, of), series("Hazelcast", theirs, of));
         let id = format!("{group}/{id}");
         Figure::new(&id, &title, Some(target), unit, a, Some(b)).by([test.command.clone()])
     };

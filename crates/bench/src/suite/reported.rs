@@ -7,6 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::Failure;
+use crate::figure::Series;
 use crate::servers::sibling;
 
 /// What an experiment reported.
@@ -37,6 +38,23 @@ impl Reported {
             return Err(format!("not valid: {}: {}", invalid["server"], invalid["failures"]));
         }
         Ok(Self { command: format!("evenkeel bench {}", arguments.join(" ")), report, said })
+    }
+}
+
+/// A number of each run of `report`, but for the first one, which does not count.
+pub(super) fn series(label: &str, report: &Value, of: impl Fn(&Value) -> &Value) -> Series {
+    let runs = report["runs"].as_array().into_iter().flatten().skip(1);
+    Series::new(label, runs.filter_map(|run| of(run).as_f64()).collect())
+}
+
+impl Reported {
+    /// What the only other one reported, who is called `name`.
+    ///
+    /// # Errors
+    /// It was not there, and so was not measured.
+    pub(super) fn peer(&self, name: &str) -> Result<&Value, Failure> {
+        let peer = self.report["against"].get(0);
+        peer.ok_or_else(|| format!("{name} was not measured: {}", self.said.trim()))
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::context::Context;
-use super::reported::Reported;
+use super::reported::{Reported, series};
 use crate::Failure;
-use crate::figure::{Figure, Series, Target};
+use crate::figure::{Figure, Target};
 use crate::servers::{Folder, Ready, Recipe, Server, output_of};
 
 /// Transfers a second and how long the slowest take.
@@ -21,18 +21,10 @@ pub(super) fn transfers(context: &Context) -> Result<Vec<Figure>, Failure> {
     let (postgres, mariadb) = databases.urls();
     let shape = ["--dir", &folder, "--clients", "32", "--duration", duration, "--runs", &runs, "--json"];
     let arguments = [&["transfers", "--postgres", &postgres, "--mariadb", &mariadb][..], &shape].concat();
-    let Reported { report, said, .. } = Reported::of(&arguments)?;
-    let theirs = &report["against"][0];
-    if theirs["valid"] != true {
-        return Err(format!("the program by hand was not measured: {} {}", said.trim(), theirs["failures"]));
-    }
+    let test = Reported::of(&arguments)?;
+    let theirs = test.peer("the program by hand")?;
     let figure = |id: &str, what: &str, target: Option<Target>, unit: &str, of: fn(&Value) -> &Value| {
-        // The first run of each does not count.
-        let series = |label: &str, report: &Value| {
-            let runs = report["runs"].as_array().into_iter().flatten().skip(1);
-            Series::new(label, runs.filter_map(|run| of(run).as_f64()).collect())
-        };
-        let (a, b) = (series("evenkeel", &report), series("by hand", theirs));
+        let (a, b) = (series("evenkeel", &test.report, of), series("by hand", theirs, of));
         let title = format!(
             "transfers between PostgreSQL, MariaDB and keys, 32 clients: {what} / both databases by hand, no decision, no keys"
         );

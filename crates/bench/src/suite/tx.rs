@@ -13,7 +13,7 @@ use journal::BackendKind;
 use serde_json::Value;
 
 use super::context::Context;
-use super::reported::Reported;
+use super::reported::{self, Reported};
 use crate::figure::{Figure, Series, Target};
 use crate::servers::sibling;
 use crate::tx::{LogKind, LogOptions, left};
@@ -129,8 +129,7 @@ fn label(report: &Value) -> &str {
 }
 
 fn series(report: &Value, field: &str) -> Series {
-    let runs = report["runs"].as_array().into_iter().flatten().skip(1);
-    Series::new(label(report), runs.filter_map(|run| run[field].as_f64()).collect())
+    reported::series(label(report), report, |run| &run[field])
 }
 
 /// Decisions that a killed process left in its journal or its files, and in which a flipped bit would pass unseen.

@@ -17,6 +17,7 @@ pub use self::workers::Dealt;
 use self::workers::Workers;
 use crate::Failure;
 use crate::storm::Storm;
+use crate::transport::{Went, processor_time};
 
 mod workers;
 
@@ -54,12 +55,8 @@ pub struct Shape {
 /// What came of it.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Messages that were acknowledged, or executed at the last level.
-    pub messages: u64,
-    /// How long it took.
-    pub took: Duration,
-    /// Processor time of the process.
-    pub cpu: Duration,
+    /// Messages that were acknowledged, or executed at the last level; processor time of the process.
+    pub went: Went,
     /// From emission to acknowledgement.
     pub complete: Latency,
     /// Messages a second between two polls; empty for Storm.
@@ -79,10 +76,11 @@ pub fn run(shape: &Shape) -> Result<Outcome, Failure> {
     let topologies = (0..shape.topologies).map(start).collect::<Result<Vec<_>, _>>()?;
     let stats = || topologies.iter().flat_map(Workers::stats).collect::<Vec<_>>();
     std::thread::sleep(shape.warm_up);
-    let (before, start, cpu) = (done(shape, &stats()), Instant::now(), cpu_time()?);
+    let (before, start, cpu) =
+        (done(shape, &stats()), Instant::now(), processor_time(&[std::process::id()])?);
     let polled = poll(shape, before, || done(shape, &stats()));
     let after = stats();
-    let (took, cpu) = (start.elapsed(), cpu_time()?.saturating_sub(cpu));
+    let (took, cpu) = (start.elapsed(), processor_time(&[std::process::id()])?.saturating_sub(cpu));
     let (mut is_finished, mut faults) = (true, 0);
     for topology in topologies {
         let (has_finished, stats) = topology.end(GRACE);
@@ -96,7 +94,8 @@ pub fn run(shape: &Shape) -> Result<Outcome, Failure> {
     // The slowest worker's: histograms of several do not add up.
     let longest = |time: fn(Latency) -> Duration| spouts().map(time).max().unwrap_or_default();
     let complete = Latency { p50: longest(|it| it.p50), p99: longest(|it| it.p99), ..Latency::default() };
-    Ok(Outcome { messages: done(shape, &after).saturating_sub(before), took, cpu, complete, polled })
+    let messages = done(shape, &after).saturating_sub(before);
+    Ok(Outcome { went: Went { messages, took, cpu }, complete, polled })
 }
 
 /// Waits for the duration, and asks how many messages are done each time the poll's time has passed: their rates.
@@ -140,13 +139,8 @@ pub fn run_storm(shape: &Shape) -> Result<Outcome, Failure> {
     }
     let nanos = Duration::from_nanos;
     let complete = Latency { p50: nanos(ran.p50_ns), p99: nanos(ran.p99_ns), ..Latency::default() };
-    Ok(Outcome {
-        messages: ran.messages,
-        took: nanos(ran.took_ns),
-        cpu: nanos(ran.cpu_ns),
-        complete,
-        polled: Vec::new(),
-    })
+    let went = Went { messages: ran.messages, took: nanos(ran.took_ns), cpu: nanos(ran.cpu_ns) };
+    Ok(Outcome { went, complete, polled: Vec::new() })
 }
 
 fn builder(shape: &Shape) -> TopologyBuilder {
@@ -185,10 +179,6 @@ fn done(shape: &Shape, stats: &[Stats]) -> u64 {
         }
     };
     stats.iter().map(of_one).sum()
-}
-
-fn cpu_time() -> Result<Duration, Failure> {
-    crate::process::threads_cpu_seconds(std::process::id()).map(Duration::from_secs_f64)
 }
 
 /// Emits one message over and over. Each tuple has bytes of its own, as those of a source have.

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::drive::per_second;
 use crate::{Failure, Named};
 
 /// Who carries the messages.
@@ -66,15 +67,34 @@ pub struct Load {
     pub duration: Duration,
 }
 
+/// Messages that went, and what they took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Went {
+    /// How many.
+    pub messages: u64,
+    /// How long.
+    pub took: Duration,
+    /// Processor time of all who had to do with it.
+    pub cpu: Duration,
+}
+
+impl Went {
+    /// Messages a second.
+    pub(crate) fn per_second(&self) -> f64 {
+        per_second(self.messages, self.took)
+    }
+
+    /// Processor time of a message.
+    pub(crate) fn cpu_ns_each(&self) -> f64 {
+        self.cpu.as_nanos() as f64 / self.messages.max(1) as f64
+    }
+}
+
 /// What came of it.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Messages that the other side got; there and back is one.
-    pub messages: u64,
-    /// How long it took.
-    pub took: Duration,
-    /// Processor time of both sides, with those that send.
-    pub cpu: Duration,
+    /// Messages that the other side got, there and back is one; processor time of both sides, with those that send.
+    pub went: Went,
     /// Of there and back, in nanoseconds.
     pub latencies: Histogram<u64>,
 }
@@ -90,7 +110,7 @@ pub(super) fn observe(
     std::thread::sleep(load.duration);
     let (messages, took) = (count()? - before, start.elapsed());
     let cpu = processor_time(processes)?.saturating_sub(cpu);
-    Ok(Outcome { messages, took, cpu, latencies: histogram()? })
+    Ok(Outcome { went: Went { messages, took, cpu }, latencies: histogram()? })
 }
 
 /// Times `ask` over and over, for the time of `load`; `processes` as for [`observe`].
@@ -113,7 +133,7 @@ pub(super) fn time_each(
         (last, messages) = (now, messages + 1);
     }
     let (took, cpu) = (start.elapsed(), processor_time(processes)?.saturating_sub(cpu));
-    Ok(Outcome { messages, took, cpu, latencies })
+    Ok(Outcome { went: Went { messages, took, cpu }, latencies })
 }
 
 pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
@@ -121,7 +141,7 @@ pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
 }
 
 /// Of all threads that `processes` have now.
-pub(super) fn processor_time(processes: &[u32]) -> Result<Duration, Failure> {
+pub(crate) fn processor_time(processes: &[u32]) -> Result<Duration, Failure> {
     let of = |id: &u32| crate::process::threads_cpu_seconds(*id).map(Duration::from_secs_f64);
     processes.iter().map(of).sum()
 }

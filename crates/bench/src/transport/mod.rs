@@ -14,7 +14,8 @@ mod receive;
 mod storm;
 
 use crate::Failure;
-pub use load::{Carrier, Load, Outcome, Pattern};
+pub(crate) use load::processor_time;
+pub use load::{Carrier, Load, Outcome, Pattern, Went};
 pub(crate) use nodes::node;
 pub use receive::receive_for_parent;
 

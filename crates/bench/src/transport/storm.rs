@@ -1,6 +1,6 @@
 //! Storm's messaging layer: a JVM that sends, another one that receives.
 
-use super::load::{Load, Outcome, Pattern, histogram, observe, processor_time};
+use super::load::{Load, Outcome, Pattern, Went, histogram, observe, processor_time};
 use crate::Failure;
 use crate::storm::Storm;
 
@@ -35,5 +35,5 @@ fn time(load: &Load, sender: &Storm, receiver: &Storm) -> Result<Outcome, Failur
         latencies.saturating_record_n(value, count);
     }
     let took = std::time::Duration::from_nanos(timed.took_ns);
-    Ok(Outcome { messages: timed.messages, took, cpu, latencies })
+    Ok(Outcome { went: Went { messages: timed.messages, took, cpu }, latencies })
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use super::Skew;
+use super::{Skew, sampled};
 use crate::Failure;
 use crate::client::Client;
 use crate::drive::{Fleet, Group, Phase};
@@ -110,22 +110,9 @@ impl Skew {
         for part in PARTS {
             let what = format!("phase {}", part.name);
             progress.say(what.clone());
-            let mut samples = vec![sample(&mut control, began)?];
-            let mut failed = None;
-            let outcome = beside_a_busy_thread(part.is_contended, || {
-                fleet.run(&self.phase_of(part), &mut |rows| {
-                    progress.rows(&what, rows);
-                    match sample(&mut control, began) {
-                        Ok(sample) => samples.push(sample),
-                        Err(failure) => failed = Some(failure),
-                    }
-                })
+            let (measured, samples) = beside_a_busy_thread(part.is_contended, || {
+                sampled(&mut fleet, &self.phase_of(part), (&what, progress), || sample(&mut control, began))
             })?;
-            if let Some(failure) = failed {
-                return Err(failure);
-            }
-            let mut measured = Measured::of(&outcome, 0);
-            measured.add_failures(&fleet.failures);
             runs.push(Run { part, measured, samples });
             progress.step();
         }

@@ -8,7 +8,7 @@
 //! ```
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use super::contender::{Costs, Ran, one_interval};
 use crate::Failure;
 use crate::drive::{Failures, Sparse, Tally};
 use crate::experiment::measure::Measured;
-use crate::maven::{LEAVES_NOTHING, Project};
+use crate::maven::Project;
 use crate::servers::is_installed;
 use crate::tx::Load;
 
@@ -69,9 +69,8 @@ pub(super) fn prepare() -> Result<(), Failure> {
 /// # Errors
 /// It did not start, or failed before there was anything to measure.
 pub(super) fn run(store: Store, folder: &Path, load: &Load, warm_up: Duration) -> Result<Ran, Failure> {
-    let mut child = Command::new("java")
-        .args([LEAVES_NOTHING, "-jar"])
-        .arg(PROJECT.jar())
+    let mut child = PROJECT
+        .java()
         .args([format!("--store={}", store.name), format!("--tuned={}", store.is_tuned)])
         .arg(format!("--dir={}", folder.display()))
         .arg(format!("--threads={}", load.clients()))
