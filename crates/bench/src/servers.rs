@@ -186,21 +186,28 @@ impl Server {
     ///
     /// # Errors
     /// It did not end or not start.
-    pub fn restart(mut self, graceful: bool) -> Result<Self, Failure> {
-        self.end(graceful)?;
-        let (recipe, folder) = (self.recipe.clone(), self.folder.clone());
-        self.folder = PathBuf::new(); // keep the folder when `self` drops
-        process::forget_cached(&folder);
-        Self::start_in(&recipe, folder, free_port()?)
+    pub fn restart(self, graceful: bool) -> Result<Self, Failure> {
+        self.again(graceful, |folder| {
+            process::forget_cached(folder);
+            Ok(())
+        })
     }
 
     /// Ends it gracefully, runs `look` on its folder, and starts it again.
     ///
     /// # Errors
     /// It did not end or not start, or `look` failed.
-    pub fn check(mut self, look: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<Self, Failure> {
-        self.end(true)?;
-        look(&self.folder)?;
+    pub fn check(self, look: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<Self, Failure> {
+        self.again(true, look)
+    }
+
+    fn again(
+        mut self,
+        graceful: bool,
+        meanwhile: impl FnOnce(&Path) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        self.end(graceful)?;
+        meanwhile(&self.folder)?;
         let (recipe, folder) = (self.recipe.clone(), std::mem::take(&mut self.folder)); // kept when `self` drops
         Self::start_in(&recipe, folder, free_port()?)
     }

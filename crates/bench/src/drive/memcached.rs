@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use resp::DecodeError;
 
-use super::reply::{Parsed, Reply};
+use super::reply::{Parsed, Reply, value_end};
 
 /// Looks at the reply that `input` starts with.
 ///
@@ -47,13 +47,11 @@ fn values(input: &[u8]) -> Result<Parsed<'_>, DecodeError> {
             return Ok(Parsed::Whole(reply, start));
         }
         let length = line.strip_prefix(b"VALUE ").and_then(|rest| rest.split(|byte| *byte == b' ').nth(2));
-        let length = length.and_then(resp::parse_i64).and_then(|length| usize::try_from(length).ok());
-        let end = start + length.filter(|length| *length <= VALUE_BYTES_MAX).ok_or(DecodeError::BadNumber)?;
-        match input.get(end..end + 2) {
-            None => return Ok(Parsed::Part(end + 2 + b"END\r\n".len())),
-            Some(b"\r\n") => {}
-            Some(_) => return Err(DecodeError::MissingLineEnd),
-        }
+        let length = length.and_then(resp::parse_i64).ok_or(DecodeError::BadNumber)?;
+        let end = match value_end(input, start, length)? {
+            Ok(end) => end,
+            Err(known) => return Ok(Parsed::Part(known + b"END\r\n".len())),
+        };
         first.get_or_insert(start..end);
         count += 1;
         at = end + 2;
@@ -71,9 +69,6 @@ fn is_error(line: &[u8]) -> bool {
     let begins = |with: &[u8]| line.starts_with(with);
     line == b"ERROR" || begins(b"CLIENT_ERROR") || begins(b"SERVER_ERROR")
 }
-
-/// Longer values than any server takes.
-const VALUE_BYTES_MAX: usize = 1 << 32;
 
 #[cfg(test)]
 mod tests {

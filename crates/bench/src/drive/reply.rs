@@ -53,11 +53,23 @@ fn bulk(input: &[u8], length: i64, start: usize) -> Result<Parsed<'_>, DecodeErr
     if length == -1 {
         return Ok(Parsed::Whole(Reply::Null, start));
     }
-    let length = usize::try_from(length).ok().filter(|length| *length <= BULK_BYTES_MAX);
+    Ok(match value_end(input, start, length)? {
+        Ok(end) => Parsed::Whole(Reply::Bulk(&input[start..end]), end + 2),
+        Err(known) => Parsed::Part(known),
+    })
+}
+
+/// Where the value of `length` ends that begins at `start`, with CR LF behind it; how long the input must be if that is not all there.
+pub(super) fn value_end(
+    input: &[u8],
+    start: usize,
+    length: i64,
+) -> Result<Result<usize, usize>, DecodeError> {
+    let length = usize::try_from(length).ok().filter(|length| *length <= VALUE_BYTES_MAX);
     let end = start + length.ok_or(DecodeError::BadNumber)?;
     match input.get(end..end + 2) {
-        None => Ok(Parsed::Part(end + 2)),
-        Some(b"\r\n") => Ok(Parsed::Whole(Reply::Bulk(&input[start..end]), end + 2)),
+        None => Ok(Err(end + 2)),
+        Some(b"\r\n") => Ok(Ok(end)),
         Some(_) => Err(DecodeError::MissingLineEnd),
     }
 }
@@ -67,7 +79,7 @@ fn number(line: &[u8]) -> Result<i64, DecodeError> {
 }
 
 /// Longer values than any server takes.
-const BULK_BYTES_MAX: usize = 1 << 32;
+const VALUE_BYTES_MAX: usize = 1 << 32;
 
 #[cfg(test)]
 mod tests {

@@ -318,22 +318,18 @@ impl MapTest {
 }
 
 fn fields(runs: &[Run]) -> Map<String, Value> {
-    let valid: Vec<f64> = runs.iter().filter(|r| r.map.is_valid()).map(|r| r.map.per_second()).collect();
-    let spread = Spread::of(&valid);
+    let spread = Spread::of_rates(runs.iter().map(|run| &run.map));
     let mut probe = Measured::default();
     runs.iter().filter_map(|run| run.probe.as_ref()).for_each(|one| probe.add(one));
     let each = runs.iter().map(|run| {
-        json!({
+        let mut fields = run.map.json();
+        fields.extend(object(json!({
             "threads": run.threads,
             "value_length": run.value_bytes,
-            "operations_per_second": rounded(run.map.per_second()),
-            "latency_us": run.map.latency_json(),
             "probe_latency_us": run.probe.as_ref().map(Measured::latency_json),
             "server_cpu_us_per_operation": run.cpu_us.map(rounded),
-            "errors": run.map.errors(),
-            "lost": run.map.lost,
-            "valid": run.map.is_valid(),
-        })
+        })));
+        fields
     });
     let fields = json!({
         "runs": each.collect::<Vec<_>>(),

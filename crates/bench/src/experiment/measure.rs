@@ -70,6 +70,17 @@ impl Measured {
         json!({ "p50": self.us(0.5), "p99": self.us(0.99), "p999": self.us(0.999), "max": self.us(1.0) })
     }
 
+    /// What reports say of each of several runs.
+    pub(super) fn json(&self) -> Map<String, Value> {
+        object(json!({
+            "operations_per_second": rounded(self.per_second()),
+            "latency_us": self.latency_json(),
+            "errors": self.errors(),
+            "lost": self.lost,
+            "valid": self.is_valid(),
+        }))
+    }
+
     pub(super) fn failures_json(&self) -> Value {
         serde_json::to_value(&self.tally.failures).unwrap_or_default()
     }
@@ -89,6 +100,12 @@ impl Spread {
         let (first, rest) = figures.split_first()?;
         let (min, max) = rest.iter().fold((*first, *first), |(min, max), one| (min.min(*one), max.max(*one)));
         Some(Self { min, max, mean: figures.iter().sum::<f64>() / figures.len() as f64 })
+    }
+
+    /// Of the rates of those of `runs` that are valid.
+    pub(super) fn of_rates<'a>(runs: impl IntoIterator<Item = &'a Measured>) -> Option<Self> {
+        let valid = runs.into_iter().filter(|run| run.is_valid());
+        Self::of(&valid.map(Measured::per_second).collect::<Vec<_>>())
     }
 
     /// From the slowest to the fastest, in percent of the mean.

@@ -254,11 +254,10 @@ impl RemoteTest {
         let tests: Vec<Value> = tested.iter().map(|test| self.test_json(test)).collect();
         let all = || tested.iter().flat_map(|test| test.runs.iter().flatten());
         // Of equal runs only: writes are no slower deletes.
-        let spreads = tested.iter().flat_map(|test| &test.runs).filter_map(|runs| {
-            let rates: Vec<f64> =
-                runs.iter().filter(|run| run.is_valid()).map(Measured::per_second).collect();
-            Spread::of(&rates).map(|spread| rounded(spread.percent()))
-        });
+        let spreads = tested
+            .iter()
+            .flat_map(|test| &test.runs)
+            .filter_map(|runs| Spread::of_rates(runs).map(|spread| rounded(spread.percent())));
         let fields = json!({
             "written": all().map(|run| run.tally.written).sum::<u64>(),
             "deleted": all().map(|run| run.tally.deleted).sum::<u64>(),
@@ -277,19 +276,16 @@ impl RemoteTest {
         for index in 0..self.iterations as usize {
             for (operation, runs) in self.operations.iter().zip(&test.runs) {
                 let Some(run) = runs.get(index) else { continue };
-                iterations.push(json!({
+                let mut fields = run.json();
+                fields.extend(object(json!({
                     "iteration": index + 1,
                     "operation": operation.name(),
                     "clients": clients,
                     "value_size": value_bytes,
-                    "operations_per_second": rounded(run.per_second()),
-                    "latency_us": run.latency_json(),
                     "written": run.tally.written,
                     "deleted": run.tally.deleted,
-                    "errors": run.errors(),
-                    "lost": run.lost,
-                    "valid": run.is_valid(),
-                }));
+                })));
+                iterations.push(Value::Object(fields));
             }
         }
         iterations

@@ -64,8 +64,7 @@ impl Line {
 
     /// How far apart the valid runs lie.
     pub(super) fn spread(&self) -> Option<Spread> {
-        let valid = self.runs.iter().filter(|run| run.is_valid());
-        Spread::of(&valid.map(Measured::per_second).collect::<Vec<_>>())
+        Spread::of_rates(&self.runs)
     }
 
     /// Why it is no figure, if it is none.

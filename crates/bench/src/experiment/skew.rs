@@ -343,8 +343,7 @@ impl Skew {
 
 /// Mean rate of the valid runs.
 fn mean_rate(runs: &[Run]) -> Option<f64> {
-    let valid = runs.iter().filter(|run| run.measured.is_valid());
-    Spread::of(&valid.map(|run| run.measured.per_second()).collect::<Vec<_>>()).map(|spread| spread.mean)
+    Spread::of_rates(runs.iter().map(|run| &run.measured)).map(|spread| spread.mean)
 }
 
 fn loop_samples(samples: &[Sample]) -> Vec<LoopSample> {

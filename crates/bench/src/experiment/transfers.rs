@@ -20,7 +20,7 @@ use clock::{Clock as _, Nanos, SystemClock};
 use serde_json::json;
 
 use super::arguments::{Shown, duration, some_time};
-use super::measure::{Measured, Spread, object, rounded};
+use super::measure::{Measured, Spread, object};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
@@ -105,18 +105,8 @@ impl Transfers {
     }
 
     fn report(&self, server: &str, command: Option<String>, runs: Vec<Measured>) -> Report {
-        let rates: Vec<f64> = runs.iter().filter(|run| run.is_valid()).map(Measured::per_second).collect();
-        let mut fields = object(Spread::json(Spread::of(&rates)));
-        let each = |run: &Measured| {
-            json!({
-                "operations_per_second": rounded(run.per_second()),
-                "latency_us": run.latency_json(),
-                "errors": run.errors(),
-                "lost": run.lost,
-                "valid": run.is_valid(),
-            })
-        };
-        fields.insert("runs".to_owned(), runs.iter().map(each).collect());
+        let mut fields = object(Spread::json(Spread::of_rates(&runs)));
+        fields.insert("runs".to_owned(), runs.iter().map(Measured::json).collect());
         let settings = object(json!({
             "clients": self.clients,
             "duration_ms": self.duration.as_millis() as u64,

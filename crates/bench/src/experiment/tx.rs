@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use self::contender::{Contender, Costs, Ran};
 use super::arguments::{Shown, duration, some_time};
-use super::measure::{Measured, Spread, object, rounded};
+use super::measure::{Spread, object};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
@@ -211,26 +211,15 @@ impl Tx {
 
 /// What all experiments with runs have.
 fn fields(ran: &[Ran]) -> Map<String, Value> {
-    let valid = ran.iter().filter(|ran| ran.measured.is_valid());
-    let spread = Spread::of(&valid.map(|ran| ran.measured.per_second()).collect::<Vec<_>>());
-    let runs: Vec<Value> = ran.iter().map(run_json).collect();
-    let mut fields = object(Spread::json(spread));
-    fields.insert("runs".to_owned(), json!(runs));
+    let mut fields = object(Spread::json(Spread::of_rates(ran.iter().map(|ran| &ran.measured))));
+    fields.insert("runs".to_owned(), ran.iter().map(run_json).collect());
     fields
 }
 
 fn run_json(ran: &Ran) -> Value {
-    let measured: &Measured = &ran.measured;
     let mut fields = ran.costs.json();
-    let common = json!({
-        "operations_per_second": rounded(measured.per_second()),
-        "latency_us": measured.latency_json(),
-        "transactions": measured.tally.answered,
-        "errors": measured.errors(),
-        "lost": measured.lost,
-        "valid": measured.is_valid(),
-    });
-    fields.extend(object(common));
+    fields.extend(ran.measured.json());
+    fields.insert("transactions".to_owned(), json!(ran.measured.tally.answered));
     Value::Object(fields)
 }
 

@@ -96,20 +96,28 @@ impl Writes {
         title: &str,
         [(label_a, a), (label_b, b)]: [(&str, &Recipe); 2],
     ) -> Result<[Figure; 2], Failure> {
-        let (of_a, of_b) = context.alternate(|| self.run(context, a), || self.run(context, b))?;
-        let commands = [a.command(), b.command(), self.command()];
         let bytes = self.value_bytes;
-        let figure = |what: &str, title: String, unit: &str, of: fn(&Run) -> f64| {
-            let series = |label: &str, runs: &[Run]| Series::new(label, runs.iter().map(of).collect());
-            let (a, b) = (series(label_a, &of_a), series(label_b, &of_b));
-            Figure::new(&format!("{id}{what}"), &title, None, unit, a, Some(b)).by(commands.clone())
-        };
-        Ok([
-            figure("", format!("writes of {bytes} bytes, {title}"), "requests/s", |run| run.per_second),
-            figure("-cpu", format!("server CPU of a write of {bytes} bytes, {title}"), "us", |run| {
-                run.cpu_us
-            }),
-        ])
+        let of_rate = format!("writes of {bytes} bytes, {title}");
+        let (rate, [of_a, of_b]) = self.rate(context, (id, &of_rate), None, [(label_a, a), (label_b, b)])?;
+        let title = format!("server CPU of a write of {bytes} bytes, {title}");
+        let series = |label, runs: &[Run]| Series::new(label, runs.iter().map(|run| run.cpu_us).collect());
+        let (a, b) = (series(label_a, &of_a), series(label_b, &of_b));
+        let cpu = Figure::new(&format!("{id}-cpu"), &title, None, "us", a, Some(b)).by(rate.commands.clone());
+        Ok([rate, cpu])
+    }
+
+    /// Measures two servers by turns: a figure of their rates, and their runs.
+    fn rate(
+        &self,
+        context: &Context,
+        (id, title): (&str, &str),
+        target: Option<Target>,
+        [(label_a, a), (label_b, b)]: [(&str, &Recipe); 2],
+    ) -> Result<(Figure, [Vec<Run>; 2]), Failure> {
+        let (of_a, of_b) = context.alternate(|| self.run(context, a), || self.run(context, b))?;
+        let (series_a, series_b) = (Series::new(label_a, rates(&of_a)), Series::new(label_b, rates(&of_b)));
+        let figure = Figure::new(id, title, target, "requests/s", series_a, Some(series_b));
+        Ok((figure.by([a.command(), b.command(), self.command()]), [of_a, of_b]))
     }
 
     /// Bytes of one request, as the engine encodes it.
@@ -293,19 +301,11 @@ pub(super) fn connectors(context: &Context) -> Result<Vec<Figure>, Failure> {
         let mut slopes = (Vec::new(), Vec::new());
         for clients in [100, 1_000, 5_000] {
             let writes = Writes { requests: context.amount(100_000), ..Writes::of(context, clients) };
-            let run = |recipe: &Recipe| writes.run(context, recipe);
-            let (a, b) = context.alternate(|| run(&epoll), || run(&threads))?;
-            figures.push(
-                Figure::new(
-                    &format!("connectors/{engine}-{clients}"),
-                    &format!("writes of 1,024 bytes, {clients} clients, engine {engine}, epoll / threads"),
-                    Some(Target::AtLeast(1.0)),
-                    "requests/s",
-                    Series::new("epoll", rates(&a)),
-                    Some(Series::new("threads", rates(&b))),
-                )
-                .by([epoll.command(), threads.command(), writes.command()]),
-            );
+            let id = format!("connectors/{engine}-{clients}");
+            let title = format!("writes of 1,024 bytes, {clients} clients, engine {engine}, epoll / threads");
+            let (target, sides) = (Some(Target::AtLeast(1.0)), [("epoll", &epoll), ("threads", &threads)]);
+            let (figure, [a, b]) = writes.rate(context, (&id, &title), target, sides)?;
+            figures.push(figure);
             let total = |runs: &[Run]| -> Vec<f64> {
                 runs.iter().map(|run| run.client_bytes * clients as f64).collect()
             };
@@ -338,18 +338,10 @@ pub(super) fn values(context: &Context) -> Result<Vec<Figure>, Failure> {
         let requests = context.amount(if value_bytes <= 4_096 { 75_000 } else { 30_000 });
         let writes = Writes { value_bytes, requests, ..Writes::of(context, 100) };
         let limit = Recipe::limit_for(context.loops, writes.request_bytes());
-        let (a, b) = context.alternate(|| writes.run(context, &ours), || writes.run(context, &limit))?;
-        figures.push(
-            Figure::new(
-                &format!("values/{value_bytes}"),
-                &format!("writes of {value_bytes} bytes, 100 clients, evenkeel noop / limit"),
-                Some(Target::AtLeast(0.85)),
-                "requests/s",
-                Series::new("evenkeel noop", rates(&a)),
-                Some(Series::new("limit", rates(&b))),
-            )
-            .by([ours.command(), limit.command(), writes.command()]),
-        );
+        let id = format!("values/{value_bytes}");
+        let title = format!("writes of {value_bytes} bytes, 100 clients, evenkeel noop / limit");
+        let (target, sides) = (Some(Target::AtLeast(0.85)), [("evenkeel noop", &ours), ("limit", &limit)]);
+        figures.push(writes.rate(context, (&id, &title), target, sides)?.0);
     }
     Ok(figures)
 }
