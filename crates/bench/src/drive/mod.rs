@@ -45,6 +45,7 @@ pub use play::{Playing, Speed};
 pub use processes::{Drivers, Workers, work_for_parent};
 pub use recorder::Recorder;
 pub use script::{Recorded, Script};
+pub(crate) use tally::new_histogram;
 pub use tally::{Failures, Tally};
 pub use work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};
 pub(crate) use work::{CHURNED_BYTES_MAX, CHURNED_BYTES_MEAN, Random};

@@ -103,6 +103,6 @@ impl Failures {
 }
 
 /// From 1 ns to an hour, with three digits.
-pub(super) fn new_histogram() -> Histogram<u64> {
+pub(crate) fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("these bounds are sound")
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use crate::Failure;
+use crate::drive::new_histogram;
 
 /// Latencies in ns of writing `bytes` and syncing, one after the other, for `duration`, in a file in `folder`.
 ///
@@ -24,7 +25,7 @@ fn probe(path: &Path, bytes: usize, duration: Duration) -> std::io::Result<Histo
     let file = File::create(path)?;
     file.write_all_at(&vec![0; FILE_BYTES as usize], 0)?;
     file.sync_all()?;
-    let mut histogram = Histogram::new_with_bounds(100, 60_000_000_000, 3).map_err(std::io::Error::other)?;
+    let mut histogram = new_histogram();
     let batch = vec![b'x'; bytes];
     let mut at = 0;
     let started = Instant::now();

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::drive::per_second;
+use crate::drive::{new_histogram, per_second};
 use crate::{Failure, Named};
 
 /// Who carries the messages.
@@ -110,7 +110,7 @@ pub(super) fn observe(
     std::thread::sleep(load.duration);
     let (messages, took) = (count()? - before, start.elapsed());
     let cpu = processor_time(processes)?.saturating_sub(cpu);
-    Ok(Outcome { went: Went { messages, took, cpu }, latencies: histogram()? })
+    Ok(Outcome { went: Went { messages, took, cpu }, latencies: new_histogram() })
 }
 
 /// Times `ask` over and over, for the time of `load`; `processes` as for [`observe`].
@@ -119,7 +119,7 @@ pub(super) fn time_each(
     processes: &[u32],
     mut ask: impl FnMut() -> Result<(), Failure>,
 ) -> Result<Outcome, Failure> {
-    let mut latencies = histogram()?;
+    let mut latencies = new_histogram();
     let warm = std::time::Instant::now();
     while warm.elapsed() < load.warm_up {
         ask()?;
@@ -134,10 +134,6 @@ pub(super) fn time_each(
     }
     let (took, cpu) = (start.elapsed(), processor_time(processes)?.saturating_sub(cpu));
     Ok(Outcome { went: Went { messages, took, cpu }, latencies })
-}
-
-pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
-    Histogram::new(3).map_err(|error| error.to_string())
 }
 
 /// Of all threads that `processes` have now.
@@ -159,4 +155,31 @@ pub(super) fn join(thread: std::thread::ScopedJoinHandle<'_, Result<(), Failure>
 /// A message of `size_bytes`.
 pub(super) fn message(size_bytes: usize) -> Arc<[u8]> {
     (0..size_bytes).map(|index| index as u8).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They were 0.0 us in every report: the histogram had the bounds of its kind that grows, and was told not to grow.
+    #[test]
+    fn latencies_there_and_back_are_as_long_as_they_took() {
+        let load = Load {
+            pattern: Pattern::PingPong,
+            size_bytes: 1,
+            senders: 1,
+            threads: 1,
+            apart: false,
+            warm_up: Duration::ZERO,
+            jvm_warm_up: Duration::ZERO,
+            duration: Duration::from_millis(30),
+        };
+        let wait = || {
+            std::thread::sleep(Duration::from_millis(2));
+            Ok(())
+        };
+        let outcome = time_each(&load, &[std::process::id()], wait).expect("timed");
+        assert_eq!(outcome.latencies.len(), outcome.went.messages);
+        assert!(outcome.latencies.min() >= 2_000_000, "{}", outcome.latencies.min());
+    }
 }

@@ -1,7 +1,8 @@
 //! Storm's messaging layer: a JVM that sends, another one that receives.
 
-use super::load::{Load, Outcome, Pattern, Went, histogram, observe, processor_time};
+use super::load::{Load, Outcome, Pattern, Went, observe, processor_time};
 use crate::Failure;
+use crate::drive::new_histogram;
 use crate::storm::Storm;
 
 pub(super) fn run(load: &Load) -> Result<Outcome, Failure> {
@@ -30,7 +31,7 @@ fn time(load: &Load, sender: &Storm, receiver: &Storm) -> Result<Outcome, Failur
     let before = processor_time(&both)?;
     let timed = sender.time(load.duration)?;
     let cpu = processor_time(&both)?.saturating_sub(before);
-    let mut latencies = histogram()?;
+    let mut latencies = new_histogram();
     for (value, count) in timed.latencies_ns {
         latencies.saturating_record_n(value, count);
     }
