@@ -45,7 +45,7 @@ use crate::look::Met;
 use crate::message::Message;
 use crate::outcome::{Ran, Served};
 use crate::request::Request;
-use crate::run::{Answered, Effects, Plan, Single, Step, Stopped, collect_keys};
+use crate::run::{Answered, Effects, Plan, Single, Step, Stopped, Unfinished, collect_keys};
 use crate::server::Server;
 use crate::session::Session;
 use crate::transaction::Caller;
@@ -136,7 +136,8 @@ fn look(
         effort_max: Some(EFFORT_MAX),
         effects: Effects::Commit,
     };
-    server.runner().run(&Single { step, stored: Stored::Nothing }, plan, copies, out)
+    let body = Single { step, stored: Stored::Nothing };
+    server.runner().run(&body, plan, copies, out).map_err(Unfinished::into_stopped)
 }
 
 /// Runs the command of `waiter`, where `key` has changed.

@@ -35,7 +35,6 @@ use crate::clients::Client;
 use crate::control::{Control, ReplyMemory};
 use crate::errors;
 use crate::eval::attempt::Attempt;
-use crate::eval::retained::Retained;
 use crate::eval::{self, Invocation};
 use crate::halted;
 use crate::handlers::connection::{greeted, selected};
@@ -43,10 +42,11 @@ use crate::handlers::scripts::compiled;
 use crate::handlers::{command, function};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{Job, Work};
-use crate::outcome::{Executed, Next, Pause, Ran};
+use crate::outcome::{Executed, Pause, Ran};
 use crate::pubsub::{CHANNEL_BYTES_MAX, SLICE_STEPS};
 use crate::request::Request;
-use crate::run::{Body, Effects, Halt, Plan, Step, Within, collect_keys};
+use crate::retained::Retained;
+use crate::run::{Body, Effects, Halt, Plan, Step, Tried, Within, collect_keys, until_keys_are_known};
 use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::{Outbox, Publishing};
@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
             Step { handler, args, db, resp3, ready: Ready::default(), in_parts: false },
             out,
         );
-        let answered = answered.map_err(|(number, failure)| Pause::of(number, failure))?;
+        let answered = answered.map_err(|(number, failure)| Pause::At(number, failure))?;
         let (hits, misses) = answered.lookups;
         executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
         executed.attached.append(answered.attached);
@@ -207,11 +207,11 @@ impl<'a> Run<'a> {
         out.truncate(start);
         match pause {
             Pause::At(number, failure) => Halt::At(number, failure),
+            Pause::Needs(need) => Halt::Needs(need),
             Pause::Refused(text) => {
                 self.server.stats.write_failure(Failure::Bytes(text), self.course.resp3, out);
                 Halt::GivenUp(Executed { failed: true, ..Executed::default() })
             }
-            pause => Halt::GivenUp(Executed { pause: Some(pause), ..Executed::default() }),
         }
     }
 }
@@ -307,45 +307,52 @@ fn exec_queue(
     let (mut prepared, mut copies) = (session.take_prepared(), session.take_copies());
     let mut retained = session.take_retained();
     eval::begin(server, &mut retained);
-    loop {
+    let uses = session.caller().uses;
+    let tried = until_keys_are_known(&mut retained, |retained| {
         let mut keys = Vec::new();
-        let everything = gather(server, &transaction.queue, course, &mut keys) || retained.everything;
-        keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
-        keys.extend(retained.keys());
+        let everything = keys_of(server, (&transaction, &watched, course), retained, &mut keys);
         let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
-        let (parts, beside) = ((&*transaction, &watched[..], course), None);
-        let run = Run::new(server, parts, &retained, beside);
-        let plan = run.plan((scope, &prepared), session.caller().uses);
-        let mut executed = match server.runner().run(&run, plan, &mut copies, out) {
-            Ok(done) => Executed::of(done),
-            Err((Stop::Long, _)) => Executed { pause: Some(Pause::Long), ..Executed::default() },
-            Err((stop, wanted)) => {
-                want(server, (&stop, wanted), (&transaction, course), &mut prepared);
-                let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
-                drop(keys);
-                retained.fetches += 1;
-                if result.is_err() {
-                    put_back(session, transaction, (watched, watched_bytes), retained);
-                }
-                return result;
-            }
-        };
-        drop(keys);
-        let Some(pause) = executed.pause.take() else {
-            return Ok(finish(server, session, request, (&mut transaction, course), executed, (start, out)));
-        };
-        match pause.next(&mut retained) {
-            Next::Again => {}
-            Next::Beside => {
-                let job = Job::new(session, entry, request, Work::Exec { transaction, watched, course });
-                return Err(Unready::Beside(Box::new(Job { prepared, copies, retained, ..*job })));
-            }
-            Next::Until(later) => {
+        let run = Run::new(server, (&*transaction, &watched[..], course), retained, None);
+        server.runner().run(&run, run.plan((scope, &prepared), uses), &mut copies, out).map(Executed::of)
+    });
+    match tried {
+        Ok(Tried::Done(executed)) => {
+            Ok(finish(server, session, request, (&mut transaction, course), executed, (start, out)))
+        }
+        Ok(Tried::Later(later)) => {
+            put_back(session, transaction, (watched, watched_bytes), retained);
+            Err(Unready::Parked(Parked::Until(later)))
+        }
+        Err((Stop::Long, _)) => {
+            let job = Job::new(session, entry, request, Work::Exec { transaction, watched, course });
+            Err(Unready::Beside(Box::new(Job { prepared, copies, retained, ..*job })))
+        }
+        Err((stop, wanted)) => {
+            want(server, (&stop, wanted), (&transaction, course), &mut prepared);
+            let mut keys = Vec::new();
+            keys_of(server, (&transaction, &watched, course), &retained, &mut keys);
+            let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
+            drop(keys);
+            retained.fetches += 1;
+            if result.is_err() {
                 put_back(session, transaction, (watched, watched_bytes), retained);
-                return Err(Unready::Parked(Parked::Until(later)));
             }
+            result
         }
     }
+}
+
+/// Adds the keys that EXEC touches; returns whether it needs all.
+pub(crate) fn keys_of<'a>(
+    server: &Server,
+    (transaction, watched, course): (&'a Transaction, &'a [store::Watch], Course),
+    retained: &'a Retained,
+    keys: &mut Vec<KeyRef<'a>>,
+) -> bool {
+    let everything = gather(server, &transaction.queue, course, keys);
+    keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
+    keys.extend(retained.keys());
+    everything || retained.everything
 }
 
 /// Whether the sources of `transaction` take long to compile, or its control commands have many arguments.

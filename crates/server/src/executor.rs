@@ -38,7 +38,7 @@ use crate::long::beside;
 use crate::long::job::{Given, Job, Work};
 use crate::outcome::Ran;
 use crate::request::Request;
-use crate::run::{Answered, Effects, Plan, Single, Step, collect_keys};
+use crate::run::{Answered, Effects, Plan, Single, Step, Unfinished, collect_keys};
 use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::Outbox;
@@ -273,7 +273,7 @@ fn run_data(
         effects: Effects::Commit,
     };
     let (mut copies, body) = (session.take_copies(), Single { step, stored: entry.command.stored });
-    match server.runner().run(&body, plan, &mut copies, out) {
+    match server.runner().run(&body, plan, &mut copies, out).map_err(Unfinished::into_stopped) {
         Ok((Answered { blocked: Some(wait), .. }, _)) => {
             blocked::wait(server, session, (entry, run), request, *wait, out)
         }

@@ -11,7 +11,7 @@
 //! | floor | modules |
 //! |---|---|
 //! | settings and error replies | `settings`, `errors` |
-//! | what runs a command on data | `run`, `tuned`, `stats` |
+//! | what runs a command on data | `run`, `retained`, `tuned`, `stats` |
 //! | parts with a state of their own | `clients`, `traffic`, `pubsub`, `monitor`, `capture`, `waits`, `pause`, `strangers`, `slowlog`, `long`, `tx`, `topologies` |
 //! | a connection; all of a server | `session`, `server` |
 //! | commands | `control`, `handlers`, `table` |
@@ -55,6 +55,7 @@ mod protocol;
 mod pubsub;
 mod reads;
 mod request;
+mod retained;
 mod run;
 mod secrets;
 mod series;

@@ -1,14 +1,13 @@
 //! What a run came to that has ended: a command's reply, or EXEC's replies and what is still to be done; and why a script's
 //! attempt is over that has not.
 
-use clock::Nanos;
 use commands::call::Attachments;
 use commands::chunked::ChunkedReply;
 use commands::failure::Failure;
+use store::Stop;
 use ticket::Ticket;
 
-use crate::eval::retained::Retained;
-use crate::run::Answered;
+use crate::run::{Answered, Need};
 use crate::subscriptions::Outbox;
 
 /// A run that ended with a reply.
@@ -61,8 +60,6 @@ pub(crate) struct Executed {
     pub(crate) later: Vec<(usize, usize)>,
     /// EXEC itself is answered with an error.
     pub(crate) failed: bool,
-    /// A script of it cannot go on.
-    pub(crate) pause: Option<Pause>,
     /// Messages that its scripts published.
     pub(crate) outbox: Outbox,
     /// Lines of MONITOR about its scripts' commands.
@@ -99,60 +96,20 @@ pub(crate) struct Answer {
     pub(crate) monitored: Vec<u8>,
 }
 
-/// Why an attempt is over that leaves no trace.
+/// Why the attempt of a script is over that leaves no trace.
 #[derive(Debug)]
 pub(crate) enum Pause {
-    /// The store stopped a command; by its number in the body.
+    /// The store stopped a command, or it takes longer than a loop waits; by its number in the body.
     At(usize, Failure),
-    /// These keys are to be locked, too.
-    Keys(Vec<(u16, Box<[u8]>)>),
-    /// All are.
-    Everything,
-    /// It takes longer than a loop waits.
-    Long,
-    /// Too much is on its way to listeners.
-    Until(Nanos),
+    /// It needs more than it was given.
+    Needs(Need),
     /// It was stopped; this is the reply.
     Refused(Vec<u8>),
 }
 
-/// What comes after a [`Pause`].
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// The same once more, over more keys.
-    Again,
-    /// The same beside the loop.
-    Beside,
-    /// The same later.
-    Until(Nanos),
-}
-
 impl Pause {
-    /// After `failure` of command `number` of a body, which it does not answer.
-    pub(crate) fn of(number: usize, failure: Failure) -> Self {
-        match failure {
-            Failure::Keys(more) => Self::Keys(more),
-            failure => Self::At(number, failure),
-        }
-    }
-
-    /// What comes next; keys are added to `retained`.
-    ///
-    /// # Panics
-    /// For a stop, or a refusal: these are told in another way.
-    pub(crate) fn next(self, retained: &mut Retained) -> Next {
-        match self {
-            Self::Keys(more) => {
-                retained.add(more);
-                Next::Again
-            }
-            Self::Everything => {
-                retained.everything = true;
-                Next::Again
-            }
-            Self::Long => Next::Beside,
-            Self::Until(later) => Next::Until(later),
-            Self::At(..) | Self::Refused(_) => unreachable!("{self:?} is told in another way"),
-        }
+    /// Command `number` of a body takes longer than a loop waits.
+    pub(crate) fn long(number: usize) -> Self {
+        Self::At(number, Stop::Long.into())
     }
 }

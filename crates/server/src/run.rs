@@ -20,6 +20,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use clock::Nanos;
 use commands::call::{Attachments, Data, DataFn, Failure, Outcome, Wait};
 use commands::chunked::ChunkedReply;
 use commands::command::Kind;
@@ -32,6 +33,7 @@ use store::{
 };
 use ticket::Ticket;
 
+use crate::retained::Retained;
 use crate::stats::Stats;
 use crate::tuned::Tuned;
 
@@ -89,14 +91,74 @@ pub(crate) enum Effects<'a> {
 /// Why an attempt left nothing behind.
 #[derive(Debug)]
 pub(crate) enum Halt<D> {
-    /// The store stopped its command of this number, or the command asks for a value to be made.
+    /// The store stopped its command of this number, or the command asks for a value to be made, or for keys.
     At(usize, Failure),
+    /// It needs more than it was given.
+    Needs(Need),
     /// The body is over, and what it did is not to happen.
     GivenUp(D),
 }
 
+/// What an attempt needs that the one before it had not.
+#[derive(Debug)]
+pub(crate) enum Need {
+    /// These keys, too.
+    Keys(Vec<(u16, Box<[u8]>)>),
+    /// All keys.
+    Everything,
+    /// A later time: too much is on its way to listeners.
+    Later(Nanos),
+}
+
 /// Why a run has to wait, or cannot go on at all; the records that it missed.
 pub(crate) type Stopped = (Stop, Wanted);
+
+/// Why a run did not happen.
+#[derive(Debug)]
+pub(crate) enum Unfinished {
+    Stopped(Stop, Wanted),
+    Needs(Need),
+}
+
+impl Unfinished {
+    /// Why a body has stopped that has all it can ask for.
+    ///
+    /// # Panics
+    /// If it asks for more: that is a bug of the body.
+    pub(crate) fn into_stopped(self) -> Stopped {
+        match self {
+            Self::Stopped(stop, wanted) => (stop, wanted),
+            Self::Needs(need) => unreachable!("a command that names its keys needs {need:?}"),
+        }
+    }
+}
+
+/// What attempts came to that could have all keys they needed.
+#[derive(Debug)]
+pub(crate) enum Tried<D> {
+    Done(D),
+    /// To be tried again at this time.
+    Later(Nanos),
+}
+
+/// Makes attempts until one has all the keys that it needs: those that an attempt finds out are in `retained` for the next.
+///
+/// # Errors
+/// What the last attempt has to wait for.
+pub(crate) fn until_keys_are_known<D>(
+    retained: &mut Retained,
+    mut attempt: impl FnMut(&mut Retained) -> Result<D, Unfinished>,
+) -> Result<Tried<D>, Stopped> {
+    loop {
+        match attempt(retained) {
+            Ok(done) => return Ok(Tried::Done(done)),
+            Err(Unfinished::Needs(Need::Keys(more))) => retained.add(more),
+            Err(Unfinished::Needs(Need::Everything)) => retained.everything = true,
+            Err(Unfinished::Needs(Need::Later(later))) => return Ok(Tried::Later(later)),
+            Err(Unfinished::Stopped(stop, wanted)) => return Err((stop, wanted)),
+        }
+    }
+}
 
 /// An access that is open, for the body that runs in it.
 pub(crate) struct Within<'r, 's> {
@@ -160,26 +222,28 @@ impl Runner<'_> {
         mut plan: Plan<'_>,
         copies: &mut Copies,
         out: &mut Vec<u8>,
-    ) -> Result<(B::Done, Ticket), Stopped> {
+    ) -> Result<(B::Done, Ticket), Unfinished> {
         let start = out.len();
         let mut reserved = match self.copy_stored(body, &plan, copies) {
             Ok(reserved) => reserved,
             // Two that keep theirs would wait for each other.
             Err(stop) => {
                 copies.clear();
-                return Err((stop, Wanted::default()));
+                return Err(Unfinished::Stopped(stop, Wanted::default()));
             }
         };
         loop {
             let (command, splice) = match self.attempt(body, &mut plan, (copies, &mut reserved), out) {
                 Ok(done) => return Ok(done),
                 Err(Missing::Value(command, splice)) => (command, splice),
-                Err(Missing::Stopped(stop, wanted)) => {
+                Err(Missing::Run(mut unfinished)) => {
                     out.truncate(start);
                     let is_large = reserved.is_some() || plan.effort_max.is_none();
-                    let stop = if is_large { self.waits_on(stop, copies) } else { stop };
+                    if let (true, Unfinished::Stopped(stop, _)) = (is_large, &mut unfinished) {
+                        self.wait_on(stop, copies);
+                    }
                     copies.park(reserved);
-                    return Err((stop, wanted));
+                    return Err(unfinished);
                 }
             };
             out.truncate(start);
@@ -192,7 +256,7 @@ impl Runner<'_> {
                     Err(stop) => {
                         copies.clear();
                         copies.made_bytes = bytes;
-                        return Err((stop, Wanted::default()));
+                        return Err(Unfinished::Stopped(stop, Wanted::default()));
                     }
                 };
             }
@@ -248,19 +312,19 @@ impl Runner<'_> {
                 self.store.reserve_memory(bytes, is_copied)
             }
         };
-        reserved.map_err(|stop| self.waits_on(stop, copies))
+        reserved.map_err(|mut stop| {
+            self.wait_on(&mut stop, copies);
+            stop
+        })
     }
 
-    /// What becomes of a command that stores large values, which `stop` ends: it waits on for what is on its way to others and from them.
+    /// Lets a command that stores large values, and that `stop` ends, wait on for what is on its way to others and from them.
     #[cold]
-    fn waits_on(&self, stop: Stop, copies: &mut Copies) -> Stop {
-        match stop {
-            Stop::Refused(StoreError::MemoryLimit { may_pass: true, .. })
-                if copies.waits_on(self.store.now()) =>
-            {
-                Stop::Busy
-            }
-            stop => stop,
+    fn wait_on(&self, stop: &mut Stop, copies: &mut Copies) {
+        if let Stop::Refused(StoreError::MemoryLimit { may_pass: true, .. }) = stop
+            && copies.waits_on(self.store.now())
+        {
+            *stop = Stop::Busy;
         }
     }
 
@@ -282,12 +346,13 @@ impl Runner<'_> {
         let done = match result {
             Ok(done) => done,
             Err(Halt::GivenUp(done)) => return Ok((done, self.store.newest())),
+            Err(Halt::Needs(need)) => return Err(Missing::Run(Unfinished::Needs(need))),
             Err(Halt::At(command, failure)) => return Err(Missing::of(failure, command, access)),
         };
         let ticket = match &mut plan.effects {
             Effects::Commit => match access.commit() {
                 Ok(ticket) => ticket,
-                Err(stop) => return Err(Missing::Stopped(stop, access.into_wanted())),
+                Err(stop) => return Err(Missing::Run(Unfinished::Stopped(stop, access.into_wanted()))),
             },
             Effects::Keep(workspace) => access.keep(workspace)?,
         };
@@ -454,7 +519,8 @@ impl<D> From<(usize, Failure)> for Halt<D> {
 
 /// What an attempt lacked.
 enum Missing {
-    Stopped(Stop, Wanted),
+    /// What the run as a whole has to have.
+    Run(Unfinished),
     /// A value that command of this number wants made.
     Value(usize, Splice),
 }
@@ -462,7 +528,8 @@ enum Missing {
 impl Missing {
     fn of(failure: Failure, command: usize, access: Access<'_>) -> Self {
         match failure {
-            Failure::Stop(stop) => Self::Stopped(stop, access.into_wanted()),
+            Failure::Stop(stop) => Self::Run(Unfinished::Stopped(stop, access.into_wanted())),
+            Failure::Keys(more) => Self::Run(Unfinished::Needs(Need::Keys(more))),
             Failure::Make(splice) => Self::Value(command, splice),
             answered => unreachable!("{answered:?} is answered"),
         }
@@ -471,7 +538,7 @@ impl Missing {
 
 impl From<Stop> for Missing {
     fn from(stop: Stop) -> Self {
-        Self::Stopped(stop, Wanted::default())
+        Self::Run(Unfinished::Stopped(stop, Wanted::default()))
     }
 }
 

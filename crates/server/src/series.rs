@@ -28,7 +28,7 @@ use crate::halted;
 use crate::long::EFFORT_MAX;
 use crate::outcome::Ran;
 use crate::request::Request;
-use crate::run::{Answered, Body, Effects, Halt, How, Plan, Within};
+use crate::run::{Answered, Body, Effects, Halt, How, Plan, Unfinished, Within};
 use crate::server::Server;
 use crate::session::{Replies, Session};
 use crate::table;
@@ -96,14 +96,16 @@ fn run(
         effects: Effects::Commit,
     };
     let body = SeriesBody { handler, requests, keys: &keys, how };
-    let wanted = match server.runner().run(&body, plan, &mut Copies::default(), out) {
-        Ok((Some(answered), ticket)) => {
-            let commands = requests.len() as u64;
-            return Some(Ok(Ran { commands, ..Ran::answered(answered, ticket) }));
-        }
-        Err((Stop::Cold, wanted)) => Some(wanted),
-        Ok((None, _)) | Err(_) => None,
-    };
+    let wanted =
+        match server.runner().run(&body, plan, &mut Copies::default(), out).map_err(Unfinished::into_stopped)
+        {
+            Ok((Some(answered), ticket)) => {
+                let commands = requests.len() as u64;
+                return Some(Ok(Ran { commands, ..Ran::answered(answered, ticket) }));
+            }
+            Err((Stop::Cold, wanted)) => Some(wanted),
+            Ok((None, _)) | Err(_) => None,
+        };
     if let Some(wanted) = wanted {
         prepared.want(wanted);
         let parked = halted::wait(server, Stop::Cold, session, (prepared, Copies::default()), &keys, out);

@@ -19,12 +19,12 @@ use ticket::Ticket;
 use txn::id::TxId;
 
 use crate::clients::Client;
-use crate::eval::retained::Retained;
 use crate::holds::Awaited;
 use crate::long::LongCommands;
 use crate::long::job::Long;
 use crate::outcome::Served;
 use crate::reads::Reads;
+use crate::retained::Retained;
 use crate::strangers::Stranger;
 use crate::subscriptions::{Publishing, Subscriptions, Walk};
 use crate::topologies::Checked;

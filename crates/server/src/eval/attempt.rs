@@ -9,9 +9,9 @@ use store::KeyRef;
 
 use super::calls::Calls;
 use super::{Invocation, time_max};
-use crate::eval::retained::Retained;
 use crate::handlers::scripts::with_interpreter;
 use crate::outcome::{Answer, Pause};
+use crate::retained::Retained;
 use crate::run::Within;
 use crate::server::Server;
 use crate::transaction::Course;
@@ -92,7 +92,7 @@ impl<'a> Attempt<'a> {
                 Ok(Answer { failed: true, ..calls.answer() })
             }
             Outcome::Over(Over::Host) => Err(calls.into_pause()),
-            Outcome::Over(Over::Time) if self.running.is_none() => Err(Pause::Long),
+            Outcome::Over(Over::Time) if self.running.is_none() => Err(Pause::long(number)),
             Outcome::Over(over) => Err(Pause::Refused(self.stopped(over))),
             Outcome::Memory => {
                 let most = server.tuned.script_memory_bytes_max.load(Ordering::Relaxed);

@@ -19,7 +19,7 @@ use crate::handlers::connection::selected;
 use crate::handlers::pubsub::admit_channel;
 use crate::outcome::{Answer, Pause};
 use crate::pubsub::SLICE_STEPS;
-use crate::run::{Answered, Step, Within, collect_keys};
+use crate::run::{Answered, Need, Step, Within, collect_keys};
 use crate::server::Server;
 use crate::subscriptions::Publishing;
 use crate::table::{self, row::Handler};
@@ -81,7 +81,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
 
     /// Why the attempt is over.
     pub(super) fn into_pause(self) -> Pause {
-        self.pause.unwrap_or(Pause::Long)
+        self.pause.expect("who ends a run says why")
     }
 
     fn pause(&mut self, pause: Pause) -> Ended {
@@ -127,7 +127,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         out: &mut Vec<u8>,
     ) -> Result<(), Ended> {
         if self.attempt.running.is_none() && self.attempt.server.long.is_long(self.db, entry, args) {
-            return Err(self.pause(Pause::Long));
+            return Err(self.pause(Pause::long(self.number)));
         }
         let mut keys = Vec::new();
         collect_keys(entry, self.db, args, &mut keys);
@@ -161,9 +161,9 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
                 }
                 Err((number, failure)) => {
                     if matches!(failure, Failure::Stop(Stop::Cold)) && self.is_to_read_beside() {
-                        return Err(self.pause(Pause::Long));
+                        return Err(self.pause(Pause::long(self.number)));
                     }
-                    return Err(self.pause(Pause::of(number, failure)));
+                    return Err(self.pause(Pause::At(number, failure)));
                 }
             }
         };
@@ -247,7 +247,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             }
         }
         if !missing.is_empty() {
-            return Err(self.pause(Pause::Keys(missing)));
+            return Err(self.pause(Pause::Needs(Need::Keys(missing))));
         }
         if self.claimed.is_some() && keys.len() <= TURN_KEYS_MAX {
             self.within.access.turn_to(keys);
@@ -263,7 +263,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         out: &mut Vec<u8>,
     ) -> Result<(), Ended> {
         if !self.attempt.retained.everything {
-            return Err(self.pause(Pause::Everything));
+            return Err(self.pause(Pause::Needs(Need::Everything)));
         }
         self.data((entry, handler), (args, resp3, room), out)
     }
@@ -313,12 +313,12 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             return Ok(());
         }
         if let Some(later) = server.pubsub.publish_at(server.clock.now()) {
-            return Err(self.pause(Pause::Until(later)));
+            return Err(self.pause(Pause::Needs(Need::Later(later))));
         }
         let mut publishing = Publishing::new(channel, payload);
         let mut steps_left = if self.attempt.running.is_some() { u64::MAX } else { SLICE_STEPS };
         if !server.pubsub.walk_patterns(channel, &mut publishing.walk, &mut steps_left) {
-            return Err(self.pause(Pause::Long));
+            return Err(self.pause(Pause::long(self.number)));
         }
         let audience = publishing.walk.audience + server.pubsub.listeners(channel);
         if audience > 0 {

@@ -21,7 +21,6 @@
 
 pub(crate) mod attempt;
 mod calls;
-pub(crate) mod retained;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,18 +32,18 @@ use commands::command::{By, Invoked};
 use commands::copies::Copies;
 use commands::lookup::Entry;
 use resp::{ArgsView, parse_i64};
-use store::{Prepared, Scope, Stop};
+use store::{KeyRef, Prepared, Scope, Stop};
 use ticket::Ticket;
 
 use crate::calls::Ending;
-use crate::eval::retained::Retained;
 use crate::halted;
 use crate::handlers::scripts::{compiled, found};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{End, Job, Work};
-use crate::outcome::{Answer, Next, Pause, Ran};
+use crate::outcome::{Answer, Pause, Ran};
 use crate::request::Request;
-use crate::run::{Effects, Halt, Plan, Stopped, collect_keys};
+use crate::retained::Retained;
+use crate::run::{Effects, Halt, Plan, Stopped, Tried, collect_keys, until_keys_are_known};
 use crate::server::Server;
 use crate::session::Session;
 use crate::transaction::Caller;
@@ -203,49 +202,46 @@ pub(crate) fn run(
     }
     let (caller, mut prepared) = (session.caller(), session.take_prepared());
     let mut copies = session.take_copies().into_closed();
-    loop {
-        let mut keys = Vec::new();
-        collect_keys(entry, caller.db, request.args, &mut keys);
-        keys.extend(retained.keys());
+    let named = (entry, caller.db, request.args);
+    let tried = until_keys_are_known(&mut retained, |retained| {
+        let keys = keys_of(named, retained);
         let scope = if retained.everything { Scope::Everything } else { Scope::Keys(&keys) };
-        let attempt = Attempt::new(server, &invocation, caller.into(), &retained);
+        let attempt = Attempt::new(server, &invocation, caller.into(), retained);
         let plan = attempt.plan((scope, &prepared), Some(request.moment), (request.bytes, caller.uses));
-        match server.runner().run(&attempt, plan, &mut copies, out) {
-            Ok((Done::Answered(answer), ticket)) => {
-                return Ok(finish(server, session, request.loop_index, answer, ticket));
+        server.runner().run(&attempt, plan, &mut copies, out)
+    });
+    match tried {
+        Ok(Tried::Done((answer, ticket))) => Ok(finish(server, session, request.loop_index, answer, ticket)),
+        Ok(Tried::Later(later)) => {
+            session.pending.get_or_insert_default().retained = retained;
+            Err(Unready::Parked(Parked::Until(later)))
+        }
+        Err((Stop::Long, _)) => {
+            invocation.set_slow(true);
+            let mut job = beside(session, (entry, invoked), request, retained);
+            job.prepared = prepared;
+            Err(Unready::Beside(job))
+        }
+        Err((stop, wanted)) => {
+            prepared.want(wanted);
+            let keys = keys_of(named, &retained);
+            let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
+            drop(keys);
+            retained.fetches += 1;
+            if result.is_err() {
+                session.pending.get_or_insert_default().retained = retained;
             }
-            Ok((Done::Paused(pause), _)) => {
-                drop(keys);
-                match pause.next(&mut retained) {
-                    Next::Again => {}
-                    Next::Beside => {
-                        invocation.set_slow(true);
-                        return Err(Unready::Beside(beside(session, (entry, invoked), request, retained)));
-                    }
-                    Next::Until(later) => {
-                        session.pending.get_or_insert_default().retained = retained;
-                        return Err(Unready::Parked(Parked::Until(later)));
-                    }
-                }
-            }
-            Err((Stop::Long, _)) => {
-                drop(keys);
-                let mut job = beside(session, (entry, invoked), request, retained);
-                job.prepared = prepared;
-                return Err(Unready::Beside(job));
-            }
-            Err((stop, wanted)) => {
-                prepared.want(wanted);
-                let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
-                drop(keys);
-                retained.fetches += 1;
-                if result.is_err() {
-                    session.pending.get_or_insert_default().retained = retained;
-                }
-                return result;
-            }
+            result
         }
     }
+}
+
+/// The keys that a script touches: those that its request names, and those that its attempts have met.
+fn keys_of<'a>((entry, db, args): (&Entry, u16, ArgsView<'a>), retained: &'a Retained) -> Vec<KeyRef<'a>> {
+    let mut keys = Vec::new();
+    collect_keys(entry, db, args, &mut keys);
+    keys.extend(retained.keys());
+    keys
 }
 
 fn beside(
@@ -257,13 +253,6 @@ fn beside(
     let mut job = Job::new(session, entry, request, Work::Script(invoked));
     job.retained = retained;
     job
-}
-
-/// What an attempt comes to.
-#[derive(Debug)]
-pub(crate) enum Done {
-    Answered(Answer),
-    Paused(Pause),
 }
 
 /// Runs the script of a job, on a thread that may wait.
@@ -285,31 +274,27 @@ pub(crate) fn run_beside(
     let shown = || args.iter().take(SHOWN_WORDS).map(<[u8]>::to_vec).collect();
     let name = (invocation.code().name(), invocation.is_function());
     let guard = server.scripts.begin(name, shown(), server.clock.now());
-    loop {
-        let mut keys = Vec::new();
-        collect_keys(entry, caller.db, args, &mut keys);
-        keys.extend(retained.keys());
-        let writes = !invocation.no_writes;
+    let mut took = Duration::ZERO;
+    let tried = until_keys_are_known(retained, |retained| {
+        let (began, writes) = (server.clock.now(), !invocation.no_writes);
+        let keys = keys_of((entry, caller.db, args), retained);
         let scope =
             if retained.everything { Scope::Everything } else { Scope::Claimed { keys: &keys, writes } };
-        let began = server.clock.now();
         let attempt =
             Attempt::new(server, &invocation, caller.into(), retained).beside(&guard.running, &keys);
         let plan = attempt.plan((scope, prepared), None, (bytes, caller.uses));
         let result = server.runner().run(&attempt, plan, &mut Copies::closed(), out);
-        let took = server.clock.now().since(began);
+        took = server.clock.now().since(began);
         drop(keys);
         retained.spent += took;
-        match result? {
-            (Done::Answered(answer), ticket) => {
-                invocation.set_slow(took > LOOP_TIME_MAX / 2);
-                return Ok(End::Script(answer, ticket));
-            }
-            (Done::Paused(pause), _) => match pause.next(retained) {
-                Next::Again | Next::Beside => {}
-                Next::Until(later) => return Ok(End::Later(later)),
-            },
+        result
+    });
+    match tried? {
+        Tried::Done((answer, ticket)) => {
+            invocation.set_slow(took > LOOP_TIME_MAX / 2);
+            Ok(End::Script(answer, ticket))
         }
+        Tried::Later(later) => Ok(End::Later(later)),
     }
 }
 
@@ -357,19 +342,21 @@ impl Attempt<'_> {
 }
 
 impl crate::run::Body for Attempt<'_> {
-    type Done = Done;
+    type Done = Answer;
 
-    fn run(&self, within: &mut crate::run::Within<'_, '_>, out: &mut Vec<u8>) -> Result<Done, Halt<Done>> {
-        match self.make(within, 0, out) {
-            Ok(answer) => Ok(Done::Answered(answer)),
-            Err(Pause::At(number, failure)) => Err(Halt::At(number, failure)),
-            Err(Pause::Refused(text)) => {
+    fn run(
+        &self,
+        within: &mut crate::run::Within<'_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Halt<Answer>> {
+        self.make(within, 0, out).map_err(|pause| match pause {
+            Pause::At(number, failure) => Halt::At(number, failure),
+            Pause::Needs(need) => Halt::Needs(need),
+            Pause::Refused(text) => {
                 self.server.stats.write_failure(Failure::Bytes(text), self.course.resp3, out);
-                let answer = Answer { failed: true, ..Answer::default() };
-                Err(Halt::GivenUp(Done::Answered(answer)))
+                Halt::GivenUp(Answer { failed: true, ..Answer::default() })
             }
-            Err(pause) => Err(Halt::GivenUp(Done::Paused(pause))),
-        }
+        })
     }
 
     fn copy_stored(&self, _: &store::Store, _: &mut Copies) {}

@@ -17,7 +17,6 @@ use super::job::{Done, End, Given, Job, Long, Work};
 use crate::admission;
 use crate::blocked;
 use crate::eval;
-use crate::eval::retained::Retained;
 use crate::exec::{self, Run};
 use crate::halted;
 use crate::handlers::transactions::watch_keys;
@@ -25,10 +24,14 @@ use crate::handlers::{command, function, scripts};
 use crate::lines::Spot;
 use crate::look::{Look, may_wait};
 use crate::message::Message;
-use crate::outcome::{Executed, Next, Ran};
+use crate::outcome::{Executed, Ran};
 use crate::reads::Reads;
 use crate::request::Request;
-use crate::run::{Answered, Body, Effects, Halt, Plan, Single, Step, Stopped, Within, collect_keys};
+use crate::retained::Retained;
+use crate::run::{
+    Answered, Body, Effects, Halt, Plan, Single, Step, Stopped, Tried, Within, collect_keys,
+    until_keys_are_known,
+};
 use crate::server::Server;
 use crate::session::Session;
 use crate::transaction::{Caller, Course, Queued, Transaction};
@@ -155,15 +158,14 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
     if matches!(result, Err((Stop::Cold, _))) {
         match &job.work {
             Work::Exec { transaction, watched, course } => {
-                exec::gather(server, &transaction.queue, *course, &mut keys);
-                keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
+                exec::keys_of(server, (transaction, watched, *course), &job.retained, &mut keys);
             }
             Work::Data(_) | Work::Script(_) => {
                 keys = keys_of(job.entry, job.caller.db, job.args.view(&[]), &job.looks_at);
+                keys.extend(job.retained.keys());
             }
             _ => {}
         }
-        keys.extend(job.retained.keys());
         server.store.missing(&keys, &mut prepared);
     }
     drop(keys);
@@ -222,24 +224,18 @@ fn exec_beside(
     let guard = server.scripts.begin((b"exec".to_vec(), false), vec![b"EXEC".to_vec()], server.clock.now());
     exec::work_ahead(server, transaction, course, &guard.running);
     let transaction = &*transaction;
-    loop {
+    let tried = until_keys_are_known(retained, |retained| {
         let mut keys = Vec::new();
-        let everything = exec::gather(server, &transaction.queue, course, &mut keys);
-        keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
-        keys.extend(retained.keys());
-        let everything = everything || retained.everything;
+        let everything = exec::keys_of(server, (transaction, watched, course), retained, &mut keys);
         let scope = if everything { Scope::Everything } else { Scope::Claimed { keys: &keys, writes } };
         let beside = Some((&guard.running, &keys[..]));
         let run = Run::new(server, (transaction, watched, course), retained, beside);
-        let plan = run.plan((scope, prepared), caller.uses);
-        let mut executed = Executed::of(server.runner().run(&run, plan, copies, out)?);
-        drop(keys);
-        match executed.pause.take().map(|pause| pause.next(retained)) {
-            None => return Ok(End::Executed(executed)),
-            Some(Next::Again | Next::Beside) => {}
-            Some(Next::Until(later)) => return Ok(End::Later(later)),
-        }
-    }
+        server.runner().run(&run, run.plan((scope, prepared), caller.uses), copies, out)
+    });
+    Ok(match tried? {
+        Tried::Done(executed) => End::Executed(Executed::of(executed)),
+        Tried::Later(later) => End::Later(later),
+    })
 }
 
 /// The keys of a command, or those that it needs to look at one of them.
@@ -276,7 +272,7 @@ fn run_data(
         }
         _ => None,
     };
-    loop {
+    let tried = until_keys_are_known(retained, |retained| {
         let mut keys = keys_of(entry, db, args, looks_at);
         keys.extend(retained.keys());
         let scope = match entry.command.kind {
@@ -286,42 +282,36 @@ fn run_data(
         };
         let effects = Effects::Commit;
         let plan = Plan { scope, prepared, moment, growth_bytes, uses, effort_max, effects };
-        let body = Reaching { single: Single { step, stored: entry.command.stored }, look };
-        match server.runner().run(&body, plan, copies, out)? {
-            (Reached::Answered(Answered { blocked: Some(wait), .. }), _) => return Ok(End::Blocked(wait)),
-            (Reached::Answered(answered), ticket) => return Ok(End::Ran(Ran::answered(answered, ticket))),
-            (Reached::Keys(more), _) => retained.add(more),
-            (Reached::Unblocked, _) => return Ok(End::Unblocked),
-        }
-    }
+        let body = Looking { single: Single { step, stored: entry.command.stored }, look };
+        server.runner().run(&body, plan, copies, out)
+    });
+    Ok(match tried? {
+        Tried::Done((None, _)) => End::Unblocked,
+        Tried::Done((Some(Answered { blocked: Some(wait), .. }), _)) => End::Blocked(wait),
+        Tried::Done((Some(answered), ticket)) => End::Ran(Ran::answered(answered, ticket)),
+        Tried::Later(later) => End::Later(later),
+    })
 }
 
-/// A single command, and what it came to: it may find out that it needs more keys.
-struct Reaching<'a> {
+/// A single command, which may look for something.
+struct Looking<'a> {
     single: Single<'a>,
     /// Its look, if it waits.
     look: Option<&'a Look>,
 }
 
-enum Reached {
-    Answered(Answered),
-    Keys(Vec<(u16, Box<[u8]>)>),
-    /// CLIENT UNBLOCK came before it found something.
-    Unblocked,
-}
+impl Body for Looking<'_> {
+    /// `None`: CLIENT UNBLOCK came before it found something.
+    type Done = Option<Answered>;
 
-impl Body for Reaching<'_> {
-    type Done = Reached;
-
-    fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<Reached, Halt<Reached>> {
-        let may_have = |answered: &Answered| answered.blocked.is_some() || self.look.is_none_or(Look::find);
-        match self.single.run(within, out) {
-            Ok(answered) if !may_have(&answered) => Err(Halt::GivenUp(Reached::Unblocked)),
-            Ok(answered) => Ok(Reached::Answered(answered)),
-            Err(Halt::At(_, Failure::Keys(more))) => Err(Halt::GivenUp(Reached::Keys(more))),
-            Err(Halt::At(number, failure)) => Err(Halt::At(number, failure)),
-            Err(Halt::GivenUp(answered)) => Err(Halt::GivenUp(Reached::Answered(answered))),
-        }
+    fn run(
+        &self,
+        within: &mut Within<'_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Answered>, Halt<Option<Answered>>> {
+        let answered = within.step(0, self.single.step, out)?;
+        let may_have = answered.blocked.is_some() || self.look.is_none_or(Look::find);
+        if may_have { Ok(Some(answered)) } else { Err(Halt::GivenUp(None)) }
     }
 
     fn copy_stored(&self, store: &Store, copies: &mut Copies) {

@@ -13,10 +13,10 @@ use store::{AskedMemory, Prepared, Stop, Watch};
 use ticket::Ticket;
 
 use crate::clients::Client;
-use crate::eval::retained::Retained;
 use crate::lines::Spot;
 use crate::outcome::{Answer, Executed, Ran};
 use crate::request::Request;
+use crate::retained::Retained;
 use crate::session::Session;
 use crate::transaction::{Caller, Course, Queued, Transaction};
 use crate::tx::staged::Staged;

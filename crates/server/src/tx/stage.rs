@@ -32,7 +32,7 @@ use crate::long::EFFORT_MAX;
 use crate::long::job::{self, Job};
 use crate::outcome::Ran;
 use crate::request::Request;
-use crate::run::{Effects, Plan, Single, Step, Stopped, collect_keys};
+use crate::run::{Effects, Plan, Single, Step, Stopped, Unfinished, collect_keys};
 use crate::server::Server;
 use crate::session::Session;
 use crate::table::{self, row::Handler};
@@ -134,7 +134,8 @@ pub(crate) fn stage(
         effects: Effects::Keep(&mut work.workspace),
     };
     let body = Single { step, stored: entry.command.stored };
-    let (answered, ticket) = server.runner().run(&body, plan, copies, out)?;
+    let (answered, ticket) =
+        server.runner().run(&body, plan, copies, out).map_err(Unfinished::into_stopped)?;
     Ok(Ran::answered(answered, ticket))
 }
 
