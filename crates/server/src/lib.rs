@@ -15,7 +15,7 @@
 //! | parts with a state of their own | `clients`, `traffic`, `pubsub`, `monitor`, `capture`, `waits`, `pause`, `strangers`, `slowlog`, `long`, `tx`, `topologies` |
 //! | a connection; all of a server | `session`, `server` |
 //! | commands | `control`, `handlers`, `table` |
-//! | a request's way | `admission`, `halted`, `eval`, `exec`, `tx::stage`, `long::beside`, `executor`, `series`, `turn`, `protocol` |
+//! | a request's way | `admission`, `halted`, `eval`, `exec`, `tx::stage`, `long::beside`, `executor`, `series`, `pipeline`, `turn`, `protocol` |
 //!
 //! Invariants
 //!   1. A connection executes strictly in order; what must wait parks the connection, never a thread.
@@ -24,6 +24,7 @@
 //! Out of scope: commands on data (`commands`), interpreters (`script`), sockets (`reactor`), bytes of the protocol (`resp`), keeping data (`store`).
 
 mod admission;
+
 mod arguments;
 mod blocked;
 mod calls;
@@ -51,6 +52,7 @@ mod monitor;
 mod outcome;
 mod pause;
 mod peers;
+mod pipeline;
 mod protocol;
 mod pubsub;
 mod reads;

@@ -22,6 +22,7 @@ use crate::holds::Hold;
 use crate::message::Message;
 use crate::metrics::{self, Snapshot, storm};
 use crate::peers::{Accepts, Peers};
+use crate::pipeline;
 use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
 use crate::table::commands;
@@ -170,7 +171,7 @@ impl Protocol for EvenkeelProtocol {
     }
 
     fn on_ahead(&self, inputs: &mut dyn Iterator<Item = (&Session, &Input)>) {
-        turn::on_ahead(&self.server, inputs);
+        pipeline::on_ahead(&self.server, inputs);
     }
 
     fn on_message(&self, session: &mut Session, message: Message, io: &mut Io<'_, Self>) -> Step {

@@ -3,7 +3,6 @@
 //! Knows no socket, so that tests drive it with bytes. What it leaves to `protocol`: fetching what is cold,
 //! timers, and the reactor's callbacks.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,9 +12,9 @@ use commands::call::Attached;
 use commands::chunked::Progress;
 use commands::payload;
 use reactor::{Input, Output, Step};
-use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer};
+use resp::{Args, ArgsView, Parsed, ProtocolError, Writer};
 use smallvec::SmallVec;
-use store::{Foreseen, Foresight, KeyRef, Moment, Prepared};
+use store::{Foreseen, Moment, Prepared};
 
 use crate::admission::writes;
 use crate::blocked;
@@ -25,6 +24,7 @@ use crate::handlers::tx;
 use crate::long::beside;
 use crate::long::job::{Done, Long, Work};
 use crate::message::Message;
+use crate::pipeline::{AHEAD_REQUESTS_MAX, PIPELINE, Pipeline};
 use crate::pubsub;
 use crate::request::Request;
 use crate::series::{self, Series};
@@ -58,11 +58,6 @@ impl Turn {
     }
 }
 
-thread_local! {
-    /// Ranges of the requests being parsed: one for each loop, not one for each connection.
-    static AHEAD: Cell<Option<Box<Ahead>>> = const { Cell::new(None) };
-}
-
 /// Answers the complete requests of `input`, some dozens of them at most.
 pub(crate) fn on_input(
     server: &Arc<Server>,
@@ -72,7 +67,7 @@ pub(crate) fn on_input(
     loop_index: usize,
 ) -> Turn {
     server.refresh_settings();
-    let mut ahead = AHEAD.take().unwrap_or_default();
+    let mut ahead = PIPELINE.take().unwrap_or_default();
     let slot = server.captures.begin_turn(loop_index);
     let recorder = slot.as_ref().and_then(|slot| slot.as_ref());
     let turn = run_turn(server, session, input, output, loop_index, &mut ahead, recorder);
@@ -81,7 +76,7 @@ pub(crate) fn on_input(
         server.captures.end_turn(slot, loop_index, session.client.id);
     }
     ahead.clear();
-    AHEAD.set(Some(ahead));
+    PIPELINE.set(Some(ahead));
     turn
 }
 
@@ -91,7 +86,7 @@ fn run_turn(
     input: &mut Input,
     output: &mut Output,
     loop_index: usize,
-    ahead: &mut Ahead,
+    ahead: &mut Pipeline,
     recorder: Option<&Recorder>,
 ) -> Turn {
     let mut commands = 0;
@@ -122,7 +117,7 @@ fn run_turn(
         }
         let limits = server.tuned.limits(session.authenticated);
         if ahead.is_empty() && session.parser.is_fresh() {
-            look_ahead(server, session.db, input.bytes(), &limits, ahead);
+            ahead.look(server, session.db, input.bytes(), &limits);
         }
         let here = Here { loop_index, now, moment: moment.later(now.since(began)), recorder };
         let (answer, requests, consumed) =
@@ -142,7 +137,7 @@ fn answer_next(
     session: &mut Session,
     (input, output): (&mut Input, &mut Output),
     here: Here<'_>,
-    (ahead, commands): (&mut Ahead, u64),
+    (ahead, commands): (&mut Pipeline, u64),
 ) -> (Answer, u64, usize) {
     if let Some(answered) = answer_series(server, session, (input, ahead), here, output) {
         return answered;
@@ -181,45 +176,6 @@ fn foreseen_by(server: &Server, recorder: Option<&Recorder>, args: ArgsView<'_>)
     recorder.and(args.try_get(Request::FORESEEN_ARG)).map(|key| server.store.foreseen(key))
 }
 
-/// Prefetches what the request of each input will look up. Pipelines do that for themselves, and a request that comes in
-/// parts is left alone: what came of it before would be parsed again with each part.
-pub(crate) fn on_ahead(server: &Server, inputs: &mut dyn Iterator<Item = (&Session, &Input)>) {
-    let Some(mut foresight) = server.store.foresight() else { return };
-    let mut ahead = AHEAD.take().unwrap_or_default();
-    // What was parked was parsed before: a long one takes its time.
-    let is_new = |session: &Session| session.pending.is_none() && session.parser.is_fresh();
-    for (session, input) in inputs.filter(|(session, _)| is_new(session)) {
-        let args = ahead.spare();
-        let parsed =
-            RequestParser::new().parse(input.bytes(), &server.tuned.limits(session.authenticated), args);
-        if parsed == Ok(Parsed::Complete { consumed: input.len() }) {
-            foresee(&mut foresight, session.db, args.view(input.bytes()));
-        }
-    }
-    foresight.prefetch();
-    ahead.clear();
-    AHEAD.set(Some(ahead));
-}
-
-/// Parses the complete requests at the front of `input`, up to some bound, and prefetches what they will look up if there
-/// are several.
-fn look_ahead(server: &Server, db: u16, input: &[u8], limits: &Limits, ahead: &mut Ahead) {
-    ahead.parse(input, limits);
-    if ahead.count < 2 {
-        return;
-    }
-    let Some(mut foresight) = server.store.foresight() else { return };
-    let (mut rest, mut before) = (input, None);
-    for request in &mut ahead.requests[..ahead.count] {
-        // those of a series have one key
-        let known = before.filter(|_| request.follows);
-        request.foreseen = known.or_else(|| foresee(&mut foresight, db, request.args.view(rest)));
-        before = request.foreseen;
-        rest = &rest[request.bytes..];
-    }
-    foresight.prefetch();
-}
-
 fn answer(server: &Arc<Server>, session: &mut Session, request: &Request<'_>, output: &mut Output) -> Answer {
     if is_http(request) {
         if let Some(left_out) = HTTP_LINES.admit(request.now) {
@@ -243,7 +199,7 @@ fn answer(server: &Arc<Server>, session: &mut Session, request: &Request<'_>, ou
 fn answer_series(
     server: &Arc<Server>,
     session: &mut Session,
-    (input, ahead): (&Input, &mut Ahead),
+    (input, ahead): (&Input, &mut Pipeline),
     Here { loop_index, now, moment, recorder }: Here<'_>,
     output: &mut Output,
 ) -> Option<(Answer, u64, usize)> {
@@ -261,7 +217,7 @@ fn answer_series(
     let verdict = series::execute(server, session, &series, output.buffer())?;
     let answer = settle_answer(server, session, &first, (verdict, start), output);
     drop(views);
-    ahead.next += count;
+    ahead.pass(count);
     Some((answer, count as u64, bytes))
 }
 
@@ -567,88 +523,6 @@ pub(crate) fn on_close(server: &Arc<Server>, session: &mut Session) {
     }
 }
 
-/// A guess what the key is; a wrong one costs no more than a right one.
-fn foresee(foresight: &mut Foresight<'_>, db: u16, args: ArgsView<'_>) -> Option<Foreseen> {
-    args.try_get(Request::FORESEEN_ARG).map(|key| foresight.add(KeyRef { db, key }))
-}
-
-/// A request that is parsed and has not run.
-#[derive(Default)]
-struct AheadRequest {
-    /// Its size as received.
-    bytes: usize,
-    args: Args,
-    /// [`Request::foreseen`].
-    foreseen: Option<Foreseen>,
-    /// It has the name and the key of the one before it.
-    follows: bool,
-}
-
-/// Requests of a pipeline that are parsed and have not run.
-#[derive(Default)]
-struct Ahead {
-    requests: [AheadRequest; AHEAD_REQUESTS_MAX],
-    next: usize,
-    count: usize,
-    /// Those before this one need not be tried as a series.
-    tried: usize,
-    /// For a request that is parsed by itself.
-    spare: Args,
-}
-
-impl Ahead {
-    fn is_empty(&self) -> bool {
-        self.next == self.count
-    }
-
-    fn spare(&mut self) -> &mut Args {
-        &mut self.spare
-    }
-
-    /// Parses what `input` begins with; what is not complete, or wrong, is left.
-    fn parse(&mut self, input: &[u8], limits: &Limits) {
-        (self.next, self.count, self.tried) = (0, 0, 0);
-        let (mut rest, mut before) = (input, None);
-        for request in &mut self.requests {
-            if rest.is_empty() {
-                break;
-            }
-            let parsed = RequestParser::new().parse(rest, limits, &mut request.args);
-            let Ok(Parsed::Complete { consumed }) = parsed else { break };
-            let args = request.args.view(rest);
-            let named = args.try_get(0).zip(args.try_get(Request::FORESEEN_ARG));
-            request.follows = named.is_some() && named == before;
-            (request.bytes, request.foreseen, before) = (consumed, None, named);
-            rest = &rest[consumed..];
-            self.count += 1;
-        }
-    }
-
-    /// The next request with those behind it that follow it, if there are any and they were not tried as a series before.
-    fn untried_series(&mut self) -> Option<&[AheadRequest]> {
-        let ahead = &self.requests[..self.count];
-        if self.next < self.tried || !ahead.get(self.next + 1)?.follows {
-            return None;
-        }
-        let follow = ahead[self.next + 1..].iter().take_while(|request| request.follows).count();
-        self.tried = self.next + 1 + follow;
-        Some(&ahead[self.next..self.tried])
-    }
-
-    fn next(&mut self) -> Option<&AheadRequest> {
-        let request = self.requests[..self.count].get(self.next)?;
-        self.next += 1;
-        Some(request)
-    }
-
-    /// Forgets the requests and keeps the memory, within bounds.
-    fn clear(&mut self) {
-        self.requests[..self.count].iter_mut().for_each(|request| request.args.clear());
-        self.spare.clear();
-        (self.next, self.count, self.tried) = (0, 0, 0);
-    }
-}
-
 /// When, and where, requests run.
 #[derive(Clone, Copy)]
 struct Here<'a> {
@@ -720,8 +594,6 @@ static HTTP_LINES: Throttle = Throttle::new(Duration::from_secs(1));
 const NAMES_FORGOTTEN_HERE: usize = 64;
 /// Requests of one connection before others get their turn.
 const TURN_COMMANDS_MAX: u64 = 256;
-/// Requests of a pipeline whose keys are prefetched together.
-const AHEAD_REQUESTS_MAX: usize = 16;
 /// Time of one connection before others get their turn.
 const TURN_TIME_MAX: Duration = Duration::from_millis(2);
 /// A connection that waits for credits asks again by itself after this.

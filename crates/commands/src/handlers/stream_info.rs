@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use resp::{ArgsView, Writer};
 use store::Stop;
 
-use super::groups::no_consumer_group;
 use super::streams::{Left, admit, newest, stream, told_bytes, write_entry, write_id};
+use super::xgroup::no_consumer_group;
 use crate::args::{integer, is, option_value};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::stream::{Consumer, Extent, Group, Id, Pending, Stream};

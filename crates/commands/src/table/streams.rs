@@ -4,7 +4,7 @@
 
 use super::row::{Handler, Row};
 use crate::command::{keys, keys_behind};
-use crate::handlers::{groups, stream_info, stream_refs, streams};
+use crate::handlers::{groups, stream_info, stream_reads, stream_refs, streams, xgroup};
 use crate::rows;
 
 /// The rows.
@@ -72,11 +72,11 @@ pub(crate) const ROWS: &[Row] = rows! {
         "Return a range of elements in a stream, with IDs matching the specified IDs interval",
         args "key:key0 start:string end:string [count:integer=COUNT]",
         history "6.2.0 Added exclusive ranges.";
-    "xread", -4, [READONLY BLOCKING], [keys_behind("STREAMS", 1, -1, 2, "RO access")], Handler::Data(streams::xread),
+    "xread", -4, [READONLY BLOCKING], [keys_behind("STREAMS", 1, -1, 2, "RO access")], Handler::Data(stream_reads::xread),
         "read stream slow blocking", "", "stream", "5.0.0", "For each stream mentioned: O(N) with N being the number of elements being returned, it means that XREAD-ing with a fixed COUNT is O(1). Note that when the BLOCK option is used, XADD will pay O(M) time in order to serve the M clients blocked on the stream getting new data.",
         "Return never seen elements in multiple streams, with IDs greater than the ones reported by the caller for each stream. Can block.",
         args "[count:integer=COUNT] [milliseconds:integer=BLOCK] streams{key:key0+ id:string+}=STREAMS";
-    "xreadgroup", -7, [WRITE BLOCKING], [keys_behind("STREAMS", 4, -1, 2, "RO access")], Handler::Data(streams::xreadgroup),
+    "xreadgroup", -7, [WRITE BLOCKING], [keys_behind("STREAMS", 4, -1, 2, "RO access")], Handler::Data(stream_reads::xreadgroup),
         "write stream slow blocking", "", "stream", "5.0.0", "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.",
         "Return new entries from a stream using a consumer group, or access the history of the pending entries for a given consumer. Can block.",
         args "group_consumer{group:string consumer:string}=GROUP [count:integer=COUNT] [milliseconds:integer=BLOCK] [min-idle-time:integer=CLAIM@8.4.0] [noack=NOACK] streams{key:key0+ id:string+}=STREAMS";
@@ -99,27 +99,27 @@ pub(crate) const ROWS: &[Row] = rows! {
 };
 
 const XGROUP: &[Row] = rows! {
-    "xgroup|create", -5, [WRITE DENYOOM], [keys(2, 0, 1, "RW insert")], Handler::Data(groups::xgroup_create),
+    "xgroup|create", -5, [WRITE DENYOOM], [keys(2, 0, 1, "RW insert")], Handler::Data(xgroup::xgroup_create),
         "write stream slow", "", "stream", "5.0.0", "O(1)",
         "Create a consumer group.",
         args "key:key0 groupname:string id(id:string|new_id=$) [mkstream=MKSTREAM] [entries_read:integer=ENTRIESREAD]",
         history "7.0.0 Added the `entries_read` named argument.";
-    "xgroup|createconsumer", 5, [WRITE DENYOOM], [keys(2, 0, 1, "RW insert")], Handler::Data(groups::xgroup_createconsumer),
+    "xgroup|createconsumer", 5, [WRITE DENYOOM], [keys(2, 0, 1, "RW insert")], Handler::Data(xgroup::xgroup_createconsumer),
         "write stream slow", "", "stream", "6.2.0", "O(1)",
         "Create a consumer in a consumer group.",
         args "key:key0 groupname:string consumername:string";
-    "xgroup|delconsumer", 5, [WRITE], [keys(2, 0, 1, "RW delete")], Handler::Data(groups::xgroup_delconsumer),
+    "xgroup|delconsumer", 5, [WRITE], [keys(2, 0, 1, "RW delete")], Handler::Data(xgroup::xgroup_delconsumer),
         "write stream slow", "", "stream", "5.0.0", "O(1)",
         "Delete a consumer from a consumer group.",
         args "key:key0 groupname:string consumername:string";
-    "xgroup|destroy", 4, [WRITE], [keys(2, 0, 1, "RW delete")], Handler::Data(groups::xgroup_destroy),
+    "xgroup|destroy", 4, [WRITE], [keys(2, 0, 1, "RW delete")], Handler::Data(xgroup::xgroup_destroy),
         "write stream slow", "", "stream", "5.0.0", "O(N) where N is the number of entries in the group's pending entries list (PEL).",
         "Destroy a consumer group.",
         args "key:key0 groupname:string";
-    "xgroup|help", 2, [LOADING STALE], [], Handler::Data(groups::xgroup_help),
+    "xgroup|help", 2, [LOADING STALE], [], Handler::Data(xgroup::xgroup_help),
         "stream slow", "", "stream", "5.0.0", "O(1)",
         "Show helpful text about the different subcommands";
-    "xgroup|setid", -5, [WRITE], [keys(2, 0, 1, "RW update")], Handler::Data(groups::xgroup_setid),
+    "xgroup|setid", -5, [WRITE], [keys(2, 0, 1, "RW update")], Handler::Data(xgroup::xgroup_setid),
         "write stream slow", "", "stream", "5.0.0", "O(1)",
         "Set a consumer group to an arbitrary last delivered ID value.",
         args "key:key0 groupname:string id(id:string|new_id=$) [entries_read:integer=ENTRIESREAD]",
