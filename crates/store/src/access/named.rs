@@ -7,8 +7,8 @@ use crate::value::ValueKind;
 use collections::{Edit, score_of};
 
 use super::collection::Tried;
+use super::leaf_changes::Changed;
 use super::nodes::Paged;
-use super::paged::Changed;
 use super::tree_edit::TreeEdit;
 use super::{Access, WrongType};
 
