@@ -123,15 +123,15 @@ fn run(
         Handler::Stage => stage::run(server, session, entry, request, out),
         Handler::Container(_) => unreachable!("admit resolves subcommands"),
     };
-    conclude(server, session, entry, request, (result, start), out)
+    conclude(server, session, entry, (request, &[request.args]), (result, start), out)
 }
 
-/// Counts what ran, or has the connection wait; the reply begins at `start` of `out`.
+/// Counts what ran, or has the connection wait; the reply begins at `start` of `out`. The arguments of each command that has run: of a series several.
 pub(crate) fn conclude(
     server: &Arc<Server>,
     session: &mut Session,
     entry: &'static Entry,
-    request: &Request<'_>,
+    (request, commands): (&Request<'_>, &[ArgsView<'_>]),
     (result, start): (Result<Ran, Unready>, usize),
     out: &mut Vec<u8>,
 ) -> Verdict {
@@ -145,7 +145,7 @@ pub(crate) fn conclude(
             if monitored && matches!(entry.command.kind, Kind::Exec) {
                 server.monitors.show(&session.client, session.db, entry, request.args);
             }
-            let ended = finish(server, session, entry, request, &ran, out.len() - start);
+            let ended = finish(server, session, entry, (request, commands), &ran, out.len() - start);
             if let Some(rest) = ran.chunked {
                 server.stats.chunked_replies.fetch_add(1, Ordering::Relaxed);
                 session.chunked = Some(rest.waiting_for(ran.ticket));
@@ -182,22 +182,22 @@ fn finish(
     server: &Server,
     session: &mut Session,
     entry: &'static Entry,
-    request: &Request<'_>,
+    (request, commands): (&Request<'_>, &[ArgsView<'_>]),
     ran: &Ran,
     reply_bytes: usize,
 ) -> Nanos {
     let since = session.pending.take().and_then(|pending| pending.since);
     session.ticket = session.ticket.and(ran.ticket);
     let ended = server.clock.now();
-    let nanos = ended.0.saturating_sub(since.unwrap_or(request.now).0) / ran.commands;
+    let nanos = ended.0.saturating_sub(since.unwrap_or(request.now).0) / commands.len() as u64;
     let ending = if ran.failed { Ending::Failed } else { Ending::Answered };
     let timed = server.tuned.timed.load(Ordering::Relaxed).then_some(nanos);
     server.calls.lookups(ran.lookups);
-    (0..ran.commands).for_each(|_| server.calls.note(request.loop_index, entry.id, timed, ending));
+    commands.iter().for_each(|_| server.calls.note(request.loop_index, entry.id, timed, ending));
     // EXEC, too, which Redis leaves out: its commands are not timed one by one.
     if nanos >= server.tuned.slow_ns.load(Ordering::Relaxed) {
         let when = (server.clock.unix_us() / 1_000_000, nanos / 1_000);
-        server.slowlog.add(when, entry, request.args, &session.client);
+        commands.iter().for_each(|args| server.slowlog.add(when, entry, *args, &session.client));
     }
     if nanos >= server.tuned.latency_ns.load(Ordering::Relaxed) {
         let event = if entry.command.flags.has(Flags::FAST) { "fast-command" } else { "command" };

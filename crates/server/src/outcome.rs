@@ -13,8 +13,6 @@ use crate::subscriptions::Outbox;
 /// A run that ended with a reply.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// How many have ended so: a series, or one.
-    pub(crate) commands: u64,
     pub(crate) ticket: Ticket,
     /// The reply is an error.
     pub(crate) failed: bool,
@@ -37,12 +35,12 @@ impl Ran {
     /// Of a data command.
     pub(crate) fn answered(answered: Answered, ticket: Ticket) -> Self {
         let Answered { failed, lookups, attached, chunked, .. } = answered;
-        Self { commands: 1, ticket, failed, lookups, attached, chunked }
+        Self { ticket, failed, lookups, attached, chunked }
     }
 
     /// A reply without large values.
     pub(crate) fn plain(ticket: Ticket, failed: bool) -> Self {
-        Self { commands: 1, ticket, failed, lookups: (0, 0), attached: Attachments::default(), chunked: None }
+        Self { ticket, failed, lookups: (0, 0), attached: Attachments::default(), chunked: None }
     }
 }
 

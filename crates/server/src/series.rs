@@ -70,7 +70,7 @@ pub(crate) fn execute(
     if result.is_none() {
         out.truncate(start);
     }
-    Some(conclude(server, session, entry, request, (result?, start), out))
+    Some(conclude(server, session, entry, (request, series.requests), (result?, start), out))
 }
 
 /// Runs a series in one access; `None`: each command is to run by itself, and nothing has happened.
@@ -99,10 +99,7 @@ fn run(
     let wanted =
         match server.runner().run(&body, plan, &mut Copies::default(), out).map_err(Unfinished::into_stopped)
         {
-            Ok((Some(answered), ticket)) => {
-                let commands = requests.len() as u64;
-                return Some(Ok(Ran { commands, ..Ran::answered(answered, ticket) }));
-            }
+            Ok((Some(answered), ticket)) => return Some(Ok(Ran::answered(answered, ticket))),
             Err((Stop::Cold, wanted)) => Some(wanted),
             Ok((None, _)) | Err(_) => None,
         };

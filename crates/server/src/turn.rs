@@ -254,7 +254,8 @@ fn go_on_long(
             let out = output.buffer();
             let result = blocked::go_on(server, session, job.entry, &request, out);
             let waits = matches!(&result, Err(Unready::Parked(_)));
-            let verdict = conclude(server, session, job.entry, &request, (result, start), out);
+            let verdict =
+                conclude(server, session, job.entry, (&request, &[request.args]), (result, start), out);
             let answer = settle_answer(server, session, &request, (verdict, start), output);
             if let (true, Some(pending)) = (waits, &mut session.pending) {
                 pending.long = Some(Long::InLine(job));
@@ -271,7 +272,8 @@ fn go_on_long(
             let out_to = output.buffer();
             let result = beside::end_long(server, session, &request, (&mut *job, end, out), out_to);
             let waits = matches!(&result, Err(Unready::Parked(_)));
-            let verdict = conclude(server, session, job.entry, &request, (result, start), out_to);
+            let verdict =
+                conclude(server, session, job.entry, (&request, &[request.args]), (result, start), out_to);
             let answer = settle_answer(server, session, &request, (verdict, start), output);
             if let (true, Some(pending)) = (waits, &mut session.pending) {
                 let stands = pending.stands_in_line;

@@ -191,10 +191,7 @@ fn elements(data: &Data<'_, '_>, query: &Query<'_>, key: &[u8]) -> Result<Vec<Ve
             let wanted = query.range(usize::MAX);
             let mut all = match data.access.leaf_count(data.db, key)? {
                 0 => members(read_to_change(data, key, ValueKind::Set)?),
-                _ => {
-                    let walked = data.access.walk(data.db, key, ValueKind::Set, (0, wanted.end))??;
-                    walked.1.into_iter().map(|(member, _)| member).collect()
-                }
+                _ => first_members(data, key, wanted.end)?,
             };
             all.truncate(wanted.end);
             Ok(all.into_iter().skip(wanted.start).map(owned).collect())
@@ -213,6 +210,22 @@ fn elements(data: &Data<'_, '_>, query: &Query<'_>, key: &[u8]) -> Result<Vec<Ve
         }
         _ => Err(text::WRONG_TYPE.into()),
     }
+}
+
+/// The first `most` members of the set at `key`, or all, in the order in which it is walked.
+fn first_members<'a>(data: &'a Data<'_, '_>, key: &[u8], most: usize) -> Result<Vec<&'a [u8]>, Failure> {
+    let (mut members, mut from) = (Vec::new(), 0);
+    while members.len() < most {
+        // a step meets about as many as it is asked for
+        let step = (from, most - members.len());
+        let (next, met) = data.access.walk(data.db, key, ValueKind::Set, step)??;
+        members.extend(met.into_iter().map(|(member, _)| member));
+        if next == 0 {
+            break;
+        }
+        from = next;
+    }
+    Ok(members)
 }
 
 /// What an element takes beside its bytes while it is sorted.

@@ -184,3 +184,29 @@ fn commands_of_several_sets_work_in_a_long_transaction() {
     let alone = harness.long(&mut wire, &[words(format!("sintercard 20 {} limit 5", keys.join(" ")))]);
     assert_eq!(alone, ":1\r\n");
 }
+
+/// A step over a large set meets about as many members as it is asked for: SORT took the first one for all.
+#[test]
+fn sort_that_does_not_sort_tells_as_many_members_as_its_limit_says() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for members in [1, 100, 5_000, 20_000] {
+        for from in (0..members).step_by(1_000) {
+            let added = (from..members.min(from + 1_000)).map(|n| format!("member:{n}"));
+            harness.raw(
+                &mut wire,
+                &["SADD".to_owned(), "s".to_owned()].into_iter().chain(added).collect::<Vec<_>>(),
+            );
+        }
+        for (offset, count) in [(0, 1), (0, 500), (0, 2_500), (100, 4_000), (members - 1, 10), (0, -1)] {
+            let wanted = if count < 0 { members } else { count.min((members - offset).max(0)) };
+            let (offset, count) = (offset.to_string(), count.to_string());
+            let command = ["SORT", "s", "BY", "nosort", "LIMIT", &offset, &count].map(str::to_owned).to_vec();
+            let reply = harness.long(&mut wire, &[command]);
+            assert!(
+                reply.starts_with(&format!("*{wanted}\r\n")),
+                "{members} members, {offset} {count}: {reply:.20}"
+            );
+        }
+    }
+}

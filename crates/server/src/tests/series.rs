@@ -1,9 +1,12 @@
 //! Commands of a pipeline that are made as one change answer, and leave, what they would have one by one.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use resp::encode_command;
 
 use super::Harness;
+use crate::settings::Threshold;
 
 /// Commands that have series, with what makes each of them leave one: options, errors, keys of other types, values of all sizes.
 fn command() -> impl Strategy<Value = Vec<String>> {
@@ -231,4 +234,16 @@ fn monitor_and_slowlog_show_each_command_of_a_series() {
     assert_eq!(again, replies);
     let stats = harness.line(&mut operator, "INFO commandstats");
     assert!(stats.contains("cmdstat_rpush:calls=4,") && stats.contains("cmdstat_lpop:calls=6,"), "{stats}");
+}
+
+/// A series was one entry, with the arguments of its first command.
+#[test]
+fn slowlog_has_each_command_of_a_series() {
+    let mut harness = Harness::with(|settings| settings.slowlog_threshold = Threshold::From(Duration::ZERO));
+    let mut wire = harness.connect();
+    harness.feed(&mut wire, b"RPUSH q a\r\nRPUSH q b\r\nRPUSH q c\r\n");
+    let shown = harness.line(&mut wire, "SLOWLOG GET 10");
+    for value in ["a", "b", "c"] {
+        assert!(shown.contains(&format!("$5\r\nRPUSH\r\n$1\r\nq\r\n$1\r\n{value}\r\n")), "{shown}");
+    }
 }

@@ -303,6 +303,10 @@ fn what_cannot_be_is_said_and_changes_nothing() {
             "TX.DO ID PING",
             "-ERR TX.DO cannot stage PING: it names no keys; run it outside of the transaction\r\n",
         ),
+        (
+            "TX.DO ID OBJECT HELP",
+            "-ERR TX.DO cannot stage OBJECT|HELP: it names no keys; run it outside of the transaction\r\n",
+        ),
         ("TX.DO ID NOSUCH x", "-ERR unknown command 'NOSUCH', with args beginning with: 'x' \r\n"),
         ("TX.DO ID GET", "-ERR wrong number of arguments for 'get' command\r\n"),
         ("TX.DO ID", "-ERR wrong number of arguments for 'tx.do' command\r\n"),

@@ -151,6 +151,8 @@ fn staged_command(args: ArgsView<'_>) -> Result<(&'static Entry, DataFn), Failur
         return Err(commands::failure::arity(entry.command.name));
     }
     match table::handler(entry) {
+        // HELP, of which nothing is left
+        Handler::Data(_) if entry.command.keys.is_empty() => Err(names_no_keys(entry)),
         Handler::Data(run) | Handler::Across(run, _) | Handler::Reaching(run) | Handler::Everything(run) => {
             Ok((entry, run))
         }
@@ -158,10 +160,11 @@ fn staged_command(args: ArgsView<'_>) -> Result<(&'static Entry, DataFn), Failur
             let name = entry.command.name.to_ascii_uppercase();
             Err(format!("ERR TX.DO cannot stage {name}: it is a script; stage its commands").into())
         }
-        _ => {
-            let name = entry.command.name.to_ascii_uppercase();
-            Err(format!("ERR TX.DO cannot stage {name}: it names no keys; run it outside of the transaction")
-                .into())
-        }
+        _ => Err(names_no_keys(entry)),
     }
+}
+
+fn names_no_keys(entry: &Entry) -> Failure {
+    let name = entry.command.name.to_ascii_uppercase();
+    format!("ERR TX.DO cannot stage {name}: it names no keys; run it outside of the transaction").into()
 }
