@@ -5,7 +5,7 @@
 //!                                                               └────> a lane
 //! ```
 //!
-//! No test measures time: benchmarks do. Tests that need a core of their own for what they claim are told to run alone.
+//! Tests measure no time, but for those of benchmarks, whose shortest runs are to have figures: they run alone, after all others.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -41,11 +41,25 @@ pub(crate) fn run(
     if binaries.is_empty() {
         return Err("no test binary was built".to_owned());
     }
+    let (alone, others): (Vec<&Binary>, Vec<&Binary>) =
+        binaries.iter().partition(|binary| binary.source.contains(MEASURES));
+    let mut failed = run_in_lanes(&others, LANES, variables, on_line);
+    failed.extend(run_in_lanes(&alone, 1, variables, on_line));
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// Runs `binaries`, so many at a time; returns the names of those that failed.
+fn run_in_lanes(
+    binaries: &[&Binary],
+    lanes: usize,
+    variables: &[(&str, &str)],
+    on_line: &mut dyn FnMut(&str),
+) -> Vec<String> {
     let queue = Mutex::new(binaries.iter());
     let (ended, results) = mpsc::channel();
     let mut failed = Vec::new();
     std::thread::scope(|scope| {
-        for _ in 0..LANES {
+        for _ in 0..lanes {
             let (queue, ended) = (&queue, ended.clone());
             scope.spawn(move || {
                 loop {
@@ -77,7 +91,7 @@ pub(crate) fn run(
             }
         }
     });
-    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+    failed
 }
 
 fn run_one(binary: &Binary, variables: &[(&str, &str)]) -> Result<(String, bool), Failure> {
@@ -107,6 +121,8 @@ fn binary(line: &str) -> Option<Binary> {
     Some(Binary { program, folder, source })
 }
 
+/// In the name of a source whose tests measure.
+const MEASURES: &str = "bench";
 /// Binaries that run at a time: each has as many threads as there are cores.
 const LANES: usize = 2;
 /// The longest run takes a tenth of it.
