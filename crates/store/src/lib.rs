@@ -56,8 +56,8 @@ use journal::{LogAddress, Seq};
 use ticket::Ticket;
 
 pub use access::{
-    Access, ClaimReport, Drawn, KeyedChange, ListChanged, Part, Popped, Scope, Sequence, Snapshot, Whole,
-    WrongType,
+    Access, ClaimReport, Drawn, IsOver, KeyedChange, ListChanged, Part, Popped, Scope, Sequence, Snapshot,
+    Whole, WrongType,
 };
 pub use allocator::MAPPED_BYTES_MIN;
 pub use check::{Checked, Collections, check};

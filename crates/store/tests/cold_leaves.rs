@@ -290,22 +290,30 @@ fn who_nobody_waits_for_any_more_ends_at_the_next_part_and_changes_nothing() {
     let (_disk, store) = cold(|store| {
         rounds(store, |access| access.change_list(0, KEY, &pushes)?.map(drop).map_err(|_| unreachable!()));
     });
-    let (keys, abandoned) = ([KeyRef { db: 0, key: KEY }], Arc::new(AtomicBool::new(false)));
-    let mut prepared = Prepared::default();
-    prepared.end_when(Arc::clone(&abandoned));
-    let scope = Scope::Claimed { keys: &keys, writes: true };
-    let mut access = store.access(scope, &prepared, 1_000_000).expect("room");
-    access.look_briefly();
-    access.change_list(0, KEY, &[ListChange::Remove(9, 1)]).expect("it is read").expect("a list");
-    let sequence = access.sequence(0, KEY, ValueKind::List).expect("it is read").expect("a list");
-    let first = sequence.look_at(0..600, |elements| elements.len());
-    assert_eq!(first.expect("it is read"), 600);
-    abandoned.store(true, Ordering::Relaxed);
-    let next = sequence.look_at(600..1_200, |elements| elements.len());
-    assert!(matches!(next, Err(Stop::Abandoned)), "{next:?}");
-    let committed = access.commit();
-    assert!(matches!(committed, Err(Stop::Abandoned)), "{committed:?}");
-    drop(access);
+    // by who runs the command, or by the script that calls it
+    for is_of_access in [false, true] {
+        let (keys, abandoned) = ([KeyRef { db: 0, key: KEY }], Arc::new(AtomicBool::new(false)));
+        let mut prepared = Prepared::default();
+        if !is_of_access {
+            prepared.end_when(Arc::clone(&abandoned));
+        }
+        let scope = Scope::Claimed { keys: &keys, writes: true };
+        let mut access = store.access(scope, &prepared, 1_000_000).expect("room");
+        if is_of_access {
+            let abandoned = Arc::clone(&abandoned);
+            access.end_when(Some(Arc::new(move || abandoned.load(Ordering::Relaxed))));
+        }
+        access.look_briefly();
+        access.change_list(0, KEY, &[ListChange::Remove(9, 1)]).expect("it is read").expect("a list");
+        let sequence = access.sequence(0, KEY, ValueKind::List).expect("it is read").expect("a list");
+        let first = sequence.look_at(0..600, |elements| elements.len());
+        assert_eq!(first.expect("it is read"), 600);
+        abandoned.store(true, Ordering::Relaxed);
+        let next = sequence.look_at(600..1_200, |elements| elements.len());
+        assert!(matches!(next, Err(Stop::Abandoned)), "{next:?}");
+        let committed = access.commit();
+        assert!(matches!(committed, Err(Stop::Abandoned)), "{committed:?}");
+    }
     rounds(&store, |access| {
         assert_eq!(access.sequence(0, KEY, ValueKind::List)?.expect("a list").len(), 20_000);
         Ok(())

@@ -1,11 +1,12 @@
 //! One run of a script within an access that is open.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clock::Nanos;
 use commands::call::Failure;
-use store::KeyRef;
+use store::{IsOver, KeyRef};
 
 use super::calls::Calls;
 use super::{Invocation, time_max};
@@ -29,26 +30,28 @@ pub(crate) struct Attempt<'a> {
     pub(super) running: Option<&'a Arc<Running>>,
     /// And the keys that are claimed.
     pub(super) claimed: &'a [KeyRef<'a>],
+    /// When it got the keys that it began with: what it waited before is not its time.
+    began: &'a Cell<Nanos>,
     /// Until when it may run.
     until: Nanos,
 }
 
 impl<'a> Attempt<'a> {
-    /// A run on a loop.
+    /// A run on a loop, which notes when it began.
     pub(crate) fn new(
         server: &'a Server,
         invocation: &'a Invocation<'a>,
         course: Course,
         retained: &'a Retained,
+        began: &'a Cell<Nanos>,
     ) -> Self {
-        let until = server.clock.now() + time_max(server, None, retained);
-        Self { server, invocation, course, retained, running: None, claimed: &[], until }
+        let (running, claimed, until) = (None, &[][..], Nanos::default());
+        Self { server, invocation, course, retained, running, claimed, began, until }
     }
 
     /// The same beside the loop, over `claimed` keys.
     pub(crate) fn beside(self, running: &'a Arc<Running>, claimed: &'a [KeyRef<'a>]) -> Self {
-        let until = self.server.clock.now() + time_max(self.server, Some(running), self.retained);
-        Self { running: Some(running), claimed, until, ..self }
+        Self { running: Some(running), claimed, ..self }
     }
 
     /// Makes it, as command `number` of a body; appends the reply to `out`.
@@ -61,10 +64,14 @@ impl<'a> Attempt<'a> {
         number: usize,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Pause> {
-        let Self { server, invocation, course, .. } = *self;
+        let Self { server, invocation, course, running, retained, .. } = *self;
         let start = out.len();
-        let mut calls = Calls::new(self, within, number);
-        let pace = self.pace();
+        self.began.set(server.clock.now());
+        let until = self.began.get() + time_max(server, running, retained);
+        let attempt = &Attempt { until, ..*self };
+        within.access.end_when(attempt.ends_commands());
+        let mut calls = Calls::new(attempt, within, number);
+        let pace = attempt.pace();
         let client = Client { resp3: course.resp3, reply_bytes_max: server.tuned.sizes.reply_bytes_max() };
         let ran = with_interpreter(server, |interpreter| {
             interpreter.run(
@@ -75,6 +82,7 @@ impl<'a> Attempt<'a> {
                 out,
             )
         });
+        calls.end();
         let outcome = ran.map_err(|failure| match failure {
             Failure::Error(text) => Pause::Refused(text.into_owned().into_bytes()),
             _ => Pause::Refused(b"ERR no interpreter".to_vec()),
@@ -92,8 +100,8 @@ impl<'a> Attempt<'a> {
                 Ok(Answer { failed: true, ..calls.answer() })
             }
             Outcome::Over(Over::Host) => Err(calls.into_pause()),
-            Outcome::Over(Over::Time) if self.running.is_none() => Err(Pause::long(number)),
-            Outcome::Over(over) => Err(Pause::Refused(self.stopped(over))),
+            Outcome::Over(Over::Time) if running.is_none() => Err(Pause::long(number)),
+            Outcome::Over(over) => Err(Pause::Refused(attempt.stopped(over))),
             Outcome::Memory => {
                 let most = server.tuned.script_memory_bytes_max.load(Ordering::Relaxed);
                 let text = format!(
@@ -110,13 +118,20 @@ impl<'a> Attempt<'a> {
         Pace { clock: Arc::clone(&server.clock), until, looks_max, running: running.cloned() }
     }
 
-    /// Whether a run beside the loop is over: it is asked where a command reads from disk.
+    /// Whether a run beside the loop is over: it is asked where a command reads from disk, and where one was stopped.
     pub(super) fn is_over(&self) -> Option<Over> {
         let running = self.running?;
         if running.is_killed() {
             return Some(Over::Killed);
         }
         (self.server.clock.now() >= self.until).then_some(Over::Time)
+    }
+
+    /// The same, for its commands to ask: one of them may take longer than the script may run.
+    fn ends_commands(&self) -> Option<IsOver> {
+        let running = Arc::clone(self.running?);
+        let (clock, until) = (Arc::clone(&self.server.clock), self.until);
+        Some(Arc::new(move || running.is_killed() || clock.now() >= until))
     }
 
     pub(super) fn stopped(&self, over: Over) -> Vec<u8> {

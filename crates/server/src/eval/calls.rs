@@ -24,7 +24,7 @@ use crate::server::Server;
 use crate::subscriptions::Publishing;
 use crate::table::{self, row::Handler};
 use crate::topologies::guard;
-use script::{Ended, Host};
+use script::{Ended, Host, Over};
 
 /// What the commands of an attempt share.
 pub(super) struct Calls<'a, 'r, 's> {
@@ -77,6 +77,11 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
     /// What the commands came to.
     pub(super) fn answer(&mut self) -> Answer {
         std::mem::take(&mut self.answer)
+    }
+
+    /// The script has ended: what follows it in the same access goes on.
+    pub(super) fn end(&mut self) {
+        self.within.access.end_when(None);
     }
 
     /// Why the attempt is over.
@@ -159,6 +164,9 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
                     self.within.access.undo();
                     self.reach(&more)?;
                 }
+                Err((_, Failure::Stop(Stop::Abandoned))) if self.attempt.is_over().is_some() => {
+                    return Err(self.end_in_time());
+                }
                 Err((number, failure)) => {
                     if matches!(failure, Failure::Stop(Stop::Cold)) && self.is_to_read_beside() {
                         return Err(self.pause(Pause::long(self.number)));
@@ -216,10 +224,16 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         self.attempt.running.is_none() && self.attempt.retained.fetches >= LOOP_FETCHES_MAX
     }
 
+    /// Ends a script that was killed, or has run for as long as it may.
+    fn end_in_time(&mut self) -> Ended {
+        let over = self.attempt.is_over().unwrap_or(Over::Time);
+        self.pause(Pause::Refused(self.attempt.stopped(over)))
+    }
+
     /// Reads what the command has missed, and turns to its keys again.
     fn read(&mut self, keys: &[KeyRef<'_>]) -> Result<(), Ended> {
-        if let Some(over) = self.attempt.is_over() {
-            return Err(self.pause(Pause::Refused(self.attempt.stopped(over))));
+        if self.attempt.is_over().is_some() {
+            return Err(self.end_in_time());
         }
         self.reads += 1;
         self.attempt.server.stats.fetches.fetch_add(1, Ordering::Relaxed);

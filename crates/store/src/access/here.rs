@@ -50,9 +50,7 @@ impl Access<'_> {
         }
         let (mut read, mut reads): (Option<Prepared>, u32) = (None, 0);
         while reads < READS_MAX {
-            if self.prepared.is_abandoned() {
-                return Err(Stop::Abandoned);
-            }
+            self.go_on()?;
             let mut stripe = self.store.index.lock_after_others(hash.stripe());
             if let Some(read) = &read {
                 stripe.warm(self.store, read, (keyspace, hash), key);
@@ -105,9 +103,7 @@ impl Access<'_> {
     /// # Errors
     /// [`Stop::Busy`] when the command has waited [`ROOM_WAITS_MAX`] times, or has a stripe locked; [`Stop::Abandoned`].
     pub(super) fn await_room(&self, bytes: u64) -> Result<(), Stop> {
-        if self.prepared.is_abandoned() {
-            return Err(Stop::Abandoned);
-        }
+        self.go_on()?;
         if !self.guards.is_none() || self.room_waits.get() == ROOM_WAITS_MAX {
             return Err(Stop::Busy);
         }

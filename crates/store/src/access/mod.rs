@@ -100,6 +100,9 @@ pub use snapshot::{Part, Snapshot, Whole};
 pub(crate) use snapshots::Snapshots;
 use state::State;
 
+/// Says whether an access is to end; asked before it touches anything, so it is to be quick.
+pub type IsOver = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// A command in its execute step.
 pub struct Access<'s> {
     store: &'s Store,
@@ -162,6 +165,8 @@ pub struct Access<'s> {
     node_spots: NodeSpots,
     /// How often it has waited for room.
     room_waits: Cell<u32>,
+    /// Whether it is to end, beside [`Prepared::end_when`].
+    is_over: Option<IsOver>,
 }
 
 /// With as many deltas a collection that was read from disk is written whole by a change: it soon leaves memory again, each later read is one for each of them, and nobody
@@ -246,6 +251,7 @@ impl<'s> Access<'s> {
             copied: Copied::default(),
             node_spots: NodeSpots::default(),
             room_waits: Cell::new(0),
+            is_over: None,
         };
         access.look(store.index.mapping_seq());
         access
@@ -372,10 +378,21 @@ impl<'s> Access<'s> {
     /// # Errors
     /// [`Stop::Long`] if they are more than may be touched; [`Stop::Abandoned`] if nobody waits for this any more.
     pub fn charge(&self, elements: usize) -> Result<(), Stop> {
-        if self.prepared.is_abandoned() {
-            return Err(Stop::Abandoned);
-        }
+        self.go_on()?;
         self.effort.charge(elements)
+    }
+
+    /// From now on this access ends with [`Stop::Abandoned`] once `is_over` is true, as it does when nobody waits for it any more: before it
+    /// touches anything more beside the loops, or waits for memory. `None`: it goes on.
+    pub fn end_when(&mut self, is_over: Option<IsOver>) {
+        self.is_over = is_over;
+    }
+
+    /// # Errors
+    /// [`Stop::Abandoned`] if it is to end.
+    fn go_on(&self) -> Result<(), Stop> {
+        let is_over = self.prepared.is_abandoned() || self.is_over.as_ref().is_some_and(|is_over| is_over());
+        if is_over { Err(Stop::Abandoned) } else { Ok(()) }
     }
 
     /// Elements that were touched so far.
