@@ -125,7 +125,7 @@ impl Fleet {
         Ok(self.drive(&run, phase.interval, observe))
     }
 
-    /// Runs `groups` with [`PATIENCE`], a row for each `interval`.
+    /// Runs `groups` with `PATIENCE`, a row for each `interval`.
     ///
     /// # Errors
     /// Anything failed, also at the opening of the fleet: survivors mislead.

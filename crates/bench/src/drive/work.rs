@@ -95,7 +95,7 @@ pub enum Action {
         /// Its group, which is there.
         group: String,
     },
-    /// SET of values of [`churned_bytes`] (60 %), GET (25 %), DEL (10 %), and EXPIRE within a minute (5 %).
+    /// SET of values of `churned_bytes` (60 %), GET (25 %), DEL (10 %), and EXPIRE within a minute (5 %).
     Churn,
     /// One request, in whose bytes each run of `#` stands for the last digits of the key's number: one number for all of a request.
     Numbered(String),
