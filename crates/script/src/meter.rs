@@ -118,13 +118,11 @@ impl Meter {
         let pace = self.pace.borrow();
         let Some(pace) = &*pace else { return Ok(()) };
         self.looks.set(self.looks.get() + 1);
-        if pace.running.as_ref().is_some_and(|running| running.is_killed()) {
-            return Err(self.stop(Over::Killed));
+        let is_looked_out = self.looks.get() > pace.looks_max;
+        match pace.over().or(is_looked_out.then_some(Over::Time)) {
+            Some(over) => Err(self.stop(over)),
+            None => Ok(()),
         }
-        if self.looks.get() > pace.looks_max || pace.clock.now() >= pace.until {
-            return Err(self.stop(Over::Time));
-        }
-        Ok(())
     }
 
     /// Calls `work` while Lua has to keep within the limit. Where it has, each call of Lua's is protected, which costs as much as a

@@ -26,6 +26,14 @@ impl Pace {
         let looks_max = if running.is_some() { u32::MAX } else { LOAD_LOOKS_MAX };
         Self { until: clock.now() + LOAD_TIME_MAX, clock, looks_max, running }
     }
+
+    /// Why the run is over by now, if it is.
+    pub fn over(&self) -> Option<Over> {
+        if self.running.as_ref().is_some_and(|running| running.is_killed()) {
+            return Some(Over::Killed);
+        }
+        (self.clock.now() >= self.until).then_some(Over::Time)
+    }
 }
 
 /// Why a run is over that did not come to its end.

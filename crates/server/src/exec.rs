@@ -18,7 +18,6 @@
 //! Control commands cannot be taken back, so a reply that they make too large no longer refuses the whole: from there on
 //! each of them is answered with that error, and does not run.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use clock::Nanos;
@@ -173,8 +172,7 @@ impl<'a> Run<'a> {
                 return Ok(());
             }
         };
-        let began = Cell::default();
-        let mut attempt = Attempt::new(self.server, &invocation, course, self.retained, &began);
+        let mut attempt = Attempt::new(self.server, &invocation, course, self.retained);
         if let Some((running, claimed)) = self.beside {
             attempt = attempt.beside(running, claimed);
         }

@@ -16,7 +16,8 @@ pub enum Stop {
     Damaged(StoreError),
     /// It would touch more elements than [it may](crate::Access::bound_effort) where it runs: run it where nobody waits for it.
     Long,
-    /// Nobody waits for it any more ([`crate::Prepared::end_when`]): there is nobody to answer.
+    /// Nobody waits for it any more ([`crate::Prepared::end_when`]): there is nobody to answer. Or who runs it has ended it
+    /// ([`crate::Access::end_when`]), and answers.
     Abandoned,
     /// A prepared transaction holds a key that would change: wait for [`crate::Hooks::on_unlock`], and try again.
     Locked(Box<Locked>),

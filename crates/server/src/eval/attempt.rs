@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use clock::Nanos;
 use commands::call::Failure;
-use store::{IsOver, KeyRef};
+use store::KeyRef;
 
 use super::calls::Calls;
 use super::{Invocation, time_max};
@@ -20,7 +21,6 @@ use script::cache::Running;
 use script::{Client, Outcome, Over, Pace};
 
 /// A run that is to be tried.
-#[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     pub(super) server: &'a Server,
     pub(super) invocation: &'a Invocation<'a>,
@@ -30,23 +30,19 @@ pub(crate) struct Attempt<'a> {
     pub(super) running: Option<&'a Arc<Running>>,
     /// And the keys that are claimed.
     pub(super) claimed: &'a [KeyRef<'a>],
-    /// When it got the keys that it began with: what it waited before is not its time.
-    began: &'a Cell<Nanos>,
-    /// Until when it may run.
-    until: Nanos,
+    /// When it had the keys that it begins with: what it waited for them is not its time.
+    began: Cell<Option<Nanos>>,
 }
 
 impl<'a> Attempt<'a> {
-    /// A run on a loop, which notes when it began.
+    /// A run on a loop.
     pub(crate) fn new(
         server: &'a Server,
         invocation: &'a Invocation<'a>,
         course: Course,
         retained: &'a Retained,
-        began: &'a Cell<Nanos>,
     ) -> Self {
-        let (running, claimed, until) = (None, &[][..], Nanos::default());
-        Self { server, invocation, course, retained, running, claimed, began, until }
+        Self { server, invocation, course, retained, running: None, claimed: &[], began: Cell::default() }
     }
 
     /// The same beside the loop, over `claimed` keys.
@@ -64,14 +60,14 @@ impl<'a> Attempt<'a> {
         number: usize,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Pause> {
-        let Self { server, invocation, course, running, retained, .. } = *self;
-        let start = out.len();
-        self.began.set(server.clock.now());
-        let until = self.began.get() + time_max(server, running, retained);
-        let attempt = &Attempt { until, ..*self };
-        within.access.end_when(attempt.ends_commands());
-        let mut calls = Calls::new(attempt, within, number);
-        let pace = attempt.pace();
+        let Self { server, invocation, course, running, .. } = *self;
+        let (start, pace) = (out.len(), self.begin());
+        if running.is_some() {
+            // one of its commands may take longer than the script may run
+            let pace = pace.clone();
+            within.access.end_when(Some(Arc::new(move || pace.over().is_some())));
+        }
+        let mut calls = Calls::new(self, pace.clone(), within, number);
         let client = Client { resp3: course.resp3, reply_bytes_max: server.tuned.sizes.reply_bytes_max() };
         let ran = with_interpreter(server, |interpreter| {
             interpreter.run(
@@ -101,7 +97,7 @@ impl<'a> Attempt<'a> {
             }
             Outcome::Over(Over::Host) => Err(calls.into_pause()),
             Outcome::Over(Over::Time) if running.is_none() => Err(Pause::long(number)),
-            Outcome::Over(over) => Err(Pause::Refused(attempt.stopped(over))),
+            Outcome::Over(over) => Err(Pause::Refused(self.stopped(over))),
             Outcome::Memory => {
                 let most = server.tuned.script_memory_bytes_max.load(Ordering::Relaxed);
                 let text = format!(
@@ -112,26 +108,19 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn pace(&self) -> Pace {
-        let Self { server, running, until, .. } = *self;
+    /// It has its keys; how long it may run from now on.
+    fn begin(&self) -> Pace {
+        let Self { server, running, retained, .. } = *self;
+        let now = server.clock.now();
+        self.began.set(Some(now));
+        let until = now + time_max(server, running, retained);
         let looks_max = if running.is_some() { u32::MAX } else { LOOP_LOOKS_MAX };
         Pace { clock: Arc::clone(&server.clock), until, looks_max, running: running.cloned() }
     }
 
-    /// Whether a run beside the loop is over: it is asked where a command reads from disk, and where one was stopped.
-    pub(super) fn is_over(&self) -> Option<Over> {
-        let running = self.running?;
-        if running.is_killed() {
-            return Some(Over::Killed);
-        }
-        (self.server.clock.now() >= self.until).then_some(Over::Time)
-    }
-
-    /// The same, for its commands to ask: one of them may take longer than the script may run.
-    fn ends_commands(&self) -> Option<IsOver> {
-        let running = Arc::clone(self.running?);
-        let (clock, until) = (Arc::clone(&self.server.clock), self.until);
-        Some(Arc::new(move || running.is_killed() || clock.now() >= until))
+    /// How long it has run by now.
+    pub(super) fn took(&self) -> Duration {
+        self.began.get().map_or(Duration::ZERO, |began| self.server.clock.now().since(began))
     }
 
     pub(super) fn stopped(&self, over: Over) -> Vec<u8> {

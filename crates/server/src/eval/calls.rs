@@ -24,11 +24,12 @@ use crate::server::Server;
 use crate::subscriptions::Publishing;
 use crate::table::{self, row::Handler};
 use crate::topologies::guard;
-use script::{Ended, Host, Over};
+use script::{Ended, Host, Pace};
 
 /// What the commands of an attempt share.
 pub(super) struct Calls<'a, 'r, 's> {
     attempt: &'a Attempt<'a>,
+    pace: Pace,
     within: &'a mut Within<'r, 's>,
     number: usize,
     /// The database: SELECT holds until the script ends.
@@ -46,7 +47,12 @@ pub(super) struct Calls<'a, 'r, 's> {
 }
 
 impl<'a, 'r, 's> Calls<'a, 'r, 's> {
-    pub(super) fn new(attempt: &'a Attempt<'a>, within: &'a mut Within<'r, 's>, number: usize) -> Self {
+    pub(super) fn new(
+        attempt: &'a Attempt<'a>,
+        pace: Pace,
+        within: &'a mut Within<'r, 's>,
+        number: usize,
+    ) -> Self {
         let claimed = within.access.is_claimed().then(|| {
             within.access.forget_order();
             let mut claimed: HashMap<u16, HashSet<Box<[u8]>>> = HashMap::new();
@@ -61,6 +67,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         let (db, copies, answer) = (attempt.course.db, Copies::closed(), Answer::default());
         Self {
             attempt,
+            pace,
             within,
             number,
             db,
@@ -164,10 +171,10 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
                     self.within.access.undo();
                     self.reach(&more)?;
                 }
-                Err((_, Failure::Stop(Stop::Abandoned))) if self.attempt.is_over().is_some() => {
-                    return Err(self.end_in_time());
-                }
                 Err((number, failure)) => {
+                    if matches!(failure, Failure::Stop(Stop::Abandoned)) {
+                        self.unless_over()?;
+                    }
                     if matches!(failure, Failure::Stop(Stop::Cold)) && self.is_to_read_beside() {
                         return Err(self.pause(Pause::long(self.number)));
                     }
@@ -225,16 +232,16 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
     }
 
     /// Ends a script that was killed, or has run for as long as it may.
-    fn end_in_time(&mut self) -> Ended {
-        let over = self.attempt.is_over().unwrap_or(Over::Time);
-        self.pause(Pause::Refused(self.attempt.stopped(over)))
+    fn unless_over(&mut self) -> Result<(), Ended> {
+        match self.pace.over() {
+            Some(over) => Err(self.pause(Pause::Refused(self.attempt.stopped(over)))),
+            None => Ok(()),
+        }
     }
 
     /// Reads what the command has missed, and turns to its keys again.
     fn read(&mut self, keys: &[KeyRef<'_>]) -> Result<(), Ended> {
-        if self.attempt.is_over().is_some() {
-            return Err(self.end_in_time());
-        }
+        self.unless_over()?;
         self.reads += 1;
         self.attempt.server.stats.fetches.fetch_add(1, Ordering::Relaxed);
         self.within.access.read_missed(keys);

@@ -22,7 +22,6 @@
 pub(crate) mod attempt;
 mod calls;
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -203,11 +202,11 @@ pub(crate) fn run(
     }
     let (caller, mut prepared) = (session.caller(), session.take_prepared());
     let mut copies = session.take_copies().into_closed();
-    let (named, began) = ((entry, caller.db, request.args), Cell::default());
+    let named = (entry, caller.db, request.args);
     let tried = until_keys_are_known(&mut retained, |retained| {
         let keys = keys_of(named, retained);
         let scope = if retained.everything { Scope::Everything } else { Scope::Keys(&keys) };
-        let attempt = Attempt::new(server, &invocation, caller.into(), retained, &began);
+        let attempt = Attempt::new(server, &invocation, caller.into(), retained);
         let plan = attempt.plan((scope, &prepared), Some(request.moment), (request.bytes, caller.uses));
         server.runner().run(&attempt, plan, &mut copies, out)
     });
@@ -277,15 +276,15 @@ pub(crate) fn run_beside(
     let guard = server.scripts.begin(name, shown(), server.clock.now());
     let mut took = Duration::ZERO;
     let tried = until_keys_are_known(retained, |retained| {
-        let (began, writes) = (Cell::new(server.clock.now()), !invocation.no_writes);
+        let writes = !invocation.no_writes;
         let keys = keys_of((entry, caller.db, args), retained);
         let scope =
             if retained.everything { Scope::Everything } else { Scope::Claimed { keys: &keys, writes } };
         let attempt =
-            Attempt::new(server, &invocation, caller.into(), retained, &began).beside(&guard.running, &keys);
+            Attempt::new(server, &invocation, caller.into(), retained).beside(&guard.running, &keys);
         let plan = attempt.plan((scope, prepared), None, (bytes, caller.uses));
         let result = server.runner().run(&attempt, plan, &mut Copies::closed(), out);
-        took = server.clock.now().since(began.get());
+        took = attempt.took();
         drop(keys);
         retained.spent += took;
         result
