@@ -248,7 +248,7 @@ impl Data<'_, '_> {
     /// with each part of it, with all so far.
     ///
     /// # Errors
-    /// The reply that says so.
+    /// The reply that says so, or as [`Data::ask`].
     pub fn admit_reply(&self, bytes: usize) -> Outcome {
         self.limits.admit_reply(bytes.saturating_add(self.attached.borrow().bytes()))?;
         let more = bytes.saturating_sub(self.replied.get());
@@ -259,7 +259,7 @@ impl Data<'_, '_> {
     /// Asks for memory before so much is made that is neither the reply nor an effect, or a large value to store.
     ///
     /// # Errors
-    /// The reply that says so.
+    /// [`Failure::Stop`] if there is no memory for it.
     pub fn ask(&self, bytes: usize) -> Outcome {
         Ok(self.access.ask(bytes as u64)?)
     }

@@ -126,7 +126,8 @@ fn run(
     conclude(server, session, entry, (request, &[request.args]), (result, start), out)
 }
 
-/// Counts what ran, or has the connection wait; the reply begins at `start` of `out`. The arguments of each command that has run: of a series several.
+/// Counts what ran, or has the connection wait; the reply begins at `start` of `out`. `commands` are the arguments of each command that ran: of one,
+/// or of a series.
 pub(crate) fn conclude(
     server: &Arc<Server>,
     session: &mut Session,

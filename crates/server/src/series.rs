@@ -96,13 +96,12 @@ fn run(
         effects: Effects::Commit,
     };
     let body = SeriesBody { handler, requests, keys: &keys, how };
-    let wanted =
-        match server.runner().run(&body, plan, &mut Copies::default(), out).map_err(Unfinished::into_stopped)
-        {
-            Ok((Some(answered), ticket)) => return Some(Ok(Ran::answered(answered, ticket))),
-            Err((Stop::Cold, wanted)) => Some(wanted),
-            Ok((None, _)) | Err(_) => None,
-        };
+    let ran = server.runner().run(&body, plan, &mut Copies::default(), out);
+    let wanted = match ran.map_err(Unfinished::into_stopped) {
+        Ok((Some(answered), ticket)) => return Some(Ok(Ran::answered(answered, ticket))),
+        Err((Stop::Cold, wanted)) => Some(wanted),
+        Ok((None, _)) | Err(_) => None,
+    };
     if let Some(wanted) = wanted {
         prepared.want(wanted);
         let parked = halted::wait(server, Stop::Cold, session, (prepared, Copies::default()), &keys, out);

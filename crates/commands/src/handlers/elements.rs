@@ -9,8 +9,7 @@ use smallvec::SmallVec;
 use store::{Edit, Element, Packed, Sequence, Shape, Snapshot, Stop, StoreError, ValueKind, Whole, score_of};
 
 use super::scan::{More, Options, cursor};
-use crate::call::BULK_OVERHEAD_BYTES;
-use crate::call::{Data, Failure, Outcome};
+use crate::call::{BULK_OVERHEAD_BYTES, Data, Failure, Outcome, text};
 
 /// The collection at `key` for a command that reads it, and counts as a hit or a miss; empty when it is absent.
 pub(crate) fn read<'a>(data: &'a Data<'_, '_>, key: &[u8], kind: ValueKind) -> Result<Packed<'a>, Failure> {
@@ -446,5 +445,22 @@ fn write_step(next: u64, items: &[Cow<'_, [u8]>], out: &mut Writer<'_>) {
     items.iter().for_each(|item| out.bulk(item));
 }
 
-/// Bytes that a series of POPs takes, about: those of larger elements pop one by one.
-pub(super) const POPPED_BYTES_MAX: u64 = 64 << 10;
+/// The key of a series of which each request pops one element of a list or a sorted set.
+///
+/// # Errors
+/// [`text::BY_ITSELF`] if one says how many, or they are large: each is to run by itself.
+pub(super) fn key_of_pops<'r>(
+    data: &Data<'_, '_>,
+    requests: &[ArgsView<'r>],
+    kind: ValueKind,
+) -> Result<&'r [u8], Failure> {
+    let key = requests[0].get(1);
+    let says_how_many = requests.iter().any(|args| args.len() > 2);
+    if says_how_many || sequence_to_change(data, key, kind)?.bytes_of(requests.len()) > POPPED_BYTES_MAX {
+        return Err(text::BY_ITSELF.into());
+    }
+    Ok(key)
+}
+
+/// About so many bytes a series pops: those of larger elements pop one by one.
+const POPPED_BYTES_MAX: u64 = 64 << 10;

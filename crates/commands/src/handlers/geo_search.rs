@@ -9,8 +9,7 @@ use super::elements::sequence;
 use super::geo::{position, unit_m, write_distance, write_position};
 use super::sorted_sets::{SORTED_SET, Scored, put_members};
 use crate::args::{count, integer, is};
-use crate::call::BULK_OVERHEAD_BYTES;
-use crate::call::{Data, Failure, Outcome, text};
+use crate::call::{BULK_OVERHEAD_BYTES, Data, Failure, Outcome, text};
 use crate::command::{KeySpec, keys_behind};
 use crate::geo::{Area, Position, Shape};
 

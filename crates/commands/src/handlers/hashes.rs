@@ -9,8 +9,7 @@ use super::elements::{
     values_bytes, walk_reply,
 };
 use crate::args::{integer, is};
-use crate::call::BULK_OVERHEAD_BYTES;
-use crate::call::{Data, Failure, Outcome, text};
+use crate::call::{BULK_OVERHEAD_BYTES, Data, Failure, Outcome, text};
 use crate::chunked::{ChunkedReply, WriteElement};
 
 pub(crate) fn hset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

@@ -7,8 +7,7 @@ use super::blocking::{Nothing, first, timeout};
 use super::elements::sequence_to_change;
 use super::lists::{End, change, kept, write_all};
 use crate::args::{count, is};
-use crate::call::BULK_OVERHEAD_BYTES;
-use crate::call::{Data, Failure, Outcome, text};
+use crate::call::{BULK_OVERHEAD_BYTES, Data, Failure, Outcome, text};
 use crate::ready::Wants;
 
 /// What is moved, and how.

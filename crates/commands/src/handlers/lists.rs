@@ -6,10 +6,9 @@ use resp::{ArgsView, Writer};
 use store::{Element, ListChange, ListChanged, ListEnd, Popped, Sequence, ValueKind};
 
 use super::blocking::{MultiPop, Nothing, first, timeout};
-use super::elements::{POPPED_BYTES_MAX, Part, count, part, sequence, sequence_to_change};
+use super::elements::{Part, count, key_of_pops, part, sequence, sequence_to_change};
 use crate::args::{integer, is, option_value};
-use crate::call::BULK_OVERHEAD_BYTES;
-use crate::call::{Data, Failure, Outcome, text};
+use crate::call::{BULK_OVERHEAD_BYTES, Data, Failure, Outcome, text};
 use crate::chunked::ChunkedReply;
 use crate::ready::Wants;
 
@@ -161,13 +160,7 @@ pub(crate) fn rpop_series(
 
 /// Pops an element for each of these requests, none of which says how many.
 fn pop_series(data: &mut Data<'_, '_>, requests: &[ArgsView<'_>], end: End, out: &mut Writer<'_>) -> Outcome {
-    if requests.iter().any(|args| args.len() > 2) {
-        return Err(text::BY_ITSELF.into());
-    }
-    let key = requests[0].get(1);
-    if sequence_to_change(data, key, ValueKind::List)?.bytes_of(requests.len()) > POPPED_BYTES_MAX {
-        return Err(text::BY_ITSELF.into());
-    }
+    let key = key_of_pops(data, requests, ValueKind::List)?;
     let taken = take(data, key, end, requests.len())?;
     (0..requests.len()).for_each(|at| out.bulk_or_null(taken.get(at).map(|value| &value[..])));
     Ok(())

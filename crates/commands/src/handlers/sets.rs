@@ -13,8 +13,7 @@ use super::elements::{
 };
 use super::together::Together;
 use crate::args::{count as count_of, integer, is, option_value};
-use crate::call::BULK_OVERHEAD_BYTES;
-use crate::call::{Data, Failure, Outcome, text};
+use crate::call::{BULK_OVERHEAD_BYTES, Data, Failure, Outcome, text};
 use crate::chunked::ChunkedReply;
 use crate::hyperloglog::{Sketch, estimate, registers};
 

@@ -12,8 +12,7 @@ use super::elements::{read_to_change, sequence_to_change};
 use super::lists::change;
 use super::sets::members;
 use crate::args::{integer, is, option_value};
-use crate::call::BULK_OVERHEAD_BYTES;
-use crate::call::{Data, Failure, Outcome, text};
+use crate::call::{BULK_OVERHEAD_BYTES, Data, Failure, Outcome, text};
 
 /// What a command asks for.
 struct Query<'a> {

@@ -6,12 +6,11 @@ use store::{Element, ValueKind, score_of};
 
 use super::blocking::{MultiPop, Nothing, first, timeout};
 use super::elements::{
-    self, Chosen, POPPED_BYTES_MAX, Scan, admit_count, delete_scored, sequence, sequence_to_change, value,
-    values, walk_reply,
+    self, Chosen, Scan, admit_count, delete_scored, key_of_pops, sequence, sequence_to_change, value, values,
+    walk_reply,
 };
 use crate::args::{count, integer, is};
-use crate::call::BULK_OVERHEAD_BYTES;
-use crate::call::{Data, Failure, Outcome, text};
+use crate::call::{BULK_OVERHEAD_BYTES, Data, Failure, Outcome, text};
 use crate::chunked::WriteElement;
 use crate::ready::Wants;
 
@@ -423,13 +422,7 @@ fn pop_series(
     side: Side,
     out: &mut Writer<'_>,
 ) -> Outcome {
-    if requests.iter().any(|args| args.len() > 2) {
-        return Err(text::BY_ITSELF.into());
-    }
-    let key = requests[0].get(1);
-    if sequence_to_change(data, key, SORTED_SET)?.bytes_of(requests.len()) > POPPED_BYTES_MAX {
-        return Err(text::BY_ITSELF.into());
-    }
+    let key = key_of_pops(data, requests, SORTED_SET)?;
     let taken = take(data, key, side, requests.len())?;
     for at in 0..requests.len() {
         write_kept(data, taken.get(at..=at).unwrap_or_default(), Told::Flat, out)?;

@@ -7,8 +7,7 @@ use store::{Element, Stop, ValueKind};
 use super::elements::{Part, part, sequence, sequence_to_change};
 use super::together::Together;
 use crate::args::{integer, is, option_value};
-use crate::call::BULK_OVERHEAD_BYTES;
-use crate::call::{Data, Failure, Outcome, text};
+use crate::call::{BULK_OVERHEAD_BYTES, Data, Failure, Outcome, text};
 use crate::chunked::ChunkedReply;
 use crate::stream::{Changes, Entry, Id, IdError, Stream, Tracking, Wanted, add_at_end, automatic_name};
 

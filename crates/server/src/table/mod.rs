@@ -120,9 +120,9 @@ static HANDLERS: [Handler; COUNT] = {
 };
 
 static SERIES: [Option<SeriesFn>; COUNT] = {
-    let (mut series, mut id) = ([None; COUNT], CONTROL.len());
+    let (mut series, mut id) = ([None; COUNT], 0);
     while id < COUNT {
-        series[id] = DATA[id - CONTROL.len()].series;
+        series[id] = if id < CONTROL.len() { CONTROL[id].series } else { DATA[id - CONTROL.len()].series };
         id += 1;
     }
     series
