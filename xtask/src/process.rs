@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -69,22 +69,11 @@ impl Run {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("cannot start `{}`: {error}", self.program))?;
-        let lines = lines_of(child.stdout.take().expect("it is piped"));
-        let deadline = Instant::now() + self.time_max;
-        loop {
-            match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) => {
-                    println!("{line}");
-                    on_line(&line);
-                }
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    kill_group(&mut child);
-                    return Err(format!("`{}` took more than {:?}: killed", self.text(), self.time_max));
-                }
-            }
-        }
-        let status = child.wait().map_err(|error| format!("waiting for `{}`: {error}", self.program))?;
+        let output = child.stdout.take().expect("it is piped");
+        let status = self.wait(child, output, &mut |line| {
+            println!("{line}");
+            on_line(line);
+        })?;
         if status.success() { Ok(()) } else { Err(format!("`{}` ended with {status}", self.text())) }
     }
 
@@ -97,26 +86,37 @@ impl Run {
         let (output, input) = std::io::pipe().map_err(cannot)?;
         let errors = input.try_clone().map_err(cannot)?;
         // The pipe ends with the child: this process keeps no end of it.
-        let mut child = self.command().stdout(input).stderr(errors).spawn().map_err(cannot)?;
+        let child = self.command().stdout(input).stderr(errors).spawn().map_err(cannot)?;
+        let mut said = String::new();
+        match self.wait(child, output, &mut |line| said.extend([line, "\n"])) {
+            Ok(status) => Ok((said, status.success())),
+            Err(failure) => Err(format!("{said}{failure}")),
+        }
+    }
+
+    /// Gives each line of `output` to `on_line`, until all who have `child`'s end of it are gone; returns how it ended.
+    ///
+    /// # Errors
+    /// It took too long, and was killed.
+    fn wait(
+        &self,
+        mut child: Child,
+        output: impl Read + Send + 'static,
+        on_line: &mut dyn FnMut(&str),
+    ) -> Result<ExitStatus, Failure> {
         let lines = lines_of(output);
         let deadline = Instant::now() + self.time_max;
-        let mut said = String::new();
         loop {
             match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) => said.extend([&line, "\n"]),
+                Ok(line) => on_line(&line),
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     kill_group(&mut child);
-                    return Err(format!(
-                        "{said}`{}` took more than {:?}: killed",
-                        self.text(),
-                        self.time_max
-                    ));
+                    return Err(format!("`{}` took more than {:?}: killed", self.text(), self.time_max));
                 }
             }
         }
-        let status = child.wait().map_err(|error| format!("waiting for `{}`: {error}", self.program))?;
-        Ok((said, status.success()))
+        child.wait().map_err(|error| format!("waiting for `{}`: {error}", self.program))
     }
 
     /// Runs it without showing anything; returns its standard output.
