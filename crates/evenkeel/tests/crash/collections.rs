@@ -177,6 +177,7 @@ fn change(kind: Kind, key: &str, len: usize, rng: &mut Rng) -> Command {
         (Kind::Hash, _) => command(&["HDEL", key, &element]),
         (Kind::Set, _) => command(&["SREM", key, &element]),
         (Kind::SortedSet, 0 | 1) => command(&["ZINCRBY", key, &amount, &element]),
+        (Kind::SortedSet, 2) => command(&["ZPOPMIN", key]),
         (Kind::SortedSet, _) => command(&["ZREM", key, &element]),
         (Kind::List, 0) => command(&["LREM", key, &amount, &element]),
         // whole rounds of changes leave more than that
@@ -249,6 +250,12 @@ impl Content {
             ("SADD", members) => members.iter().for_each(|member| put(&mut self.map, member, "")),
             ("HDEL" | "SREM" | "ZREM", members) => {
                 members.iter().for_each(|member| drop(self.map.remove(*member)));
+            }
+            ("ZPOPMIN", _) => {
+                let rank =
+                    |(name, score): &(&String, &String)| (score.parse::<i64>().unwrap(), (*name).clone());
+                let lowest = self.map.iter().min_by_key(rank).map(|(name, _)| name.clone());
+                lowest.map(|name| self.map.remove(&name));
             }
             ("HINCRBY", [name, amount]) | ("ZINCRBY", [amount, name]) => {
                 let before = self.map.get(*name).map_or(0, |value| value.parse::<i64>().unwrap());

@@ -91,9 +91,10 @@ fn of_sorted_sets() -> impl Strategy<Value = Vec<String>> {
             scored.clone(),
             prop::sample::select(vec!["1", "-2.5", "inf", "-inf", "7", "x"]),
             0..60_u32,
+            prop_oneof![9 => Just(0), 1 => 1_000..12_000_usize],
         )
-            .prop_map(|(name, key, score, member)| {
-                let member = format!("member {member}");
+            .prop_map(|(name, key, score, member, more)| {
+                let member = format!("member {member}{}", "m".repeat(more));
                 match name {
                     "ZREM" => words(["ZREM", key, &member]),
                     "ZADD NX" => words(["ZADD", key, "NX", score, &member]),
