@@ -43,13 +43,12 @@ use crate::long::EFFORT_MAX;
 use crate::long::job::{InLine, Job, Work};
 use crate::look::Met;
 use crate::message::Message;
-use crate::outcome::{Ran, Served};
+use crate::outcome::{Ran, Served, Unready};
 use crate::request::Request;
 use crate::run::{Answered, Effects, Plan, Single, Step, Stopped, Unfinished, collect_keys};
 use crate::server::Server;
 use crate::session::Session;
 use crate::transaction::Caller;
-use crate::verdict::{Parked, Unready};
 
 /// What a command that waits came to.
 enum Attempt {
@@ -158,6 +157,17 @@ pub(crate) fn forget(server: &Server, client: u64) {
     serve(server, &mut lines, None);
 }
 
+/// The request of a connection is refused, which may have waited before: it waits no longer.
+pub(crate) fn give_up(server: &Server, session: &mut Session) {
+    let Some(pending) = session.pending.take() else { return };
+    let client = &session.client;
+    client.blocked.store(false, Ordering::Relaxed);
+    server.waits.forget(client.id);
+    if pending.stands_in_line {
+        forget(server, client.id);
+    }
+}
+
 /// Serves those who wait for keys that changed: some of them, if they are many. To be called after what may have changed some, before its
 /// reply leaves.
 #[inline]
@@ -242,8 +252,8 @@ fn serve(server: &Server, lines: &mut Lines, me: Option<u64>) -> Option<Served> 
 }
 
 /// When a command that stands in line has to be woken, if nothing changes.
-fn wakes_at(lines: &Lines, client: u64, until: Nanos) -> Parked {
-    Parked::Until(lines.next_ripe(client).map_or(until, |ripe| ripe.min(until)))
+fn wakes_at(lines: &Lines, client: u64, until: Nanos) -> Unready {
+    Unready::Until(lines.next_ripe(client).map_or(until, |ripe| ripe.min(until)))
 }
 
 /// Goes on with a command that stands in line and was woken: it was served, or its time is over, or it looks at a key on its own loop.
@@ -267,7 +277,7 @@ pub(crate) fn go_on(
     }
     let Some(waiter) = lines.of(client).cloned() else {
         // its reply is on its way
-        return Err(Unready::Parked(Parked::Until(request.now + Duration::MAX)));
+        return Err(Unready::Until(request.now + Duration::MAX));
     };
     if until <= request.now {
         lines.leave(client);
@@ -277,7 +287,7 @@ pub(crate) fn go_on(
         return Ok(Ran::plain(server.store.newest(), false));
     }
     let Some(spot) = lines.held(client).cloned() else {
-        return Err(Unready::Parked(wakes_at(&lines, client, until)));
+        return Err(wakes_at(&lines, client, until));
     };
     let (mut prepared, mut copies) = (session.take_prepared(), session.take_copies());
     let keys = keys_to_look_at(entry, waiter.args.view(&[]), (spot.0, &spot.1));
@@ -285,7 +295,7 @@ pub(crate) fn go_on(
         Ok((Answered { blocked: Some(wait), .. }, _)) => {
             match pass_on(server, &mut lines, client, (&spot, wait.ripe_in)) {
                 Some(served) => Ok(answer(session, served, out)),
-                None => Err(Unready::Parked(wakes_at(&lines, client, until))),
+                None => Err(wakes_at(&lines, client, until)),
             }
         }
         Ok((answered, ticket)) => {
@@ -483,7 +493,7 @@ pub(crate) fn wait(
     if let Some(served) = stand_for(server, &mut lines, &waiter, &keys, Some(client)) {
         return Ok(answer(session, served, out));
     }
-    Err(Unready::Parked(wakes_at(&lines, client, until)))
+    Err(wakes_at(&lines, client, until))
 }
 
 /// Shows that a command waits from now on; returns until when.

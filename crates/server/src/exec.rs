@@ -30,7 +30,6 @@ use resp::{ArgsView, Writer};
 use store::{Access, KeyRef, Prepared, Scope, Stop, Store, Wanted};
 use ticket::Ticket;
 
-use crate::calls::Ending;
 use crate::clients::Client;
 use crate::control::{Control, ReplyMemory};
 use crate::errors;
@@ -42,7 +41,7 @@ use crate::handlers::scripts::compiled;
 use crate::handlers::{command, function};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{Job, Work};
-use crate::outcome::{Executed, Pause, Ran};
+use crate::outcome::{Executed, Ran, Unready};
 use crate::pubsub::{CHANNEL_BYTES_MAX, SLICE_STEPS};
 use crate::request::Request;
 use crate::retained::Retained;
@@ -52,7 +51,7 @@ use crate::session::Session;
 use crate::subscriptions::{Outbox, Publishing};
 use crate::table::{self, row::Handler};
 use crate::transaction::{Ahead, Course, Queued, Transaction};
-use crate::verdict::{Parked, Unready};
+
 use script::cache::{Digest, Running};
 use script::is_long_source;
 
@@ -109,7 +108,7 @@ impl<'a> Run<'a> {
         within: &mut Within<'_, '_>,
         executed: &mut Executed,
         out: &mut Vec<u8>,
-    ) -> Result<(), Pause> {
+    ) -> Result<(), Halt<Vec<u8>>> {
         let args = queued.args.view(&[]);
         let handler = match table::handler(queued.entry) {
             Handler::Data(handler)
@@ -144,7 +143,7 @@ impl<'a> Run<'a> {
             Step { handler, args, db, resp3, ready: Ready::default(), in_parts: false },
             out,
         );
-        let answered = answered.map_err(|(number, failure)| Pause::At(number, failure))?;
+        let answered = answered?;
         let (hits, misses) = answered.lookups;
         executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
         executed.attached.append(answered.attached);
@@ -160,7 +159,7 @@ impl<'a> Run<'a> {
         within: &mut Within<'_, '_>,
         executed: &mut Executed,
         out: &mut Vec<u8>,
-    ) -> Result<(), Pause> {
+    ) -> Result<(), Halt<Vec<u8>>> {
         if matches!(invoked.by, By::Digest) {
             self.load_ahead(number, queued.args.view(&[]).get(1));
         }
@@ -176,13 +175,10 @@ impl<'a> Run<'a> {
         if let Some((running, claimed)) = self.beside {
             attempt = attempt.beside(running, claimed);
         }
-        let answer = attempt.make(within, number, out)?;
-        let (hits, misses) = answer.lookups;
-        executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
-        executed.calls.extend(answer.calls);
-        executed.calls.push((queued.entry.id, answer.failed));
-        executed.outbox.extend(answer.outbox);
-        executed.monitored.extend(answer.monitored);
+        let script = attempt.make(within, number, out)?;
+        let failed = script.failed;
+        executed.append(script);
+        executed.calls.push((queued.entry.id, failed));
         Ok(())
     }
 
@@ -202,17 +198,13 @@ impl<'a> Run<'a> {
         _ = source.map(|source| compiled(self.server, source, false));
     }
 
-    /// What ends the attempt after `pause`; a script that was stopped is the end of EXEC, whose replies begin at `start`.
-    fn halted(&self, pause: Pause, start: usize, out: &mut Vec<u8>) -> Halt<Executed> {
+    /// What ends the attempt after `halt`; a script that was stopped is the end of EXEC, whose replies begin at `start`.
+    fn halted(&self, halt: Halt<Vec<u8>>, start: usize, out: &mut Vec<u8>) -> Halt<Executed> {
         out.truncate(start);
-        match pause {
-            Pause::At(number, failure) => Halt::At(number, failure),
-            Pause::Needs(need) => Halt::Needs(need),
-            Pause::Refused(text) => {
-                self.server.stats.write_failure(Failure::Bytes(text), self.course.resp3, out);
-                Halt::GivenUp(Executed { failed: true, ..Executed::default() })
-            }
-        }
+        halt.map(|text| {
+            self.server.stats.write_failure(Failure::Bytes(text), self.course.resp3, out);
+            Executed::refused()
+        })
     }
 }
 
@@ -231,11 +223,11 @@ impl Body for Run<'_> {
         Writer::new(out, resp3).array(self.transaction.queue.len());
         for (number, queued) in self.transaction.queue.iter().enumerate() {
             self.run_one((number, queued), course, within, &mut executed, out)
-                .map_err(|pause| self.halted(pause, start, out))?;
+                .map_err(|halt| self.halted(halt, start, out))?;
             if out.len() - start + executed.attached.bytes() > most {
                 out.truncate(start);
                 server.stats.write_failure(commands::failure::reply_too_large(most), resp3, out);
-                return Err(Halt::GivenUp(Executed { failed: true, ..Executed::default() }));
+                return Err(Halt::GivenUp(Executed::refused()));
             }
             pass(&mut course, server, queued);
         }
@@ -288,7 +280,7 @@ fn exec_queue(
         Ok(None) => {}
         Ok(Some(later)) => {
             session.transaction = Some(transaction);
-            return Err(Unready::Parked(Parked::Until(later)));
+            return Err(Unready::Until(later));
         }
         Err(failure) => {
             session.transaction = Some(transaction);
@@ -321,7 +313,7 @@ fn exec_queue(
         }
         Ok(Tried::Later(later)) => {
             put_back(session, transaction, (watched, watched_bytes), retained);
-            Err(Unready::Parked(Parked::Until(later)))
+            Err(Unready::Until(later))
         }
         Err((Stop::Long, _)) => {
             let job = Job::new(session, entry, request, Work::Exec { transaction, watched, course });
@@ -481,12 +473,7 @@ pub(crate) fn finish(
     session.ticket = session.ticket.and(executed.ticket);
     server.pubsub.deliver(std::mem::take(&mut executed.outbox), session.ticket);
     act(server, session, request, (transaction, &mut executed), start, out);
-    let Executed { ticket, attached, calls, failed, lookups, .. } = executed;
-    for (id, failed) in calls {
-        let ending = if failed { Ending::Failed } else { Ending::Answered };
-        server.calls.note(request.loop_index, id, None, ending);
-    }
-    Ran { lookups, attached, ..Ran::plain(ticket, failed) }
+    eval::finish(server, session, request.loop_index, executed)
 }
 
 /// When it may run, if it must wait: after a wrong password, or as [`ready_to_publish`] says.

@@ -36,7 +36,7 @@ use crate::handlers::tx;
 use crate::long::EFFORT_MAX;
 use crate::long::beside;
 use crate::long::job::{Given, Job, Work};
-use crate::outcome::Ran;
+use crate::outcome::{Ran, Replied, Unready};
 use crate::request::Request;
 use crate::run::{Answered, Effects, Plan, Single, Step, Unfinished, collect_keys};
 use crate::server::Server;
@@ -45,7 +45,7 @@ use crate::subscriptions::Outbox;
 use crate::table::{self, row::ControlFn, row::Handler};
 use crate::transaction::Caller;
 use crate::tx::stage;
-use crate::verdict::{Parked, Unready, Verdict};
+
 use script::is_long_source;
 
 /// Runs `request` or queues it, and appends the reply to `out`.
@@ -54,10 +54,13 @@ pub(crate) fn execute(
     session: &mut Session,
     request: &Request<'_>,
     out: &mut Vec<u8>,
-) -> Verdict {
+) -> Result<Replied, Unready> {
     let entry = match admit(server, session, request) {
         Ok(entry) => entry,
+        // what has happened is told, whatever would refuse it now
+        Err((Some(entry), _)) if session.is_served() => entry,
         Err((entry, failure)) => {
+            blocked::give_up(server, session);
             let failure = match entry.map(|entry| entry.command.kind) {
                 Some(Kind::Exec) => {
                     session.end_transaction(&server.long);
@@ -77,22 +80,22 @@ pub(crate) fn execute(
             if let Some(entry) = entry {
                 capture_unrun(server, session, entry, request, &out[start..]);
             }
-            return Verdict::answered(request);
+            return Ok(Replied::at_once(request));
         }
     };
-    // what has happened is told, whoever pauses what is to happen
+    // and whoever pauses what is to happen
     if server.pause.is_set()
         && !session.is_served()
         && let Some(until) = paused_until(&server.pause, session, entry, request.now)
     {
         session.client.paused.store(true, Ordering::Relaxed);
-        return Verdict::Park(Parked::Until(until));
+        return Err(Unready::Until(until));
     }
     if session.transaction.is_some() && !runs_in_multi(entry) {
         let start = out.len();
         queue(server, session, entry, request, out);
         capture_unrun(server, session, entry, request, &out[start..]);
-        return Verdict::answered(request);
+        return Ok(Replied::at_once(request));
     }
     run(server, session, entry, request, out)
 }
@@ -103,7 +106,7 @@ fn run(
     entry: &'static Entry,
     request: &Request<'_>,
     out: &mut Vec<u8>,
-) -> Verdict {
+) -> Result<Replied, Unready> {
     // EXEC shows itself and its commands when it has run: they may still wait, or be called off.
     let monitored = !server.monitors.is_empty();
     if monitored && !session.is_retry() && !matches!(entry.command.kind, Kind::Exec) {
@@ -135,7 +138,7 @@ pub(crate) fn conclude(
     (request, commands): (&Request<'_>, &[ArgsView<'_>]),
     (result, start): (Result<Ran, Unready>, usize),
     out: &mut Vec<u8>,
-) -> Verdict {
+) -> Result<Replied, Unready> {
     match result {
         Ok(ran) => {
             blocked::serve_changed(server);
@@ -151,23 +154,26 @@ pub(crate) fn conclude(
                 server.stats.chunked_replies.fetch_add(1, Ordering::Relaxed);
                 session.chunked = Some(rest.waiting_for(ran.ticket));
             }
-            Verdict::Done { ticket: ran.ticket, attached: ran.attached, ended }
+            Ok(Replied { ticket: ran.ticket, attached: ran.attached, ended })
         }
-        Err(Unready::Dead) => Verdict::Kill,
-        Err(Unready::Beside(job)) => {
+        Err(Unready::Dead) => Err(Unready::Dead),
+        Err(unready) => {
             out.truncate(start);
-            beside::start(server, session, job);
-            park(session, entry, request, Parked::Long)
-        }
-        Err(Unready::Parked(parked)) => {
-            out.truncate(start);
-            park(session, entry, request, parked)
+            let unready = match unready {
+                Unready::Beside(job) => {
+                    beside::start(server, session, job);
+                    Unready::Away
+                }
+                waits => waits,
+            };
+            note_wait(session, entry, request);
+            Err(unready)
         }
     }
 }
 
-/// Has the connection wait.
-fn park(session: &mut Session, entry: &Entry, request: &Request<'_>, parked: Parked) -> Verdict {
+/// The connection waits from now on, if it did not before.
+fn note_wait(session: &mut Session, entry: &Entry, request: &Request<'_>) {
     let pending = session.pending.get_or_insert_default();
     // WAIT was told to wait: that is not slow
     // and so was a password after a wrong one
@@ -175,7 +181,6 @@ fn park(session: &mut Session, entry: &Entry, request: &Request<'_>, parked: Par
     if !waits && !session.client.blocked.load(Ordering::Relaxed) {
         pending.since.get_or_insert(request.now);
     }
-    Verdict::Park(parked)
 }
 
 /// Counts what ran, waits for disk and room included; returns the time, read once for this and for the request that follows.
@@ -339,7 +344,7 @@ fn run_control(
     server.pubsub.deliver(outbox, session.ticket);
     match outcome {
         Ok(()) => Ok(Ran::plain(ticket, false)),
-        Err(Failure::Wait(until)) => Err(Unready::Parked(Parked::Until(until))),
+        Err(Failure::Wait(until)) => Err(Unready::Until(until)),
         Err(failure) => {
             out.truncate(start);
             server.stats.write_failure(failure, session.resp3, out);

@@ -7,10 +7,9 @@ use commands::copies::Copies;
 use store::{KeyRef, Prepared, Stop, StoreError};
 
 use crate::errors;
-use crate::outcome::Ran;
+use crate::outcome::{Ran, Unready};
 use crate::server::Server;
 use crate::session::Session;
-use crate::verdict::{Parked, Unready};
 
 /// What a request that the store stopped does next: wait, or answer with the reason.
 pub(crate) fn wait(
@@ -33,7 +32,7 @@ pub(crate) fn wait(
             server.store.missing(keys, &mut prepared);
             prepared.bound_values(server.tuned.sizes.reply_bytes_max() as u64);
             server.stats.fetches.fetch_add(1, Ordering::Relaxed);
-            Err(Unready::Parked(Parked::Fetch(prepared)))
+            Err(Unready::Fetch(prepared))
         }
         Stop::Busy => {
             server.stats.waits_for_credits.fetch_add(1, Ordering::Relaxed);
@@ -43,7 +42,7 @@ pub(crate) fn wait(
             }
             let pending = session.pending.get_or_insert_default();
             (pending.prepared, pending.copies) = (prepared, copies);
-            Err(Unready::Parked(Parked::Credits))
+            Err(Unready::Credits)
         }
         Stop::Locked(locked) => {
             let now = server.clock.now();
@@ -62,7 +61,7 @@ pub(crate) fn wait(
             (pending.prepared, pending.copies) = (prepared, copies);
             server.waits.wait_for_unlock(client);
             // The hook may have run between the refusal and the line above.
-            Err(Unready::Parked(Parked::Until(until.min(now + LOCK_RETRY))))
+            Err(Unready::Until(until.min(now + LOCK_RETRY)))
         }
         Stop::Long => unreachable!("whoever may be stopped so goes on beside the loop"),
         Stop::Abandoned | Stop::Refused(StoreError::Journal(_)) => Err(Unready::Dead),

@@ -75,7 +75,6 @@ mod transaction;
 mod tuned;
 mod turn;
 mod tx;
-mod verdict;
 mod waits;
 
 pub use crate::capture::running::{Chunk, Last};

@@ -1,14 +1,62 @@
-//! What a run came to that has ended: a command's reply, or EXEC's replies and what is still to be done; and why a script's
-//! attempt is over that has not.
+//! What becomes of a request: its commands run, which ends with a reply, or it waits, or its connection ends.
+//!
+//! ```text
+//!  command -> Answered -\
+//!  EXEC, script -> Executed -> Ran -> Replied
+//!                \-> Unready: waits, and runs again; or goes on beside its loop; or its connection ends
+//! ```
 
+use clock::Nanos;
 use commands::call::Attachments;
 use commands::chunked::ChunkedReply;
-use commands::failure::Failure;
-use store::Stop;
+use store::Prepared;
 use ticket::Ticket;
 
-use crate::run::{Answered, Need};
+use crate::long::job::Job;
+use crate::request::Request;
+use crate::run::Answered;
 use crate::subscriptions::Outbox;
+
+/// A request that is answered; its reply waits for the ticket.
+#[derive(Debug)]
+pub(crate) struct Replied {
+    pub(crate) ticket: Ticket,
+    /// Large values of the reply, in order.
+    pub(crate) attached: Attachments,
+    /// When it was, as far as the clock was read: the next request begins then.
+    pub(crate) ended: Nanos,
+}
+
+impl Replied {
+    /// Without running anything.
+    pub(crate) fn at_once(request: &Request<'_>) -> Self {
+        Self { ticket: Ticket::NOTHING, attached: Attachments::default(), ended: request.now }
+    }
+}
+
+/// Why a request has no reply.
+#[derive(Debug)]
+pub(crate) enum Unready {
+    /// It runs again when these records are read.
+    Fetch(Prepared),
+    /// It runs again when there is room in the journal.
+    Credits,
+    /// It runs again then, or when it is woken: it waits for others, or by its own will, and ends with the client that asked.
+    Until(Nanos),
+    /// It is to run beside the loop.
+    Beside(Box<Job>),
+    /// It runs beside the loop.
+    Away,
+    /// The outcome will never be known: its connection ends without a reply.
+    Dead,
+}
+
+impl Unready {
+    /// Whether it runs again on its loop.
+    pub(crate) fn runs_again(&self) -> bool {
+        matches!(self, Self::Fetch(_) | Self::Credits | Self::Until(_))
+    }
+}
 
 /// A run that ended with a reply.
 #[derive(Debug)]
@@ -44,10 +92,10 @@ impl Ran {
     }
 }
 
-/// What a run of all data commands leaves to be done when it is committed.
+/// What a script, or a run of all data commands of EXEC, leaves to be done when it is committed.
 #[derive(Debug, Default)]
 pub(crate) struct Executed {
-    /// Whether the commands ran; not if a watched key has changed, or the reply would be too large.
+    /// Whether the commands of EXEC ran; not if a watched key has changed, or the reply would be too large.
     pub(crate) ran: bool,
     pub(crate) ticket: Ticket,
     /// Large values of the replies, in order.
@@ -56,11 +104,11 @@ pub(crate) struct Executed {
     pub(crate) calls: Vec<(u16, bool)>,
     /// Control commands by their number, and the index in the replies where each one's belongs.
     pub(crate) later: Vec<(usize, usize)>,
-    /// EXEC itself is answered with an error.
+    /// EXEC itself, or the script, is answered with an error.
     pub(crate) failed: bool,
-    /// Messages that its scripts published.
+    /// Messages that scripts published.
     pub(crate) outbox: Outbox,
-    /// Lines of MONITOR about its scripts' commands.
+    /// Lines of MONITOR about scripts' commands.
     pub(crate) monitored: Vec<u8>,
     /// Keys that were found, and not.
     pub(crate) lookups: (u32, u32),
@@ -72,42 +120,23 @@ impl Executed {
         Self { ticket, ..executed }
     }
 
+    /// It is answered with an error, and nothing has happened.
+    pub(crate) fn refused() -> Self {
+        Self { failed: true, ..Self::default() }
+    }
+
+    /// What another script of the same EXEC has come to.
+    pub(crate) fn append(&mut self, script: Self) {
+        let (hits, misses) = script.lookups;
+        self.lookups = (self.lookups.0 + hits, self.lookups.1 + misses);
+        self.calls.extend(script.calls);
+        self.outbox.extend(script.outbox);
+        self.monitored.extend(script.monitored);
+    }
+
     /// Lets the replies begin at `start` of their buffer.
     pub(crate) fn make_room(&mut self, start: usize) {
         self.attached.make_room(&[(0, start)]);
         self.later.iter_mut().for_each(|(_, at)| *at += start);
-    }
-}
-
-/// What a script has answered, and what is to be done when its effects are committed.
-#[derive(Debug, Default)]
-pub(crate) struct Answer {
-    /// The reply is an error.
-    pub(crate) failed: bool,
-    /// The commands that ran, and whether each failed.
-    pub(crate) calls: Vec<(u16, bool)>,
-    /// Keys that were found, and not.
-    pub(crate) lookups: (u32, u32),
-    /// Messages to send.
-    pub(crate) outbox: Outbox,
-    /// Lines of MONITOR about the commands.
-    pub(crate) monitored: Vec<u8>,
-}
-
-/// Why the attempt of a script is over that leaves no trace.
-#[derive(Debug)]
-pub(crate) enum Pause {
-    /// The store stopped a command, or it takes longer than a loop waits; by its number in the body.
-    At(usize, Failure),
-    /// It needs more than it was given.
-    Needs(Need),
-    /// It was stopped; this is the reply.
-    Refused(Vec<u8>),
-}
-
-impl Pause {
-    /// Command `number` of a body takes longer than a loop waits.
-    pub(crate) fn long(number: usize) -> Self {
-        Self::At(number, Stop::Long.into())
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn on_ahead(server: &Server, inputs: &mut dyn Iterator<Item = (&Sessi
     // What was parked was parsed before: a long one takes its time.
     let is_new = |session: &Session| session.pending.is_none() && session.parser.is_fresh();
     for (session, input) in inputs.filter(|(session, _)| is_new(session)) {
-        let args = ahead.spare();
+        let args = &mut ahead.spare().args;
         let parsed =
             RequestParser::new().parse(input.bytes(), &server.tuned.limits(session.authenticated), args);
         if parsed == Ok(Parsed::Complete { consumed: input.len() }) {
@@ -40,8 +40,8 @@ fn foresee(foresight: &mut Foresight<'_>, db: u16, args: ArgsView<'_>) -> Option
     args.try_get(Request::FORESEEN_ARG).map(|key| foresight.add(KeyRef { db, key }))
 }
 
-/// A request that is parsed and has not run.
-#[derive(Default)]
+/// A request that is parsed and has not run, or is to run again.
+#[derive(Debug, Default)]
 pub(crate) struct PipelineRequest {
     /// Its size as received.
     pub(crate) bytes: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Pipeline {
     /// Those before this one need not be tried as a series.
     tried: usize,
     /// For a request that is parsed by itself.
-    spare: Args,
+    spare: PipelineRequest,
 }
 
 impl Pipeline {
@@ -88,7 +88,7 @@ impl Pipeline {
         self.next == self.count
     }
 
-    pub(crate) fn spare(&mut self) -> &mut Args {
+    pub(crate) fn spare(&mut self) -> &mut PipelineRequest {
         &mut self.spare
     }
 
@@ -122,8 +122,8 @@ impl Pipeline {
         Some(&ahead[self.next..self.tried])
     }
 
-    pub(crate) fn next(&mut self) -> Option<&PipelineRequest> {
-        let request = self.requests[..self.count].get(self.next)?;
+    pub(crate) fn next(&mut self) -> Option<&mut PipelineRequest> {
+        let request = self.requests[..self.count].get_mut(self.next)?;
         self.next += 1;
         Some(request)
     }
@@ -136,7 +136,7 @@ impl Pipeline {
     /// Forgets the requests and keeps the memory, within bounds.
     pub(crate) fn clear(&mut self) {
         self.requests[..self.count].iter_mut().for_each(|request| request.args.clear());
-        self.spare.clear();
+        self.spare.args.clear();
         (self.next, self.count, self.tried) = (0, 0, 0);
     }
 }

@@ -99,6 +99,22 @@ pub(crate) enum Halt<D> {
     GivenUp(D),
 }
 
+impl<D> Halt<D> {
+    /// Command `number` of a body takes longer than a loop waits.
+    pub(crate) fn long(number: usize) -> Self {
+        Self::At(number, Stop::Long.into())
+    }
+
+    /// The same with what `give_up` makes of what was given up.
+    pub(crate) fn map<E>(self, give_up: impl FnOnce(D) -> E) -> Halt<E> {
+        match self {
+            Self::At(number, failure) => Halt::At(number, failure),
+            Self::Needs(need) => Halt::Needs(need),
+            Self::GivenUp(done) => Halt::GivenUp(give_up(done)),
+        }
+    }
+}
+
 /// What an attempt needs that the one before it had not.
 #[derive(Debug)]
 pub(crate) enum Need {

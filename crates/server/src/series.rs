@@ -26,13 +26,12 @@ use crate::admission::admit;
 use crate::executor::conclude;
 use crate::halted;
 use crate::long::EFFORT_MAX;
-use crate::outcome::Ran;
+use crate::outcome::{Ran, Replied, Unready};
 use crate::request::Request;
 use crate::run::{Answered, Body, Effects, Halt, How, Plan, Unfinished, Within};
 use crate::server::Server;
 use crate::session::{Replies, Session};
 use crate::table;
-use crate::verdict::{Unready, Verdict};
 
 /// Requests that may be a series.
 pub(crate) struct Series<'a> {
@@ -48,7 +47,7 @@ pub(crate) fn execute(
     session: &mut Session,
     series: &Series<'_>,
     out: &mut Vec<u8>,
-) -> Option<Verdict> {
+) -> Option<Result<Replied, Unready>> {
     let request = &series.first;
     let is_plain = session.transaction.is_none()
         && session.replies == Replies::On

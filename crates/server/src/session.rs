@@ -23,6 +23,7 @@ use crate::holds::Awaited;
 use crate::long::LongCommands;
 use crate::long::job::Long;
 use crate::outcome::Served;
+use crate::pipeline::PipelineRequest;
 use crate::reads::Reads;
 use crate::retained::Retained;
 use crate::strangers::Stranger;
@@ -239,6 +240,8 @@ const SESSION_BYTES: usize = size_of::<Session>() + size_of::<Client>();
 /// Why a command could not run at once, and what it needs when it runs again.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
+    /// The request, if it has few arguments: it is not parsed again.
+    pub(crate) parsed: Option<PipelineRequest>,
     /// What was fetched for it.
     pub(crate) prepared: Prepared,
     /// When it first ran, if not to wait for others (WAIT).

@@ -24,14 +24,14 @@ use crate::handlers::tx;
 use crate::long::beside;
 use crate::long::job::{Done, Long, Work};
 use crate::message::Message;
-use crate::pipeline::{AHEAD_REQUESTS_MAX, PIPELINE, Pipeline};
+use crate::outcome::{Replied, Unready};
+use crate::pipeline::{AHEAD_REQUESTS_MAX, PIPELINE, Pipeline, PipelineRequest};
 use crate::pubsub;
 use crate::request::Request;
 use crate::series::{self, Series};
 use crate::server::Server;
 use crate::session::{Pending, Replies, Session};
 use crate::strangers::TOO_TALKATIVE;
-use crate::verdict::{Parked, Unready, Verdict};
 
 /// How a turn ended.
 #[derive(Debug)]
@@ -99,8 +99,8 @@ fn run_turn(
     let here = Here { loop_index, now, moment, recorder };
     if let Some((answer, consumed)) = go_on_long(server, session, here, output) {
         match answer {
-            Answer::Done(ended) => now = ended,
-            Answer::Parked(turn) => return turn,
+            Ok(ended) => now = ended,
+            Err(turn) => return turn,
         }
         input.consume(consumed);
         commands = 1;
@@ -116,15 +116,16 @@ fn run_turn(
             return Turn::ended(if input.is_empty() { Step::Continue } else { Step::Yield }, commands);
         }
         let limits = server.tuned.limits(session.authenticated);
-        if ahead.is_empty() && session.parser.is_fresh() {
+        let is_parsed = session.pending.as_ref().is_some_and(|pending| pending.parsed.is_some());
+        if ahead.is_empty() && !is_parsed && session.parser.is_fresh() {
             ahead.look(server, session.db, input.bytes(), &limits);
         }
         let here = Here { loop_index, now, moment: moment.later(now.since(began)), recorder };
         let (answer, requests, consumed) =
             answer_next(server, session, (input, output), here, (ahead, commands));
         match answer {
-            Answer::Done(ended) => now = ended,
-            Answer::Parked(turn) => return Turn { commands, ..turn },
+            Ok(ended) => now = ended,
+            Err(turn) => return Turn { commands, ..turn },
         }
         input.consume(consumed);
         commands += requests;
@@ -142,33 +143,61 @@ fn answer_next(
     if let Some(answered) = answer_series(server, session, (input, ahead), here, output) {
         return answered;
     }
-    let ended = |turn| (Answer::Parked(turn), 0, 0);
-    let (bytes, args, foreseen) = match ahead.next() {
-        Some(request) => (request.bytes, &request.args, request.foreseen),
-        None => {
-            let limits = server.tuned.limits(session.authenticated);
-            match session.parser.parse(input.bytes(), &limits, ahead.spare()) {
-                Ok(Parsed::Complete { consumed }) => (consumed, &*ahead.spare(), None),
-                Ok(Parsed::Incomplete { needed_bytes_min }) => {
-                    input.expect(needed_bytes_min);
-                    return ended(Turn::ended(Step::Continue, commands));
-                }
-                Err(error) => return ended(refuse(server, session, error, input, output, commands)),
-            }
-        }
+    let ended = |turn| (Err(turn), 0, 0);
+    let mut again = session.pending.as_mut().and_then(|pending| pending.parsed.take());
+    let parsed = match again.as_mut().or_else(|| ahead.next()) {
+        Some(parsed) => parsed,
+        None => match parse_next(server, session, (input, output), ahead, commands) {
+            Ok(parsed) => parsed,
+            Err(turn) => return ended(turn),
+        },
     };
+    let (bytes, foreseen) = (parsed.bytes, parsed.foreseen);
     let Here { loop_index, now, moment, recorder } = here;
+    let args = parsed.args.view(input.bytes());
     if args.is_empty() {
-        return (Answer::Done(now), 0, bytes);
+        return (Ok(now), 0, bytes);
     }
-    let (args, behind) = (args.view(input.bytes()), &input.bytes()[bytes..]);
+    let behind = &input.bytes()[bytes..];
     if commands > 0 && !output.is_empty() && tx::ends_newest(args) {
         // Before it is on its way its client has the identifier to look it up by.
         return ended(Turn::ended(Step::Yield, commands));
     }
     let foreseen = foreseen.or_else(|| foreseen_by(server, recorder, args));
     let request = Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder };
-    (answer(server, session, &request, output), 1, bytes)
+    let (answer, is_kept) = (answer(server, session, &request, output), args.len() <= KEPT_ARGS_MAX);
+    if let (true, Err(Turn { step: Step::Park, .. }), Some(pending)) =
+        (is_kept, &answer, &mut session.pending)
+    {
+        pending.parsed = Some(PipelineRequest { foreseen, ..std::mem::take(parsed) });
+    }
+    (answer, 1, bytes)
+}
+
+/// Parses the request that `input` begins with, by itself.
+///
+/// # Errors
+/// How the turn ends where it is not complete, or wrong.
+fn parse_next<'p>(
+    server: &Server,
+    session: &mut Session,
+    (input, output): (&mut Input, &mut Output),
+    ahead: &'p mut Pipeline,
+    commands: u64,
+) -> Result<&'p mut PipelineRequest, Turn> {
+    let limits = server.tuned.limits(session.authenticated);
+    let parsed = ahead.spare();
+    match session.parser.parse(input.bytes(), &limits, &mut parsed.args) {
+        Ok(Parsed::Complete { consumed }) => {
+            (parsed.bytes, parsed.foreseen) = (consumed, None);
+            Ok(parsed)
+        }
+        Ok(Parsed::Incomplete { needed_bytes_min }) => {
+            input.expect(needed_bytes_min);
+            Err(Turn::ended(Step::Continue, commands))
+        }
+        Err(error) => Err(refuse(server, session, error, input, output, commands)),
+    }
 }
 
 /// The hash of the key, which a capture computes anyway: the lookup need not compute it again.
@@ -185,14 +214,14 @@ fn answer(server: &Arc<Server>, session: &mut Session, request: &Request<'_>, ou
                 "closed: it sent an HTTP request to the port of the Redis protocol"
             );
         }
-        return Answer::Parked(Turn::ended(Step::Kill, 0));
+        return Err(Turn::ended(Step::Kill, 0));
     }
     let start = output.buffer().len();
     if session.replies == Replies::SkipNext {
         session.replies = Replies::Skip;
     }
-    let verdict = execute(server, session, request, output.buffer());
-    settle_answer(server, session, request, (verdict, start), output)
+    let replied = execute(server, session, request, output.buffer());
+    settle_answer(server, session, request, (replied, start), output)
 }
 
 /// Answers the requests that are next, if they are a series and run as one: how many there were, and their bytes.
@@ -214,8 +243,8 @@ fn answer_series(
     let first = Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder };
     let (start, count) = (output.buffer().len(), views.len());
     let series = Series { first, requests: &views };
-    let verdict = series::execute(server, session, &series, output.buffer())?;
-    let answer = settle_answer(server, session, &first, (verdict, start), output);
+    let replied = series::execute(server, session, &series, output.buffer())?;
+    let answer = settle_answer(server, session, &first, (replied, start), output);
     drop(views);
     ahead.pass(count);
     Some((answer, count as u64, bytes))
@@ -229,7 +258,7 @@ fn go_on_long(
     output: &mut Output,
 ) -> Option<(Answer, usize)> {
     let pending = session.pending.as_mut()?;
-    let parked = || Answer::Parked(Turn::ended(Step::Park, 0));
+    let parked = || Err(Turn::ended(Step::Park, 0));
     match pending.long.take()? {
         Long::Out => {
             pending.long = Some(Long::Out);
@@ -240,7 +269,7 @@ fn go_on_long(
                 session.client.paused.store(true, Ordering::Relaxed);
                 pending.long = Some(Long::Again(job));
                 let turn = Turn { wake: Some(until), ends_with_peer: true, ..Turn::ended(Step::Park, 0) };
-                return Some((Answer::Parked(turn), 0));
+                return Some((Err(turn), 0));
             }
             beside::start(server, session, job);
             Some((parked(), 0))
@@ -253,10 +282,10 @@ fn go_on_long(
             }
             let out = output.buffer();
             let result = blocked::go_on(server, session, job.entry, &request, out);
-            let waits = matches!(&result, Err(Unready::Parked(_)));
-            let verdict =
+            let waits = result.as_ref().is_err_and(Unready::runs_again);
+            let replied =
                 conclude(server, session, job.entry, (&request, &[request.args]), (result, start), out);
-            let answer = settle_answer(server, session, &request, (verdict, start), output);
+            let answer = settle_answer(server, session, &request, (replied, start), output);
             if let (true, Some(pending)) = (waits, &mut session.pending) {
                 pending.long = Some(Long::InLine(job));
             }
@@ -271,10 +300,10 @@ fn go_on_long(
             }
             let out_to = output.buffer();
             let result = beside::end_long(server, session, &request, (&mut *job, end, out), out_to);
-            let waits = matches!(&result, Err(Unready::Parked(_)));
-            let verdict =
+            let waits = result.as_ref().is_err_and(Unready::runs_again);
+            let replied =
                 conclude(server, session, job.entry, (&request, &[request.args]), (result, start), out_to);
-            let answer = settle_answer(server, session, &request, (verdict, start), output);
+            let answer = settle_answer(server, session, &request, (replied, start), output);
             if let (true, Some(pending)) = (waits, &mut session.pending) {
                 let stands = pending.stands_in_line;
                 job.args = args;
@@ -320,11 +349,11 @@ fn settle_answer(
     server: &Server,
     session: &mut Session,
     request: &Request<'_>,
-    (verdict, start): (Verdict, usize),
+    (result, start): (Result<Replied, Unready>, usize),
     output: &mut Output,
 ) -> Answer {
-    match verdict {
-        Verdict::Done { ticket, attached, ended } => {
+    match result {
+        Ok(Replied { ticket, attached, ended }) => {
             let silent = session.replies != Replies::On && suppress(session, request, start, output);
             if !silent {
                 attached.into_iter().for_each(|attached| attach(attached, output));
@@ -338,26 +367,26 @@ fn settle_answer(
                 Writer::new(output.buffer(), false).error(TOO_TALKATIVE);
                 session.closing = true;
             }
-            Answer::Done(ended)
+            Ok(ended)
         }
-        Verdict::Kill => Answer::Parked(Turn::ended(Step::Kill, 0)),
-        Verdict::Park(parked) => {
+        Err(Unready::Dead) => Err(Turn::ended(Step::Kill, 0)),
+        Err(unready) => {
             if session.replies == Replies::Skip {
                 session.replies = Replies::SkipNext;
             }
             let keeps = tx::names_newest(request.args);
-            Answer::Parked(Turn { keeps, ..park(server, session, parked, request.now) })
+            Err(Turn { keeps, ..park(server, session, unready, request.now) })
         }
     }
 }
 
-fn park(server: &Server, session: &mut Session, parked: Parked, now: Nanos) -> Turn {
+fn park(server: &Server, session: &mut Session, unready: Unready, now: Nanos) -> Turn {
     let mut turn = Turn::ended(Step::Park, 0);
-    match parked {
-        Parked::Fetch(prepared) => turn.fetch = Some(prepared),
-        Parked::Until(until) => (turn.wake, turn.ends_with_peer) = (Some(until), true),
-        Parked::Long => {}
-        Parked::Credits => {
+    match unready {
+        Unready::Fetch(prepared) => turn.fetch = Some(prepared),
+        Unready::Until(until) => (turn.wake, turn.ends_with_peer) = (Some(until), true),
+        Unready::Beside(_) | Unready::Away | Unready::Dead => {}
+        Unready::Credits => {
             server.waits.wait_for_credits(session.client.id);
             // The hook may have run between the refusal and the line above.
             turn.wake = Some(now + CREDIT_RETRY);
@@ -554,11 +583,8 @@ impl<'a> Here<'a> {
     }
 }
 
-enum Answer {
-    Done(Nanos),
-    /// The turn ends so.
-    Parked(Turn),
-}
+/// When a request was answered, or how the turn ends that it does not go beyond.
+type Answer = Result<Nanos, Turn>;
 
 /// CLIENT REPLY: takes the reply back, if it is not to be sent; returns whether. CLIENT REPLY SKIP itself is silent, too.
 fn suppress(session: &mut Session, request: &Request<'_>, start: usize, output: &mut Output) -> bool {
@@ -594,6 +620,8 @@ static HTTP_LINES: Throttle = Throttle::new(Duration::from_secs(1));
 
 /// A closed connection that listened to more names is taken out of them beside the loop: many that close at once held it up.
 const NAMES_FORGOTTEN_HERE: usize = 64;
+/// A request that waits with no more arguments than these is not parsed again.
+const KEPT_ARGS_MAX: usize = 64;
 /// Requests of one connection before others get their turn.
 const TURN_COMMANDS_MAX: u64 = 256;
 /// Time of one connection before others get their turn.

@@ -12,9 +12,9 @@ use store::KeyRef;
 use super::calls::Calls;
 use super::{Invocation, time_max};
 use crate::handlers::scripts::with_interpreter;
-use crate::outcome::{Answer, Pause};
+use crate::outcome::Executed;
 use crate::retained::Retained;
-use crate::run::Within;
+use crate::run::{Halt, Within};
 use crate::server::Server;
 use crate::transaction::Course;
 use script::cache::Running;
@@ -53,13 +53,13 @@ impl<'a> Attempt<'a> {
     /// Makes it, as command `number` of a body; appends the reply to `out`.
     ///
     /// # Errors
-    /// [`Pause`]; then nothing of it is to happen.
+    /// Why it is over, with the reply if it was stopped; then nothing of it is to happen.
     pub(crate) fn make(
         &self,
         within: &mut Within<'_, '_>,
         number: usize,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Pause> {
+    ) -> Result<Executed, Halt<Vec<u8>>> {
         let Self { server, invocation, course, running, .. } = *self;
         let (start, pace) = (out.len(), self.begin());
         if running.is_some() {
@@ -80,8 +80,8 @@ impl<'a> Attempt<'a> {
         });
         calls.end();
         let outcome = ran.map_err(|failure| match failure {
-            Failure::Error(text) => Pause::Refused(text.into_owned().into_bytes()),
-            _ => Pause::Refused(b"ERR no interpreter".to_vec()),
+            Failure::Error(text) => Halt::GivenUp(text.into_owned().into_bytes()),
+            _ => Halt::GivenUp(b"ERR no interpreter".to_vec()),
         })?;
         match outcome {
             Outcome::Reply => {
@@ -89,21 +89,21 @@ impl<'a> Attempt<'a> {
                 if failed {
                     server.stats.error(&out[start + 1..]);
                 }
-                Ok(Answer { failed, ..calls.answer() })
+                Ok(Executed { failed, ..calls.executed() })
             }
             Outcome::Error(text) => {
                 server.stats.write_failure(Failure::Bytes(text), course.resp3, out);
-                Ok(Answer { failed: true, ..calls.answer() })
+                Ok(Executed { failed: true, ..calls.executed() })
             }
-            Outcome::Over(Over::Host) => Err(calls.into_pause()),
-            Outcome::Over(Over::Time) if running.is_none() => Err(Pause::long(number)),
-            Outcome::Over(over) => Err(Pause::Refused(self.stopped(over))),
+            Outcome::Over(Over::Host) => Err(calls.into_halt()),
+            Outcome::Over(Over::Time) if running.is_none() => Err(Halt::long(number)),
+            Outcome::Over(over) => Err(Halt::GivenUp(self.stopped(over))),
             Outcome::Memory => {
                 let most = server.tuned.script_memory_bytes_max.load(Ordering::Relaxed);
                 let text = format!(
                     "ERR the script needs more memory than script.memory_limit ({most} B); nothing of it has happened"
                 );
-                Err(Pause::Refused(text.into_bytes()))
+                Err(Halt::GivenUp(text.into_bytes()))
             }
         }
     }

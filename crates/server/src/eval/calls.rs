@@ -17,9 +17,9 @@ use store::{KeyRef, Stop};
 use super::attempt::Attempt;
 use crate::handlers::connection::selected;
 use crate::handlers::pubsub::admit_channel;
-use crate::outcome::{Answer, Pause};
+use crate::outcome::Executed;
 use crate::pubsub::SLICE_STEPS;
-use crate::run::{Answered, Need, Step, Within, collect_keys};
+use crate::run::{Answered, Halt, Need, Step, Within, collect_keys};
 use crate::server::Server;
 use crate::subscriptions::Publishing;
 use crate::table::{self, row::Handler};
@@ -42,8 +42,8 @@ pub(super) struct Calls<'a, 'r, 's> {
     /// Of messages that wait for the end.
     published_bytes: u64,
     copies: Copies,
-    answer: Answer,
-    pause: Option<Pause>,
+    executed: Executed,
+    halt: Option<Halt<Vec<u8>>>,
 }
 
 impl<'a, 'r, 's> Calls<'a, 'r, 's> {
@@ -64,7 +64,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         within.access.count_effects();
         within.access.keep_values();
         let effect_bytes_max = effect_bytes_max(attempt.server);
-        let (db, copies, answer) = (attempt.course.db, Copies::closed(), Answer::default());
+        let (db, copies, executed) = (attempt.course.db, Copies::closed(), Executed::default());
         Self {
             attempt,
             pace,
@@ -76,14 +76,14 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             effect_bytes_max,
             published_bytes: 0,
             copies,
-            answer,
-            pause: None,
+            executed,
+            halt: None,
         }
     }
 
     /// What the commands came to.
-    pub(super) fn answer(&mut self) -> Answer {
-        std::mem::take(&mut self.answer)
+    pub(super) fn executed(&mut self) -> Executed {
+        std::mem::take(&mut self.executed)
     }
 
     /// The script has ended: what follows it in the same access goes on.
@@ -92,12 +92,12 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
     }
 
     /// Why the attempt is over.
-    pub(super) fn into_pause(self) -> Pause {
-        self.pause.expect("who ends a run says why")
+    pub(super) fn into_halt(self) -> Halt<Vec<u8>> {
+        self.halt.expect("who ends a run says why")
     }
 
-    fn pause(&mut self, pause: Pause) -> Ended {
-        self.pause = Some(pause);
+    fn halt(&mut self, halt: Halt<Vec<u8>>) -> Ended {
+        self.halt = Some(halt);
         Ended
     }
 
@@ -139,7 +139,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         out: &mut Vec<u8>,
     ) -> Result<(), Ended> {
         if self.attempt.running.is_none() && self.attempt.server.long.is_long(self.db, entry, args) {
-            return Err(self.pause(Pause::long(self.number)));
+            return Err(self.halt(Halt::long(self.number)));
         }
         let mut keys = Vec::new();
         collect_keys(entry, self.db, args, &mut keys);
@@ -176,9 +176,9 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
                         self.unless_over()?;
                     }
                     if matches!(failure, Failure::Stop(Stop::Cold)) && self.is_to_read_beside() {
-                        return Err(self.pause(Pause::long(self.number)));
+                        return Err(self.halt(Halt::long(self.number)));
                     }
-                    return Err(self.pause(Pause::At(number, failure)));
+                    return Err(self.halt(Halt::At(number, failure)));
                 }
             }
         };
@@ -187,9 +187,9 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             self.within.access.turn_to(&[]);
         }
         self.within.access.forget_read();
-        let (hits, misses) = self.answer.lookups;
-        self.answer.lookups = (hits + answered.lookups.0, misses + answered.lookups.1);
-        self.answer.calls.push((entry.id, answered.failed));
+        let (hits, misses) = self.executed.lookups;
+        self.executed.lookups = (hits + answered.lookups.0, misses + answered.lookups.1);
+        self.executed.calls.push((entry.id, answered.failed));
         if out.len() + answered.attached.bytes() > room.max(REPLY_BYTES_MIN) {
             return Err(self.refuse_reply(room));
         }
@@ -204,7 +204,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             "ERR the reply to a command of the script needs more memory than script.memory_limit ({most} B) leaves \
              ({room} B); nothing of the script has happened"
         );
-        self.pause(Pause::Refused(text.into_bytes()))
+        self.halt(Halt::GivenUp(text.into_bytes()))
     }
 
     /// Stops the script if it has made more effects than fit into one group.
@@ -217,7 +217,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             "ERR the script changes more ({bytes} B) than transaction.max and half of memory.limit allow ({most} B); \
              nothing of it has happened: let several scripts do it"
         );
-        Err(self.pause(Pause::Refused(text.into_bytes())))
+        Err(self.halt(Halt::GivenUp(text.into_bytes())))
     }
 
     /// Whether a record is read where it is missed: on a thread that may wait. While all keys are locked that is done for a moment only;
@@ -234,7 +234,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
     /// Ends a script that was killed, or has run for as long as it may.
     fn unless_over(&mut self) -> Result<(), Ended> {
         match self.pace.over() {
-            Some(over) => Err(self.pause(Pause::Refused(self.attempt.stopped(over)))),
+            Some(over) => Err(self.halt(Halt::GivenUp(self.attempt.stopped(over)))),
             None => Ok(()),
         }
     }
@@ -268,7 +268,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             }
         }
         if !missing.is_empty() {
-            return Err(self.pause(Pause::Needs(Need::Keys(missing))));
+            return Err(self.halt(Halt::Needs(Need::Keys(missing))));
         }
         if self.claimed.is_some() && keys.len() <= TURN_KEYS_MAX {
             self.within.access.turn_to(keys);
@@ -284,7 +284,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         out: &mut Vec<u8>,
     ) -> Result<(), Ended> {
         if !self.attempt.retained.everything {
-            return Err(self.pause(Pause::Needs(Need::Everything)));
+            return Err(self.halt(Halt::Needs(Need::Everything)));
         }
         self.data((entry, handler), (args, resp3, room), out)
     }
@@ -322,7 +322,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
                 self.refuse(failure, resp3, out);
             }
         }
-        self.answer.calls.push((entry.id, false));
+        self.executed.calls.push((entry.id, false));
         Ok(())
     }
 
@@ -334,12 +334,12 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             return Ok(());
         }
         if let Some(later) = server.pubsub.publish_at(server.clock.now()) {
-            return Err(self.pause(Pause::Needs(Need::Later(later))));
+            return Err(self.halt(Halt::Needs(Need::Later(later))));
         }
         let mut publishing = Publishing::new(channel, payload);
         let mut steps_left = if self.attempt.running.is_some() { u64::MAX } else { SLICE_STEPS };
         if !server.pubsub.walk_patterns(channel, &mut publishing.walk, &mut steps_left) {
-            return Err(self.pause(Pause::long(self.number)));
+            return Err(self.halt(Halt::long(self.number)));
         }
         let audience = publishing.walk.audience + server.pubsub.listeners(channel);
         if audience > 0 {
@@ -350,9 +350,9 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
                      it has happened",
                     self.effect_bytes_max
                 );
-                return Err(self.pause(Pause::Refused(text.into_bytes())));
+                return Err(self.halt(Halt::GivenUp(text.into_bytes())));
             }
-            self.answer.outbox.push(publishing.take(true));
+            self.executed.outbox.push(publishing.take(true));
         }
         Writer::new(out, resp3).integer(audience as i64);
         Ok(())
@@ -373,7 +373,7 @@ impl Host for Calls<'_, '_, '_> {
                 return Ok(());
             }
         };
-        self.attempt.server.monitors.note(self.db, entry, args, &mut self.answer.monitored);
+        self.attempt.server.monitors.note(self.db, entry, args, &mut self.executed.monitored);
         match table::handler(entry) {
             Handler::Data(run) | Handler::Across(run, _) | Handler::Reaching(run) => {
                 self.data((entry, run), (args, resp3, room), out)

@@ -40,14 +40,14 @@ use crate::halted;
 use crate::handlers::scripts::{compiled, found};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{End, Job, Work};
-use crate::outcome::{Answer, Pause, Ran};
+use crate::outcome::{Executed, Ran, Unready};
 use crate::request::Request;
 use crate::retained::Retained;
 use crate::run::{Effects, Halt, Plan, Stopped, Tried, collect_keys, until_keys_are_known};
 use crate::server::Server;
 use crate::session::Session;
 use crate::transaction::Caller;
-use crate::verdict::{Parked, Unready};
+
 use script::cache::{Digest, Running, Script};
 use script::library::Library;
 use script::{Code, Inputs, is_long_source};
@@ -208,13 +208,13 @@ pub(crate) fn run(
         let scope = if retained.everything { Scope::Everything } else { Scope::Keys(&keys) };
         let attempt = Attempt::new(server, &invocation, caller.into(), retained);
         let plan = attempt.plan((scope, &prepared), Some(request.moment), (request.bytes, caller.uses));
-        server.runner().run(&attempt, plan, &mut copies, out)
+        server.runner().run(&attempt, plan, &mut copies, out).map(Executed::of)
     });
     match tried {
-        Ok(Tried::Done((answer, ticket))) => Ok(finish(server, session, request.loop_index, answer, ticket)),
+        Ok(Tried::Done(executed)) => Ok(finish(server, session, request.loop_index, executed)),
         Ok(Tried::Later(later)) => {
             session.pending.get_or_insert_default().retained = retained;
-            Err(Unready::Parked(Parked::Until(later)))
+            Err(Unready::Until(later))
         }
         Err((Stop::Long, _)) => {
             invocation.set_slow(true);
@@ -283,30 +283,24 @@ pub(crate) fn run_beside(
         let attempt =
             Attempt::new(server, &invocation, caller.into(), retained).beside(&guard.running, &keys);
         let plan = attempt.plan((scope, prepared), None, (bytes, caller.uses));
-        let result = server.runner().run(&attempt, plan, &mut Copies::closed(), out);
+        let result = server.runner().run(&attempt, plan, &mut Copies::closed(), out).map(Executed::of);
         took = attempt.took();
         drop(keys);
         retained.spent += took;
         result
     });
     match tried? {
-        Tried::Done((answer, ticket)) => {
+        Tried::Done(executed) => {
             invocation.set_slow(took > LOOP_TIME_MAX / 2);
-            Ok(End::Script(answer, ticket))
+            Ok(End::Executed(executed))
         }
         Tried::Later(later) => Ok(End::Later(later)),
     }
 }
 
-/// Does what is to be done once the effects of a script are committed.
-pub(crate) fn finish(
-    server: &Server,
-    session: &mut Session,
-    loop_index: usize,
-    answer: Answer,
-    ticket: Ticket,
-) -> Ran {
-    let Answer { failed, calls, lookups, outbox, monitored } = answer;
+/// Does what is to be done once the effects of a script, or of EXEC, are committed; of EXEC when its control commands have run.
+pub(crate) fn finish(server: &Server, session: &mut Session, loop_index: usize, executed: Executed) -> Ran {
+    let Executed { ticket, attached, calls, failed, outbox, monitored, lookups, .. } = executed;
     session.ticket = session.ticket.and(ticket);
     for (id, failed) in calls {
         let ending = if failed { Ending::Failed } else { Ending::Answered };
@@ -314,7 +308,7 @@ pub(crate) fn finish(
     }
     server.monitors.feed(monitored);
     server.pubsub.deliver(outbox, session.ticket);
-    Ran { lookups, ..Ran::plain(ticket, failed) }
+    Ran { lookups, attached, ..Ran::plain(ticket, failed) }
 }
 
 /// Until when a script may run that has run for `spent`, beside its loop if it is `running` there.
@@ -342,20 +336,18 @@ impl Attempt<'_> {
 }
 
 impl crate::run::Body for Attempt<'_> {
-    type Done = Answer;
+    type Done = Executed;
 
     fn run(
         &self,
         within: &mut crate::run::Within<'_, '_>,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Halt<Answer>> {
-        self.make(within, 0, out).map_err(|pause| match pause {
-            Pause::At(number, failure) => Halt::At(number, failure),
-            Pause::Needs(need) => Halt::Needs(need),
-            Pause::Refused(text) => {
+    ) -> Result<Executed, Halt<Executed>> {
+        self.make(within, 0, out).map_err(|halt| {
+            halt.map(|text| {
                 self.server.stats.write_failure(Failure::Bytes(text), self.course.resp3, out);
-                Halt::GivenUp(Answer { failed: true, ..Answer::default() })
-            }
+                Executed::refused()
+            })
         })
     }
 

@@ -24,7 +24,7 @@ use crate::handlers::{command, function, scripts};
 use crate::lines::Spot;
 use crate::look::{Look, may_wait};
 use crate::message::Message;
-use crate::outcome::{Executed, Ran};
+use crate::outcome::{Executed, Ran, Unready};
 use crate::reads::Reads;
 use crate::request::Request;
 use crate::retained::Retained;
@@ -37,7 +37,6 @@ use crate::session::Session;
 use crate::transaction::{Caller, Course, Queued, Transaction};
 use crate::tx::stage;
 use crate::tx::staged::COMMAND_AT;
-use crate::verdict::{Parked, Unready};
 
 /// Has `job` run; its connection is parked until [`Message::LongDone`].
 pub(crate) fn start(server: &Arc<Server>, session: &mut Session, mut job: Box<Job>) {
@@ -230,10 +229,10 @@ fn exec_beside(
         let scope = if everything { Scope::Everything } else { Scope::Claimed { keys: &keys, writes } };
         let beside = Some((&guard.running, &keys[..]));
         let run = Run::new(server, (transaction, watched, course), retained, beside);
-        server.runner().run(&run, run.plan((scope, prepared), caller.uses), copies, out)
+        server.runner().run(&run, run.plan((scope, prepared), caller.uses), copies, out).map(Executed::of)
     });
     Ok(match tried? {
-        Tried::Done(executed) => End::Executed(Executed::of(executed)),
+        Tried::Done(executed) => End::Executed(executed),
         Tried::Later(later) => End::Later(later),
     })
 }
@@ -360,16 +359,17 @@ pub(crate) fn end_long(
         }
         End::Executed(mut executed) => {
             executed.make_room(start);
-            let Work::Exec { transaction, course, .. } = &mut job.work else {
-                unreachable!("only a transaction is executed")
-            };
-            Ok(exec::finish(server, session, request, (transaction, *course), executed, (start, out)))
+            Ok(match &mut job.work {
+                Work::Exec { transaction, course, .. } => {
+                    exec::finish(server, session, request, (transaction, *course), executed, (start, out))
+                }
+                _ => eval::finish(server, session, request.loop_index, executed),
+            })
         }
         End::Watched(outcome) => Ok(end_watch(server, session, &mut job.work, outcome, out)),
-        End::Script(answer, ticket) => Ok(eval::finish(server, session, request.loop_index, answer, ticket)),
         End::Later(later) => {
             out.truncate(start);
-            Err(Unready::Parked(Parked::Until(later)))
+            Err(Unready::Until(later))
         }
         End::InLine(in_line) => {
             out.truncate(start);

@@ -10,11 +10,10 @@ use commands::copies::Copies;
 use commands::lookup::Entry;
 use resp::Args;
 use store::{AskedMemory, Prepared, Stop, Watch};
-use ticket::Ticket;
 
 use crate::clients::Client;
 use crate::lines::Spot;
-use crate::outcome::{Answer, Executed, Ran};
+use crate::outcome::{Executed, Ran};
 use crate::request::Request;
 use crate::retained::Retained;
 use crate::session::Session;
@@ -82,11 +81,10 @@ pub struct Done {
 #[derive(Debug)]
 pub(crate) enum End {
     Ran(Ran),
+    /// EXEC, or a script.
     Executed(Executed),
     /// The bytes that all watched keys keep, or why they are not watched.
     Watched(Result<u64, Failure>),
-    /// What a script has answered, and the ticket of its effects.
-    Script(Answer, Ticket),
     /// To be run again from then on.
     Later(Nanos),
     /// It found nothing, and is to get in line.

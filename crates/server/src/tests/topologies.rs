@@ -85,6 +85,21 @@ fn what_is_submitted_is_kept_and_runs_after_a_restart_as_it_was() {
     assert!(list.contains("waiting"), "{list}");
 }
 
+/// A client waited in line for a key; a topology took its name, and the command was refused when it was woken. It stood in line on: what came
+/// there was taken for it, and its next blocking command was the former one.
+#[test]
+fn who_is_refused_when_it_is_woken_stands_in_line_no_longer() {
+    let (mut harness, _place) = server();
+    let (mut waits, mut other) = (harness.connect(), harness.connect());
+    assert_eq!(harness.line(&mut waits, "BLPOP topology:a:epochs 1"), "");
+    assert_eq!(submit(&harness, &mut other, "a", TEXT, &["PROPERTY", "tasks", "2"]), "+OK\r\n");
+    let reply = harness.after(&mut waits, Duration::from_secs(2));
+    assert!(reply.starts_with(b"-NOPERM"), "{}", String::from_utf8_lossy(&reply));
+    assert_eq!(harness.line(&mut waits, "BLPOP q 1"), "");
+    harness.expect(&mut other, &[("RPUSH q x", ":1\r\n")]);
+    assert_eq!(String::from_utf8(harness.deliver(&mut waits)).expect("text"), "*2\r\n$1\r\nq\r\n$1\r\nx\r\n");
+}
+
 #[test]
 fn number_of_workers_is_kept_and_bounded() {
     let (mut harness, place) = server();

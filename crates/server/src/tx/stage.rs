@@ -30,7 +30,7 @@ use crate::halted;
 use crate::handlers::tx::{transaction_id, transactions};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{self, Job};
-use crate::outcome::Ran;
+use crate::outcome::{Ran, Unready};
 use crate::request::Request;
 use crate::run::{Effects, Plan, Single, Step, Stopped, Unfinished, collect_keys};
 use crate::server::Server;
@@ -38,7 +38,6 @@ use crate::session::Session;
 use crate::table::{self, row::Handler};
 use crate::topologies::guard;
 use crate::transaction::Caller;
-use crate::verdict::Unready;
 
 /// Runs TX.DO; beside the loop if it names many keys, or if another command of its transaction runs there.
 pub(crate) fn run(
