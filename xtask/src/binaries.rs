@@ -37,7 +37,9 @@ pub(crate) fn run(
     on_line: &mut dyn FnMut(&str),
 ) -> Result<(), Failure> {
     let artifacts = cargo.args(["--no-run", "--message-format", "json-render-diagnostics"]).read()?;
-    let binaries: Vec<Binary> = artifacts.lines().filter_map(binary).collect();
+    let mut binaries: Vec<Binary> = artifacts.lines().filter_map(binary).collect();
+    // The largest have the most to do: they are not left for the end, where the other lanes have nothing.
+    binaries.sort_by_key(|binary| std::cmp::Reverse(binary.program.metadata().map_or(0, |it| it.len())));
     if binaries.is_empty() {
         return Err("no test binary was built".to_owned());
     }

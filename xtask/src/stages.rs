@@ -1,8 +1,8 @@
 //! The stages of `cargo xtask test`: what CI runs, in an order that fails early and builds once.
 //!
 //! Everything is built in profile `ci` (development checks, light optimization: crash and differential tests
-//! are bound by the server's speed), always with `--workspace`, so that features resolve alike and no stage
-//! rebuilds what another built. Integration tests belong to a stage by the name of their file (`CLASSES`).
+//! are bound by the server's speed), always with `--workspace` and the features of all transports, so that features resolve alike
+//! and no stage rebuilds what another built; that it compiles as users build it, stage clippy sees. Integration tests belong to a stage by the name of their file (`CLASSES`).
 //!
 //! Ends with a table of times and, alone on the last line, `N passed, N failed`: the sum over all test
 //! binaries, where a stage that has no test binary (format, tidy, ...) counts as one.
@@ -138,42 +138,26 @@ fn format(root: &Path, _: &mut Tally) -> Result<(), Failure> {
 }
 
 fn clippy(root: &Path, _: &mut Tally) -> Result<(), Failure> {
-    packages::ensure(root, &[packages::LIBZMQ])?;
-    let run = with_libzmq(cargo(
-        root,
-        &["clippy", "--workspace", "--all-targets", "--features", "evenkeel/zeromq,bench/zeromq"],
-    ));
+    let run = cargo(root, &["clippy", "--workspace", "--all-targets"])?;
     run.args(["--", "-D", "warnings"]).show(&mut |_| {})?;
-    // As users build it: without what tests add to dependencies.
-    cargo(root, &["clippy", "--workspace", "--bins"]).args(["--", "-D", "warnings"]).show(&mut |_| {})
+    // As users build it: without what tests add to dependencies, and without ZeroMQ.
+    let run = profiled(root, &["clippy", "--workspace", "--bins"]);
+    run.args(["--", "-D", "warnings"]).show(&mut |_| {})
 }
 
 fn build(root: &Path, _: &mut Tally) -> Result<(), Failure> {
-    cargo(root, &["test", "--workspace", "--no-run"]).show(&mut |_| {})
+    cargo(root, &["test", "--workspace", "--no-run"])?.show(&mut |_| {})
 }
 
 fn unit(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
     // Benchmarks and replays are tested beside it.
-    packages::ensure(root, &[packages::REDIS_SERVER, packages::LIBZMQ])?;
-    test(root, tally, "unit", &["--lib", "--bins"], &[])?;
-    // With the feature some crates are built again, and a test of nodes and one of workers.
-    let zeromq = [
-        "test",
-        "--workspace",
-        "--features",
-        "evenkeel/zeromq",
-        "--test",
-        "zeromq",
-        "--test",
-        "worker_transport",
-    ];
-    let zeromq = cargo(root, &zeromq);
-    with_libzmq(zeromq).show(&mut |line| tally.read(line))
+    packages::ensure(root, &[packages::REDIS_SERVER])?;
+    test(root, tally, "unit", &["--lib", "--bins"], &[])
 }
 
 fn fuzz(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
     // Alone, too, it runs what the source says now. A test of its package comes with the program itself, from what stage build made.
-    cargo(root, &["test", "--workspace", "--no-run", "--test", "corpus"]).show(&mut |_| {})?;
+    cargo(root, &["test", "--workspace", "--no-run", "--test", "corpus"])?.show(&mut |_| {})?;
     let binary = root.join("target").join(PROFILE).join("fuzz");
     Run::new(root, &binary.to_string_lossy()).show(&mut |line| tally.read(line))
 }
@@ -211,9 +195,9 @@ fn differential(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
 }
 
 fn docs(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
-    let rustdoc = cargo(root, &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    let rustdoc = cargo(root, &["doc", "--workspace", "--no-deps"])?.env("RUSTDOCFLAGS", "-D warnings");
     rustdoc.show(&mut |_| {})?;
-    cargo(root, &["test", "--workspace", "--doc"]).show(&mut |line| tally.read(line))
+    cargo(root, &["test", "--workspace", "--doc"])?.show(&mut |line| tally.read(line))
 }
 
 /// Runs the integration tests of `class`, and what `targets` names beside them.
@@ -229,7 +213,7 @@ fn test(
     if files.is_empty() && targets.is_empty() {
         return Err(format!("no integration test belongs to stage {class}"));
     }
-    let mut build = cargo(root, &["test", "--workspace"]).args(targets.iter().copied());
+    let mut build = cargo(root, &["test", "--workspace"])?.args(targets.iter().copied());
     for file in files {
         build = build.args(["--test", file]);
     }
@@ -259,16 +243,24 @@ fn class_of(name: &str) -> &'static str {
     CLASSES.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or("unit", |(_, class)| class)
 }
 
-/// A cargo command in the one profile that all stages share.
-fn cargo(root: &Path, arguments: &[&str]) -> Run {
-    let run = Run::cargo(root).args(arguments.iter().copied()).args(["--profile", PROFILE]);
-    run.time_max(Duration::from_secs(1_800))
+/// A cargo command in the one profile that all stages share, with the features of all transports and Debian's libzmq: `zmq-sys` would
+/// build its own.
+fn cargo(root: &Path, arguments: &[&str]) -> Result<Run, Failure> {
+    packages::ensure(root, &[packages::LIBZMQ])?;
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let linked = format!("target.{target}.zmq.rustc-link-lib=[\"zmq\"]");
+    Ok(profiled(root, arguments).args([
+        "--features",
+        "evenkeel/zeromq,bench/zeromq",
+        "--config",
+        linked.as_str(),
+    ]))
 }
 
-/// The same with Debian's libzmq: `zmq-sys` would build its own.
-fn with_libzmq(run: Run) -> Run {
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    run.args(["--config".to_owned(), format!("target.{target}.zmq.rustc-link-lib=[\"zmq\"]")])
+/// A cargo command in the one profile.
+fn profiled(root: &Path, arguments: &[&str]) -> Run {
+    let run = Run::cargo(root).args(arguments.iter().copied()).args(["--profile", PROFILE]);
+    run.time_max(Duration::from_secs(1_800))
 }
 
 const PROFILE: &str = "ci";

@@ -30,8 +30,8 @@ pub(crate) fn new(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Option<
         tasks_max: settings.topologies_tasks_max,
         workers_max: settings.topologies_workers_max,
         http_hosts: settings.topologies_http_hosts.iter().map(|host| host.0.clone()).collect(),
-        transport: transport(settings)?,
-        has_zeromq: cfg!(feature = "zeromq"),
+        transport: transport(settings, HAS_ZEROMQ)?,
+        has_zeromq: HAS_ZEROMQ,
         limits: limits(settings)?,
         clock: Arc::clone(clock),
     };
@@ -62,10 +62,10 @@ pub(crate) fn stop(supervisor: Option<&Supervisor>) {
     supervisor.stop(STOP_WAIT);
 }
 
-fn transport(settings: &Settings) -> Result<Transport, Failure> {
+fn transport(settings: &Settings, has_zeromq: bool) -> Result<Transport, Failure> {
     match settings.topologies_transport {
         WorkerTransport::Tcp => Ok(Transport::Tcp),
-        WorkerTransport::ZeroMq if cfg!(feature = "zeromq") => Ok(Transport::ZeroMq),
+        WorkerTransport::ZeroMq if has_zeromq => Ok(Transport::ZeroMq),
         WorkerTransport::ZeroMq => Err(Failure::Usage(
             "topologies.transport = zeromq: this build has none; build evenkeel with `--features zeromq`, or use tcp"
                 .to_owned(),
@@ -137,3 +137,18 @@ fn system(error: &std::io::Error) -> Failure {
 const STOP_WAIT: Duration = Duration::from_secs(1);
 /// A worker without components has 20 MiB and stacks of some threads.
 const WORKER_BYTES_MIN: u64 = 64 << 20;
+/// Whether this build has the transport zeromq.
+const HAS_ZEROMQ: bool = cfg!(feature = "zeromq");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transport_zeromq_is_refused_by_a_build_without_it() {
+        let settings = Settings { topologies_transport: WorkerTransport::ZeroMq, ..Settings::default() };
+        assert_eq!(transport(&settings, true).ok(), Some(Transport::ZeroMq));
+        let Err(Failure::Usage(text)) = transport(&settings, false) else { panic!("it is refused") };
+        assert!(text.starts_with("topologies.transport = zeromq: this build has none"), "{text}");
+    }
+}

@@ -8,8 +8,6 @@
 )]
 
 mod common;
-#[path = "common/stress.rs"]
-mod stress;
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -81,7 +79,7 @@ fn million_moves_between_rings_lose_and_swap_nothing() {
 #[ignore = "long: a minute of each connector"]
 fn no_connection_is_lost_or_stuck_in_a_minute_of_each_connector() {
     for connector in ["epoll", "uring", "threads"] {
-        stress::run(connector, Duration::from_secs(60));
+        common::stress::run(connector, Duration::from_secs(60));
         println!("{connector}: nothing stays");
     }
 }

@@ -3,6 +3,7 @@
 //! Knows no socket, so that tests drive it with bytes. What it leaves to `protocol`: fetching what is cold,
 //! timers, and the reactor's callbacks.
 
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -99,8 +100,8 @@ fn run_turn(
     let here = Here { loop_index, now, moment, recorder };
     if let Some((answer, consumed)) = go_on_long(server, session, here, output) {
         match answer {
-            Ok(ended) => now = ended,
-            Err(turn) => return turn,
+            Continue(ended) => now = ended,
+            Break(turn) => return turn,
         }
         input.consume(consumed);
         commands = 1;
@@ -124,8 +125,8 @@ fn run_turn(
         let (answer, requests, consumed) =
             answer_next(server, session, (input, output), here, (ahead, commands));
         match answer {
-            Ok(ended) => now = ended,
-            Err(turn) => return Turn { commands, ..turn },
+            Continue(ended) => now = ended,
+            Break(turn) => return Turn { commands, ..turn },
         }
         input.consume(consumed);
         commands += requests;
@@ -143,20 +144,20 @@ fn answer_next(
     if let Some(answered) = answer_series(server, session, (input, ahead), here, output) {
         return answered;
     }
-    let ended = |turn| (Err(turn), 0, 0);
+    let ended = |turn| (Break(turn), 0, 0);
     let mut again = session.pending.as_mut().and_then(|pending| pending.parsed.take());
     let parsed = match again.as_mut().or_else(|| ahead.next()) {
         Some(parsed) => parsed,
         None => match parse_next(server, session, (input, output), ahead, commands) {
-            Ok(parsed) => parsed,
-            Err(turn) => return ended(turn),
+            Continue(parsed) => parsed,
+            Break(turn) => return ended(turn),
         },
     };
     let (bytes, foreseen) = (parsed.bytes, parsed.foreseen);
     let Here { loop_index, now, moment, recorder } = here;
     let args = parsed.args.view(input.bytes());
     if args.is_empty() {
-        return (Ok(now), 0, bytes);
+        return (Continue(now), 0, bytes);
     }
     let behind = &input.bytes()[bytes..];
     if commands > 0 && !output.is_empty() && tx::ends_newest(args) {
@@ -166,7 +167,7 @@ fn answer_next(
     let foreseen = foreseen.or_else(|| foreseen_by(server, recorder, args));
     let request = Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder };
     let (answer, is_kept) = (answer(server, session, &request, output), args.len() <= KEPT_ARGS_MAX);
-    if let (true, Err(Turn { step: Step::Park, .. }), Some(pending)) =
+    if let (true, Break(Turn { step: Step::Park, .. }), Some(pending)) =
         (is_kept, &answer, &mut session.pending)
     {
         pending.parsed = Some(PipelineRequest { foreseen, ..std::mem::take(parsed) });
@@ -175,28 +176,26 @@ fn answer_next(
 }
 
 /// Parses the request that `input` begins with, by itself.
-///
-/// # Errors
-/// How the turn ends where it is not complete, or wrong.
+/// Breaks where it is not complete, or wrong.
 fn parse_next<'p>(
     server: &Server,
     session: &mut Session,
     (input, output): (&mut Input, &mut Output),
     ahead: &'p mut Pipeline,
     commands: u64,
-) -> Result<&'p mut PipelineRequest, Turn> {
+) -> ControlFlow<Turn, &'p mut PipelineRequest> {
     let limits = server.tuned.limits(session.authenticated);
     let parsed = ahead.spare();
     match session.parser.parse(input.bytes(), &limits, &mut parsed.args) {
         Ok(Parsed::Complete { consumed }) => {
             (parsed.bytes, parsed.foreseen) = (consumed, None);
-            Ok(parsed)
+            Continue(parsed)
         }
         Ok(Parsed::Incomplete { needed_bytes_min }) => {
             input.expect(needed_bytes_min);
-            Err(Turn::ended(Step::Continue, commands))
+            Break(Turn::ended(Step::Continue, commands))
         }
-        Err(error) => Err(refuse(server, session, error, input, output, commands)),
+        Err(error) => Break(refuse(server, session, error, input, output, commands)),
     }
 }
 
@@ -214,7 +213,7 @@ fn answer(server: &Arc<Server>, session: &mut Session, request: &Request<'_>, ou
                 "closed: it sent an HTTP request to the port of the Redis protocol"
             );
         }
-        return Err(Turn::ended(Step::Kill, 0));
+        return Break(Turn::ended(Step::Kill, 0));
     }
     let start = output.buffer().len();
     if session.replies == Replies::SkipNext {
@@ -258,7 +257,7 @@ fn go_on_long(
     output: &mut Output,
 ) -> Option<(Answer, usize)> {
     let pending = session.pending.as_mut()?;
-    let parked = || Err(Turn::ended(Step::Park, 0));
+    let parked = || Break(Turn::ended(Step::Park, 0));
     match pending.long.take()? {
         Long::Out => {
             pending.long = Some(Long::Out);
@@ -269,7 +268,7 @@ fn go_on_long(
                 session.client.paused.store(true, Ordering::Relaxed);
                 pending.long = Some(Long::Again(job));
                 let turn = Turn { wake: Some(until), ends_with_peer: true, ..Turn::ended(Step::Park, 0) };
-                return Some((Err(turn), 0));
+                return Some((Break(turn), 0));
             }
             beside::start(server, session, job);
             Some((parked(), 0))
@@ -367,15 +366,15 @@ fn settle_answer(
                 Writer::new(output.buffer(), false).error(TOO_TALKATIVE);
                 session.closing = true;
             }
-            Ok(ended)
+            Continue(ended)
         }
-        Err(Unready::Dead) => Err(Turn::ended(Step::Kill, 0)),
+        Err(Unready::Dead) => Break(Turn::ended(Step::Kill, 0)),
         Err(unready) => {
             if session.replies == Replies::Skip {
                 session.replies = Replies::SkipNext;
             }
             let keeps = tx::names_newest(request.args);
-            Err(Turn { keeps, ..park(server, session, unready, request.now) })
+            Break(Turn { keeps, ..park(server, session, unready, request.now) })
         }
     }
 }
@@ -584,7 +583,7 @@ impl<'a> Here<'a> {
 }
 
 /// When a request was answered, or how the turn ends that it does not go beyond.
-type Answer = Result<Nanos, Turn>;
+type Answer = ControlFlow<Turn, Nanos>;
 
 /// CLIENT REPLY: takes the reply back, if it is not to be sent; returns whether. CLIENT REPLY SKIP itself is silent, too.
 fn suppress(session: &mut Session, request: &Request<'_>, start: usize, output: &mut Output) -> bool {

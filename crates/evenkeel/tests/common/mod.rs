@@ -7,6 +7,7 @@
 )]
 
 pub mod crowd;
+pub mod stress;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -85,6 +85,21 @@ fn what_is_submitted_is_kept_and_runs_after_a_restart_as_it_was() {
     assert!(list.contains("waiting"), "{list}");
 }
 
+#[test]
+fn transport_is_tcp_or_one_that_the_build_has() {
+    let (mut harness, _place) = server();
+    let mut wire = harness.connect();
+    for (transport, expected) in [
+        ("zeromq", "evenkeel.transport is zeromq, which this build has not"),
+        ("zmq", "`evenkeel.transport` must be tcp or zeromq, not `zmq`"),
+    ] {
+        let text = TEXT.replacen("config:", &format!("config:\n  evenkeel.transport: {transport}"), 1);
+        assert_ne!(text, TEXT, "the definition has settings");
+        let reply = submit(&harness, &mut wire, "a", &text, &["PROPERTY", "tasks", "2"]);
+        assert!(reply.contains(expected), "{reply}");
+    }
+}
+
 /// A client waited in line for a key; a topology took its name, and the command was refused when it was woken. It stood in line on: what came
 /// there was taken for it, and its next blocking command was the former one.
 #[test]
