@@ -13,7 +13,7 @@
 //!
 //! The load of a connection is the time between its loop's looks at the clock around its callbacks, scaled by the processor time
 //! of the loop's thread in the same interval: a loop that was not running, or that waited for the disk, does not blame its
-//! connections. docs/adr/0005-balance.md has what was weighed, and 0021-active-loops.md for the number of loops.
+//! connections. docs/adr/0005-balance.md has what was weighed, also for the number of loops.
 
 pub(crate) mod account;
 pub(crate) mod active;

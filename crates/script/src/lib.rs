@@ -25,7 +25,7 @@
 //!   2. An attempt that is over gets no further than the next loop or call, whatever a script catches (`meter`).
 //!   3. No bytecode is loaded: Luau does not check it.
 //!
-//! Decision: docs/adr/0050-luau.md.
+//! Decision: docs/adr/0028-scripts.md.
 //! Out of scope: what `redis.call` does (`eval`), where the effects go (`run`).
 
 #[cfg(panic = "abort")]

@@ -20,7 +20,7 @@
 //!   3. A step holds one stripe's lock at a time, for one page of the index, and a turn visits [`BUDGET_PAGES`] of them.
 //!   4. A pass that did not help is followed by a pause (`resident`), and opens the gate as any other; one that takes long opens it before it ends.
 //!
-//! Measured and chosen: docs/adr/0060-pages-that-hold-little-are-emptied.md. Out of scope: how much may be resident (`resident`), and when a pass begins (`tend`).
+//! Measured and chosen: docs/adr/0016-resident-memory.md. Out of scope: how much may be resident (`resident`), and when a pass begins (`tend`).
 
 pub(crate) mod gate;
 mod moving;

@@ -25,7 +25,7 @@
 //!   3. What a worker writes is bounded: a status in bytes, its log in lines a second.
 //!
 //! Out of scope: keeping definitions (`server`), running them (`worker`).
-//! Source: supervision trees of Erlang/OTP; docs/adr/0039-workers-and-their-supervisor.md, docs/adr/0042-several-workers.md.
+//! Source: supervision trees of Erlang/OTP; docs/adr/0039-workers-and-their-supervisor.md.
 
 mod drain;
 pub mod figures;

@@ -14,7 +14,7 @@
 //!   3. Only tasks of the subscriber are chosen.
 //!
 //! Load is counted where a tuple leaves, not asked for: as the paper shows, emitters that each balance what they send balance the sum.
-//! Source: Nasir et al. 2015 (partial key grouping); docs/adr/0057-tasks-of-keys.md.
+//! Source: Nasir et al. 2015 (partial key grouping); docs/adr/0032-topologies.md.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -19,7 +19,7 @@
 //!   4. Only loopback addresses are taken: peers do not prove who they are.
 //!
 //! Out of scope: CURVE. `tcp` has TLS with secrets and certificates.
-//! Source: docs/adr/0043-zeromq.md.
+//! Source: docs/adr/0033-transport.md.
 
 mod dial;
 mod driver;

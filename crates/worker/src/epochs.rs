@@ -17,7 +17,7 @@
 //!   2. What tasks of another generation tell is not heard, but for whose fault it was that the last one ended.
 //!   3. A generation has one place for each task: the beginning that goes to all workers says where.
 //!
-//! Source: docs/adr/0045-exactly-once-in-a-worker.md, docs/adr/0046-exactly-once-in-several-workers.md.
+//! Source: docs/adr/0045-exactly-once-in-a-worker.md.
 
 pub(crate) mod inbox;
 mod ledger;

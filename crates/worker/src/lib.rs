@@ -29,7 +29,7 @@
 //! finished, of which there are at most `max_spout_pending` a spout task. A waker that is called often is one letter.
 //!
 //! Out of scope: which worker has which task (`supervisor`).
-//! Source: docs/adr/0035-topologies-in-one-process.md.
+//! Source: docs/adr/0032-topologies.md.
 
 pub mod carrier;
 mod cell;

@@ -17,7 +17,7 @@
 //!
 //! Why a trial, and no formula: on a machine that is shared with its clients, whether another loop raises the rate depends on what
 //! the clients do with the processor time that it takes from them. Nothing that is measured on one side tells.
-//! docs/adr/0021-active-loops.md weighs the rules.
+//! docs/adr/0005-balance.md weighs the rules.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Fields of hashes whose time has come: no lookup sees them, and the commit logs that they are gone.
 //!
-//! A lookup makes the hash without them, and the purge, as it notes the removal of an expired key. Decision: docs/adr/0029-fields-that-end.md.
+//! A lookup makes the hash without them, and the purge, as it notes the removal of an expired key. Decision: docs/adr/0014-time-and-expiry.md.
 
 use journal::{Keyspace, Seq};
 
