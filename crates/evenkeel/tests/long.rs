@@ -222,7 +222,7 @@ fn disk_stays_within_the_bound_of_the_manual_for_random_sizes_and_commands() {
     println!("at most {most} % of the bound");
 }
 
-/// Prints the hit ratios of docs/notes/2026-11-25-values-in-memory.md. 100,000 values of 4,000 bytes, `memory.limit` a tenth of that; Zipf 0.99 with
+/// Prints the hit ratios of docs/adr/0022-which-values-stay-in-memory.md. 100,000 values of 4,000 bytes, `memory.limit` a tenth of that; Zipf 0.99 with
 /// another order of all keys after each million reads, beside two LRUs that see the same: one for as many values as the server holds beside its
 /// index, one for 10,000, the whole limit. Then a set of 4,000 keys beside SCAN.
 #[test]
