@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use reactor::Input;
-use resp::{Args, ArgsView, Limits, Parsed, RequestParser};
+use resp::{ArgsView, Limits, Parsed, RequestParser};
 use store::{Foreseen, Foresight, KeyRef};
 
-use crate::request::Request;
+use crate::request::{ParsedRequest, Request};
 use crate::server::Server;
 use crate::session::Session;
 
@@ -40,28 +40,16 @@ fn foresee(foresight: &mut Foresight<'_>, db: u16, args: ArgsView<'_>) -> Option
     args.try_get(Request::FORESEEN_ARG).map(|key| foresight.add(KeyRef { db, key }))
 }
 
-/// A request that is parsed and has not run, or is to run again.
-#[derive(Debug, Default)]
-pub(crate) struct PipelineRequest {
-    /// Its size as received.
-    pub(crate) bytes: usize,
-    pub(crate) args: Args,
-    /// [`Request::foreseen`].
-    pub(crate) foreseen: Option<Foreseen>,
-    /// It has the name and the key of the one before it.
-    pub(crate) follows: bool,
-}
-
 /// Requests of a pipeline that are parsed and have not run.
 #[derive(Default)]
 pub(crate) struct Pipeline {
-    requests: [PipelineRequest; AHEAD_REQUESTS_MAX],
+    requests: [ParsedRequest; AHEAD_REQUESTS_MAX],
     next: usize,
     count: usize,
     /// Those before this one need not be tried as a series.
     tried: usize,
     /// For a request that is parsed by itself.
-    spare: PipelineRequest,
+    spare: ParsedRequest,
 }
 
 impl Pipeline {
@@ -88,7 +76,7 @@ impl Pipeline {
         self.next == self.count
     }
 
-    pub(crate) fn spare(&mut self) -> &mut PipelineRequest {
+    pub(crate) fn spare(&mut self) -> &mut ParsedRequest {
         &mut self.spare
     }
 
@@ -112,7 +100,7 @@ impl Pipeline {
     }
 
     /// The next request with those behind it that follow it, if there are any and they were not tried as a series before.
-    pub(crate) fn untried_series(&mut self) -> Option<&[PipelineRequest]> {
+    pub(crate) fn untried_series(&mut self) -> Option<&[ParsedRequest]> {
         let ahead = &self.requests[..self.count];
         if self.next < self.tried || !ahead.get(self.next + 1)?.follows {
             return None;
@@ -122,7 +110,7 @@ impl Pipeline {
         Some(&ahead[self.next..self.tried])
     }
 
-    pub(crate) fn next(&mut self) -> Option<&mut PipelineRequest> {
+    pub(crate) fn next(&mut self) -> Option<&mut ParsedRequest> {
         let request = self.requests[..self.count].get_mut(self.next)?;
         self.next += 1;
         Some(request)

@@ -1,7 +1,7 @@
 //! A request, as it was received.
 
 use clock::Nanos;
-use resp::ArgsView;
+use resp::{Args, ArgsView};
 use store::{Foreseen, Moment};
 
 use crate::capture::recorder::Recorder;
@@ -35,4 +35,16 @@ impl<'a> Request<'a> {
     pub(crate) fn asked(&self) -> Asked<'a> {
         Asked { args: self.args, foreseen: self.foreseen, bytes: self.bytes }
     }
+}
+
+/// A request that is parsed and has not run, or is to run again.
+#[derive(Debug, Default)]
+pub(crate) struct ParsedRequest {
+    /// Its size as received.
+    pub(crate) bytes: usize,
+    pub(crate) args: Args,
+    /// [`Request::foreseen`].
+    pub(crate) foreseen: Option<Foreseen>,
+    /// It has the name and the key of the one before it.
+    pub(crate) follows: bool,
 }

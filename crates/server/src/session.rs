@@ -23,8 +23,8 @@ use crate::holds::Awaited;
 use crate::long::LongCommands;
 use crate::long::job::Long;
 use crate::outcome::Served;
-use crate::pipeline::PipelineRequest;
 use crate::reads::Reads;
+use crate::request::ParsedRequest;
 use crate::retained::Retained;
 use crate::strangers::Stranger;
 use crate::subscriptions::{Publishing, Subscriptions, Walk};
@@ -241,7 +241,7 @@ const SESSION_BYTES: usize = size_of::<Session>() + size_of::<Client>();
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     /// The request, if it has few arguments: it is not parsed again.
-    pub(crate) parsed: Option<PipelineRequest>,
+    pub(crate) parsed: Option<ParsedRequest>,
     /// What was fetched for it.
     pub(crate) prepared: Prepared,
     /// When it first ran, if not to wait for others (WAIT).

@@ -26,9 +26,9 @@ use crate::long::beside;
 use crate::long::job::{Done, Long, Work};
 use crate::message::Message;
 use crate::outcome::{Replied, Unready};
-use crate::pipeline::{AHEAD_REQUESTS_MAX, PIPELINE, Pipeline, PipelineRequest};
+use crate::pipeline::{AHEAD_REQUESTS_MAX, PIPELINE, Pipeline};
 use crate::pubsub;
-use crate::request::Request;
+use crate::request::{ParsedRequest, Request};
 use crate::series::{self, Series};
 use crate::server::Server;
 use crate::session::{Pending, Replies, Session};
@@ -170,7 +170,7 @@ fn answer_next(
     if let (true, Break(Turn { step: Step::Park, .. }), Some(pending)) =
         (is_kept, &answer, &mut session.pending)
     {
-        pending.parsed = Some(PipelineRequest { foreseen, ..std::mem::take(parsed) });
+        pending.parsed = Some(ParsedRequest { foreseen, ..std::mem::take(parsed) });
     }
     (answer, 1, bytes)
 }
@@ -183,7 +183,7 @@ fn parse_next<'p>(
     (input, output): (&mut Input, &mut Output),
     ahead: &'p mut Pipeline,
     commands: u64,
-) -> ControlFlow<Turn, &'p mut PipelineRequest> {
+) -> ControlFlow<Turn, &'p mut ParsedRequest> {
     let limits = server.tuned.limits(session.authenticated);
     let parsed = ahead.spare();
     match session.parser.parse(input.bytes(), &limits, &mut parsed.args) {

@@ -58,7 +58,8 @@ pub(crate) fn lcs(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<
     let cells = (a.len() as u64 + 1).saturating_mul(b.len() as u64 + 1);
     if cells > CELLS_MAX {
         let (a, b) = (a.len(), b.len());
-        let text = format!("ERR LCS of {a} B and {b} B would compare more than {CELLS_MAX} pairs of bytes");
+        let text =
+            format!("ERR LCS of {a} B and {b} B needs a table of {cells} cells, the most is {CELLS_MAX}");
         return Err(text.into());
     }
     let table = Table::fill(a, b);

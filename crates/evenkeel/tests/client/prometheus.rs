@@ -219,10 +219,10 @@ fn promtool_takes_the_alert_rules_and_the_page_has_their_figures() {
     let output = Command::new("promtool").args(["check", "rules", rules]).output();
     let output = output.expect("promtool is installed (cargo xtask test clients does that)");
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success() && said.contains("SUCCESS: 18 rules found"), "{said}");
+    assert!(output.status.success() && said.contains("SUCCESS: 20 rules found"), "{said}");
     let text = std::fs::read_to_string(rules).expect("readable");
     let count = |word: &str| text.matches(word).count();
-    assert_eq!((count("alert: "), count("for: "), count("description: ")), (18, 18, 18));
+    assert_eq!((count("alert: "), count("for: "), count("description: ")), (20, 20, 20));
     assert!(text.contains("up{job=\"evenkeel\"} == 0"));
     let page = include_str!("../../../server/tests/golden/metrics.prom");
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';

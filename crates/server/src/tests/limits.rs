@@ -270,8 +270,10 @@ fn subsequence_that_would_take_long_is_refused() {
         harness.raw(&mut wire, &["SET", key, &"x".repeat(bytes)]);
     }
     harness.expect(&mut wire, &[("LCS a b LEN", ":2047\r\n")]);
-    let refusal =
-        |a, b| format!("-ERR LCS of {a} B and {b} B would compare more than 4194304 pairs of bytes\r\n");
+    let refusal = |a: u64, b: u64| {
+        let cells = (a + 1) * (b + 1);
+        format!("-ERR LCS of {a} B and {b} B needs a table of {cells} cells, the most is 4194304\r\n")
+    };
     for (line, a, b) in
         [("LCS a c", 2_047, 2_048), ("LCS d d LEN", 10_000_000, 10_000_000), ("LCS e d", 1, 10_000_000)]
     {
