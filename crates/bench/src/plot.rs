@@ -59,8 +59,8 @@ impl Chart {
 
     pub(crate) fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);
-        let y = range(points().map(|point| point.1));
-        let y = if self.is_log { Axis::log(y) } else { Axis::linear(y) };
+        let (least, most) = range(points().map(|point| point.1));
+        let y = if self.is_log { Axis::log(least, most) } else { Axis::linear(least, most) };
         let x = range(points().map(|point| point.0)).1;
         let x = match &self.x_names {
             Some(names) => Axis::named(names.len(), x),
@@ -111,14 +111,14 @@ impl Axis {
     }
 
     /// From 0 if values come near it, else from a little below them: differences are what a plot is looked at for.
-    fn linear((low, high): (f64, f64)) -> Self {
+    fn linear(low: f64, high: f64) -> Self {
         let margin = if high > low { (high - low) * 0.05 } else { high.abs().max(1.0) * 0.5 };
         let low = if low >= 0.0 && low < 0.4 * high { 0.0 } else { low - margin };
         Self::of(low..high + margin)
     }
 
     /// Between powers of ten, or, of less than two of them, between their 1, 2 and 5.
-    fn log((low, high): (f64, f64)) -> Self {
+    fn log(low: f64, high: f64) -> Self {
         let (low, high) = (low.max(LOG_LEAST), high.max(LOG_LEAST));
         let digits: &[f64] = if high / low > 100.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let powers = (-1..=19).map(|power| 10f64.powi(power));
@@ -381,11 +381,12 @@ mod tests {
     /// Figures that lie close together were a flat line at the top of an axis from zero.
     #[test]
     fn axis_uses_its_range_and_begins_at_zero_only_near_it() {
-        let close = Axis::linear((151_200.0, 158_900.0)).shown;
+        let close = Axis::linear(151_200.0, 158_900.0).shown;
         assert!(close.start > 150_000.0 && close.start < 151_200.0 && close.end > 158_900.0, "{close:?}");
-        assert_eq!(Axis::linear((3.0, 97.0)).shown.start, 0.0);
+        assert_eq!(Axis::linear(3.0, 97.0).shown.start, 0.0);
         for odd in [vec![], vec![0.0], vec![7.0], vec![f64::NAN], vec![-3.0, -1.0]] {
-            let axis = Axis::linear(range(odd.iter().copied()));
+            let (least, most) = range(odd.iter().copied());
+            let axis = Axis::linear(least, most);
             assert!(odd.iter().all(|it| it.is_nan() || axis.shown.contains(it)), "{axis:?}");
             assert!(axis.ticks.len() >= 2, "{axis:?}");
         }
@@ -393,10 +394,10 @@ mod tests {
 
     #[test]
     fn logarithmic_axis_lies_between_powers_of_ten_or_parts_of_them() {
-        assert_eq!(Axis::log((35.0, 4_200.0)).ticks, [10.0, 100.0, 1_000.0, 10_000.0]);
-        assert_eq!(Axis::log((35.0, 190.0)).ticks, [20.0, 50.0, 100.0, 200.0]);
-        for odd in [(0.0, 0.0), (100.0, 100.0), (1e15, 1e15), (0.0, 1e30)] {
-            assert!(Axis::log(odd).ticks.len() >= 2, "{odd:?}");
+        assert_eq!(Axis::log(35.0, 4_200.0).ticks, [10.0, 100.0, 1_000.0, 10_000.0]);
+        assert_eq!(Axis::log(35.0, 190.0).ticks, [20.0, 50.0, 100.0, 200.0]);
+        for (least, most) in [(0.0, 0.0), (100.0, 100.0), (1e15, 1e15), (0.0, 1e30)] {
+            assert!(Axis::log(least, most).ticks.len() >= 2, "{least} {most}");
         }
     }
 

@@ -98,7 +98,8 @@ pub fn forget_cached(folder: &Path) {
 /// # Errors
 /// Those of `look`.
 pub fn settled<T: Copy>(
-    (every, patience): (Duration, Duration),
+    every: Duration,
+    patience: Duration,
     is_still: impl Fn(T, T) -> bool,
     mut look: impl FnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -164,14 +165,19 @@ mod tests {
     fn what_stands_still_has_settled_and_what_does_not_is_waited_for_no_longer_than_told() {
         let settle = |patience_ms| {
             let mut looks = [9, 5, 5, 3, 1].into_iter();
-            let times = (Duration::from_millis(1), Duration::from_millis(patience_ms));
-            let seen = settled(times, |last, now| last == now, || looks.next().ok_or("no more".to_owned()));
+            let (every, patience) = (Duration::from_millis(1), Duration::from_millis(patience_ms));
+            let seen = settled(
+                every,
+                patience,
+                |last, now| last == now,
+                || looks.next().ok_or("no more".to_owned()),
+            );
             (seen, looks.len())
         };
         assert_eq!(settle(60_000), (Ok(5), 2));
         assert_eq!(settle(0), (Ok(9), 4));
-        let times = (Duration::from_millis(1), Duration::from_secs(60));
-        assert!(settled(times, |_: u8, _| false, || Err("gone".to_owned())).is_err());
+        let (every, patience) = (Duration::from_millis(1), Duration::from_secs(60));
+        assert!(settled(every, patience, |_: u8, _| false, || Err("gone".to_owned())).is_err());
     }
 
     #[test]

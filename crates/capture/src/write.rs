@@ -84,7 +84,7 @@ pub fn append_record<'a>(out: &mut Vec<u8>, head: &Head, arguments: impl Iterato
 
 /// As [`append_record`] for what most requests are: a key, told by its size and hash, and at most a value, told by its size.
 #[inline(always)]
-pub fn append_plain(out: &mut Vec<u8>, head: &Head, (key_bytes, hash): (u32, u64), value_bytes: Option<u32>) {
+pub fn append_plain(out: &mut Vec<u8>, head: &Head, key_bytes: u32, hash: u64, value_bytes: Option<u32>) {
     let latency = steps(head.latency_ns);
     let fields = [
         (u32::from(head.command), short::COMMAND),
@@ -99,7 +99,7 @@ pub fn append_plain(out: &mut Vec<u8>, head: &Head, (key_bytes, hash): (u32, u64
     ];
     // One branch for all of them.
     if fields.iter().fold(0, |beyond, (field, (_, bits))| beyond | field >> bits) != 0 {
-        return append_plain_at_length(out, head, (key_bytes, hash), value_bytes);
+        return append_plain_at_length(out, head, key_bytes, hash, value_bytes);
     }
     let packed = fields[..7].iter().fold(short::MARK, |packed, (field, (at, _))| packed | field << at);
     // A fixed length is copied without a call.
@@ -118,7 +118,8 @@ pub fn append_plain(out: &mut Vec<u8>, head: &Head, (key_bytes, hash): (u32, u64
 fn append_plain_at_length(
     out: &mut Vec<u8>,
     head: &Head,
-    (key_bytes, hash): (u32, u64),
+    key_bytes: u32,
+    hash: u64,
     value_bytes: Option<u32>,
 ) {
     let value = value_bytes.map(Argument::Sized);
@@ -183,7 +184,7 @@ pub fn set_released(out: &mut [u8], at: usize, after_ns: Option<u64>) {
 
 /// What stands before whole turns, with so many records, to make them a chunk.
 pub fn chunk_head(turns: &[u8], loop_index: usize, records: u32, dropped: u64) -> [u8; CHUNK_HEAD_BYTES] {
-    head_of((KIND_TURNS, loop_index as u16), records, dropped, turns)
+    head_of(KIND_TURNS, loop_index as u16, records, dropped, turns)
 }
 
 /// Appends a chunk of whole turns, with so many records, to `out`.
@@ -199,16 +200,11 @@ pub fn end(out: &mut Vec<u8>, end: &End) {
     content.extend_from_slice(&end.records.to_le_bytes());
     content.extend_from_slice(&end.dropped.to_le_bytes());
     content.push(end.ending as u8);
-    out.extend_from_slice(&head_of((KIND_END, 0), 0, end.dropped, &content));
+    out.extend_from_slice(&head_of(KIND_END, 0, 0, end.dropped, &content));
     out.extend_from_slice(&content);
 }
 
-fn head_of(
-    (kind, loop_index): (u16, u16),
-    records: u32,
-    dropped: u64,
-    content: &[u8],
-) -> [u8; CHUNK_HEAD_BYTES] {
+fn head_of(kind: u16, loop_index: u16, records: u32, dropped: u64, content: &[u8]) -> [u8; CHUNK_HEAD_BYTES] {
     let mut head = [0; CHUNK_HEAD_BYTES];
     head[..4].copy_from_slice(&small(content.len()).to_le_bytes());
     head[8..10].copy_from_slice(&kind.to_le_bytes());

@@ -69,7 +69,7 @@ fn file() -> Vec<u8> {
     let at = begin_turn(&mut short);
     let plain = plain();
     for (head, key_bytes, value_bytes, _) in &plain {
-        append_plain(&mut short, head, (*key_bytes, 0x99), *value_bytes);
+        append_plain(&mut short, head, *key_bytes, 0x99, *value_bytes);
     }
     end_turn(&mut short, at, 6_000, 42);
     chunk(&mut out, &short, 1, plain.len() as u32, 0);
@@ -141,7 +141,7 @@ fn record_that_fits_is_short_and_any_other_long() {
 fn command_beyond_the_field_of_a_short_record_makes_a_long_one() {
     for (command, bytes) in [(511, 16), (512, 36)] {
         let mut out = Vec::new();
-        append_plain(&mut out, &Head { command, ..Head::default() }, (1, 2), None);
+        append_plain(&mut out, &Head { command, ..Head::default() }, 1, 2, None);
         assert_eq!(out.len(), bytes);
     }
 }

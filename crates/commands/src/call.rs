@@ -36,7 +36,7 @@ pub struct Data<'a, 's> {
     /// Large arguments, copied before the keys were locked.
     pub copies: Copied<'a>,
     /// Lookups by commands that read: found, and not.
-    pub lookups: Cell<(u32, u32)>,
+    pub lookups: Cell<Lookups>,
     /// Large values that belong into the reply, and are not copied while the keys are locked.
     pub attached: RefCell<Attachments>,
     /// What it does when it finds nothing that it could wait for.
@@ -154,6 +154,22 @@ impl Keys {
     }
 }
 
+/// Keys that were looked up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lookups {
+    /// They were found.
+    pub hits: u32,
+    /// They were not.
+    pub misses: u32,
+}
+
+impl std::ops::AddAssign for Lookups {
+    fn add_assign(&mut self, more: Self) {
+        self.hits += more.hits;
+        self.misses += more.misses;
+    }
+}
+
 impl Data<'_, '_> {
     /// The keys at every `step`-th argument, in the order in which it is quickest to change them: stripe by stripe. To read them once
     /// the given order is as good, in which their values may lie side by side.
@@ -174,7 +190,7 @@ impl Data<'_, '_> {
     pub(crate) fn turn_to(&mut self, args: ArgsView<'_>, keys: &Keys, at: usize) -> usize {
         let index = keys.index(at);
         if self.access.is_claimed() {
-            self.turn_long(args, keys, (at, index));
+            self.turn_long(args, keys, at, index);
         }
         index
     }
@@ -189,7 +205,7 @@ impl Data<'_, '_> {
     }
 
     #[cold]
-    fn turn_long(&mut self, args: ArgsView<'_>, keys: &Keys, (at, index): (usize, usize)) {
+    fn turn_long(&mut self, args: ArgsView<'_>, keys: &Keys, at: usize, index: usize) {
         if let Some(order) = &keys.order {
             return self.access.turn_to_next(order, at);
         }
@@ -209,8 +225,9 @@ impl Data<'_, '_> {
 
     /// Counts a key that a command looked for, for INFO's hits and misses.
     pub(crate) fn count_lookup(&self, found: bool) {
-        let (hits, misses) = self.lookups.get();
-        self.lookups.set(if found { (hits + 1, misses) } else { (hits, misses + 1) });
+        let Lookups { hits, misses } = self.lookups.get();
+        let (hit, miss) = (u32::from(found), u32::from(!found));
+        self.lookups.set(Lookups { hits: hits + hit, misses: misses + miss });
     }
 }
 

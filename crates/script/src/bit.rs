@@ -10,19 +10,19 @@ use super::meter::Meter;
 /// The module.
 pub(super) fn module(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let module = lua.create_table()?;
-    add((lua, meter), &module, "tobit", |given| given.bits(1))?;
-    add((lua, meter), &module, "bnot", |given| Ok(!given.bits(1)?))?;
-    add((lua, meter), &module, "bswap", |given| Ok(given.bits(1)?.swap_bytes()))?;
-    add((lua, meter), &module, "band", |given| fold(given, |a, b| a & b))?;
-    add((lua, meter), &module, "bor", |given| fold(given, |a, b| a | b))?;
-    add((lua, meter), &module, "bxor", |given| fold(given, |a, b| a ^ b))?;
-    add((lua, meter), &module, "lshift", |given| Ok(given.bits(1)?.wrapping_shl(given.bits(2)? & 31)))?;
-    add((lua, meter), &module, "rshift", |given| Ok(given.bits(1)?.wrapping_shr(given.bits(2)? & 31)))?;
-    add((lua, meter), &module, "arshift", |given| {
+    add(lua, meter, &module, "tobit", |given| given.bits(1))?;
+    add(lua, meter, &module, "bnot", |given| Ok(!given.bits(1)?))?;
+    add(lua, meter, &module, "bswap", |given| Ok(given.bits(1)?.swap_bytes()))?;
+    add(lua, meter, &module, "band", |given| fold(given, |a, b| a & b))?;
+    add(lua, meter, &module, "bor", |given| fold(given, |a, b| a | b))?;
+    add(lua, meter, &module, "bxor", |given| fold(given, |a, b| a ^ b))?;
+    add(lua, meter, &module, "lshift", |given| Ok(given.bits(1)?.wrapping_shl(given.bits(2)? & 31)))?;
+    add(lua, meter, &module, "rshift", |given| Ok(given.bits(1)?.wrapping_shr(given.bits(2)? & 31)))?;
+    add(lua, meter, &module, "arshift", |given| {
         Ok(given.bits(1)?.cast_signed().wrapping_shr(given.bits(2)? & 31).cast_unsigned())
     })?;
-    add((lua, meter), &module, "rol", |given| Ok(given.bits(1)?.rotate_left(given.bits(2)? & 31)))?;
-    add((lua, meter), &module, "ror", |given| Ok(given.bits(1)?.rotate_right(given.bits(2)? & 31)))?;
+    add(lua, meter, &module, "rol", |given| Ok(given.bits(1)?.rotate_left(given.bits(2)? & 31)))?;
+    add(lua, meter, &module, "ror", |given| Ok(given.bits(1)?.rotate_right(given.bits(2)? & 31)))?;
     let of_run = Rc::clone(meter);
     let hex = move |lua: &Lua, values: MultiValue| {
         of_run.tick(1)?;
@@ -36,7 +36,8 @@ pub(super) fn module(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
 }
 
 fn add(
-    (lua, meter): (&Lua, &Rc<Meter>),
+    lua: &Lua,
+    meter: &Rc<Meter>,
     module: &Table,
     name: &'static str,
     operation: impl Fn(&Given<'_>) -> mlua::Result<u32> + 'static,

@@ -264,7 +264,8 @@ impl Scripts {
     /// Shows that a script runs beside the loops, until the guard is dropped.
     pub fn begin(
         &self,
-        (name, is_function): (Vec<u8>, bool),
+        name: Vec<u8>,
+        is_function: bool,
         command: Vec<Vec<u8>>,
         since: Nanos,
     ) -> RunningGuard<'_> {

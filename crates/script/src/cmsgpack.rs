@@ -23,15 +23,14 @@ pub(super) fn module(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let pack = move |lua: &Lua, values: MultiValue| pack(lua, &of_run, &values);
     module.raw_set("pack", lua.create_function(pack)?)?;
     let of_run = Rc::clone(meter);
-    let all = move |lua: &Lua, values: MultiValue| {
-        unpack(&of_run, &Given::new(lua, "unpack", &values), (0, 0), true)
-    };
+    let all =
+        move |lua: &Lua, values: MultiValue| unpack(&of_run, &Given::new(lua, "unpack", &values), 0, 0, true);
     module.raw_set("unpack", lua.create_function(all)?)?;
     let of_run = Rc::clone(meter);
     let one = move |lua: &Lua, values: MultiValue| {
         let given = Given::new(lua, "unpack_one", &values);
         let offset = if given.has(2) { given.integer(2)? } else { 0 };
-        unpack(&of_run, &given, (1, offset), false)
+        unpack(&of_run, &given, 1, offset, false)
     };
     module.raw_set("unpack_one", lua.create_function(one)?)?;
     let of_run = Rc::clone(meter);
@@ -39,7 +38,7 @@ pub(super) fn module(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
         let given = Given::new(lua, "unpack_limit", &values);
         let limit = given.integer(2)?;
         let offset = if given.has(3) { given.integer(3)? } else { 0 };
-        unpack(&of_run, &given, (limit, offset), limit == 0 && offset == 0)
+        unpack(&of_run, &given, limit, offset, limit == 0 && offset == 0)
     };
     module.raw_set("unpack_limit", lua.create_function(limited)?)?;
     Ok(module)
@@ -60,7 +59,7 @@ fn pack_value(meter: &Meter, value: &Value, depth: usize, packed: &mut Buffer<'_
     meter.tick(1)?;
     match value {
         Value::String(text) => {
-            pack_head(text.as_bytes().len(), (0xa0, 32), &[(0xd9, 1), (0xda, 2), (0xdb, 4)], packed)?;
+            pack_head(text.as_bytes().len(), 0xa0, 32, &[(0xd9, 1), (0xda, 2), (0xdb, 4)], packed)?;
             packed.extend(&text.as_bytes())
         }
         Value::Boolean(value) => packed.push(if *value { 0xc3 } else { 0xc2 }),
@@ -75,7 +74,8 @@ fn pack_value(meter: &Meter, value: &Value, depth: usize, packed: &mut Buffer<'_
 /// Writes how long what follows is: in one byte with `fixed` below its limit, or behind the first tag whose width has room.
 fn pack_head(
     len: usize,
-    (fixed, below): (u8, usize),
+    fixed: u8,
+    below: usize,
     tags: &[(u8, usize)],
     packed: &mut Buffer<'_>,
 ) -> mlua::Result<()> {
@@ -123,13 +123,13 @@ fn pack_table(meter: &Meter, table: &Table, depth: usize, packed: &mut Buffer<'_
         count += 1;
     }
     if is_array && largest == count as i64 {
-        pack_head(count, (0x90, 16), &[(0xdc, 2), (0xdd, 4)], packed)?;
+        pack_head(count, 0x90, 16, &[(0xdc, 2), (0xdd, 4)], packed)?;
         for index in 1..=count {
             pack_value(meter, &table.raw_get(index)?, depth + 1, packed)?;
         }
         return Ok(());
     }
-    pack_head(count, (0x80, 16), &[(0xde, 2), (0xdf, 4)], packed)?;
+    pack_head(count, 0x80, 16, &[(0xde, 2), (0xdf, 4)], packed)?;
     for pair in table.pairs::<Value, Value>() {
         let (key, value) = pair?;
         pack_value(meter, &key, depth + 1, packed)?;
@@ -138,12 +138,7 @@ fn pack_table(meter: &Meter, table: &Table, depth: usize, packed: &mut Buffer<'_
     Ok(())
 }
 
-fn unpack(
-    meter: &Meter,
-    given: &Given<'_>,
-    (limit, offset): (i64, i64),
-    all: bool,
-) -> mlua::Result<MultiValue> {
+fn unpack(meter: &Meter, given: &Given<'_>, limit: i64, offset: i64, all: bool) -> mlua::Result<MultiValue> {
     let (lua, text) = (given.lua, given.string(1)?);
     let bytes = text.as_bytes();
     let len = bytes.len();
@@ -265,12 +260,12 @@ impl<'a> Input<'a> {
     fn array(&mut self, lua: &Lua, count: usize, depth: usize) -> Result<Value, Bad> {
         let table = self.nested(lua, depth)?;
         for index in 1..=count {
-            self.element(lua, (&table, index), depth)?;
+            self.element(lua, &table, index, depth)?;
         }
         Ok(Value::Table(table))
     }
 
-    fn element(&mut self, lua: &Lua, (table, index): (&Table, usize), depth: usize) -> Result<(), Bad> {
+    fn element(&mut self, lua: &Lua, table: &Table, index: usize, depth: usize) -> Result<(), Bad> {
         let value = self.value(lua, depth + 1)?;
         Ok(table.raw_set(index, value)?)
     }

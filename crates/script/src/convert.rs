@@ -64,14 +64,14 @@ pub(super) fn to_lua<'a>(
         },
         b'*' | b'>' => match length() {
             None => (null(), rest),
-            Some(count) => array((lua, meter), rest, count, resp3)?,
+            Some(count) => array(lua, meter, rest, count, resp3)?,
         },
         b'%' => {
-            let (table, rest) = map((lua, meter), rest, length().unwrap_or(0), resp3)?;
+            let (table, rest) = map(lua, meter, rest, length().unwrap_or(0), resp3)?;
             (named("map", Value::Table(table))?, rest)
         }
         b'~' => {
-            let (table, rest) = set((lua, meter), rest, length().unwrap_or(0), resp3)?;
+            let (table, rest) = set(lua, meter, rest, length().unwrap_or(0), resp3)?;
             (named("set", Value::Table(table))?, rest)
         }
         other => unreachable!("no handler writes a reply that begins with {other}"),
@@ -79,7 +79,8 @@ pub(super) fn to_lua<'a>(
 }
 
 fn array<'a>(
-    (lua, meter): (&Lua, &Meter),
+    lua: &Lua,
+    meter: &Meter,
     mut rest: &'a [u8],
     count: usize,
     resp3: bool,
@@ -94,7 +95,8 @@ fn array<'a>(
 }
 
 fn map<'a>(
-    (lua, meter): (&Lua, &Meter),
+    lua: &Lua,
+    meter: &Meter,
     mut rest: &'a [u8],
     count: usize,
     resp3: bool,
@@ -110,7 +112,8 @@ fn map<'a>(
 }
 
 fn set<'a>(
-    (lua, meter): (&Lua, &Meter),
+    lua: &Lua,
+    meter: &Meter,
     mut rest: &'a [u8],
     count: usize,
     resp3: bool,

@@ -12,7 +12,8 @@ pub trait Host {
     fn call(
         &mut self,
         args: ArgsView<'_>,
-        resp3_and_room: (bool, usize),
+        resp3: bool,
+        room_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Ended>;
 }

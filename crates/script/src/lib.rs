@@ -254,7 +254,7 @@ impl Interpreter {
 
     fn load(&self, source: &[u8], name: &str, environment: Option<Table>) -> Result<Function, Vec<u8>> {
         let (lua, shared) = (&self.lua, &*self.shared);
-        let work = || sandbox::load_text(lua, shared, (source, name), environment);
+        let work = || sandbox::load_text(lua, shared, source, name, environment);
         shared.meter.limited(lua, work).map_err(|error| match thrown::is_memory(&error) {
             true => b"to compile it takes more memory than script.memory_limit".to_vec(),
             false => thrown::message(&error),
@@ -346,7 +346,8 @@ impl Interpreter {
         &mut self,
         code: Code<'_>,
         inputs: Inputs<'_>,
-        (host, mut pace): (&mut dyn Host, Pace),
+        host: &mut dyn Host,
+        mut pace: Pace,
         client: Client,
         out: &mut Vec<u8>,
     ) -> Outcome {
@@ -548,7 +549,7 @@ fn invoke(lua: &Lua, shared: &Shared, values: &MultiValue, raises: bool) -> mlua
             let resp3 = shared.resp3.get();
             let called = shared.host.with(|host| {
                 let room = meter.room(lua);
-                host.call(args.view(&[]), (resp3, room), &mut reply)
+                host.call(args.view(&[]), resp3, room, &mut reply)
             });
             match called {
                 None => answered_error(lua, NO_HOST.as_bytes(), raises),

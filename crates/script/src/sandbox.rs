@@ -171,7 +171,7 @@ fn add_texts(lua: &Lua, shared: &Rc<Shared>, ours: &Table) -> mlua::Result<()> {
         let given = Given::new(lua, "loadstring", &values);
         let (text, name) = (given.string(1)?, given.string(2)?);
         let environment = of_run.environment.borrow().clone();
-        let loaded = load_text(lua, &of_run, (&text.as_bytes(), &name.to_string_lossy()), environment);
+        let loaded = load_text(lua, &of_run, &text.as_bytes(), &name.to_string_lossy(), environment);
         match loaded {
             Ok(function) => Ok((Value::Function(function), Value::Nil)),
             Err(error) if thrown::is_memory(&error) => Err(error),
@@ -211,7 +211,8 @@ fn position(at: i64, len: usize) -> usize {
 pub(super) fn load_text(
     lua: &Lua,
     shared: &Shared,
-    (text, name): (&[u8], &str),
+    text: &[u8],
+    name: &str,
     environment: Option<Table>,
 ) -> mlua::Result<Function> {
     if text.len() > SOURCE_BYTES_MAX {

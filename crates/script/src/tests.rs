@@ -14,12 +14,7 @@ use super::{Client, Code, Ended, Host, Inputs, Interpreter, Outcome, Over, Pace}
 struct Echo;
 
 impl Host for Echo {
-    fn call(
-        &mut self,
-        args: ArgsView<'_>,
-        (resp3, _): (bool, usize),
-        out: &mut Vec<u8>,
-    ) -> Result<(), Ended> {
+    fn call(&mut self, args: ArgsView<'_>, resp3: bool, _: usize, out: &mut Vec<u8>) -> Result<(), Ended> {
         let mut writer = Writer::new(out, resp3);
         match args.get(0) {
             b"fail" => writer.error("ERR failed"),
@@ -50,7 +45,7 @@ fn outcome(interpreter: &mut Interpreter, source: &str, out: &mut Vec<u8>) -> Ou
     let args = Args::from_slices(&[b"EVAL", b"", b"1", b"key", b"arg"]);
     let inputs = Inputs { args: args.view(&[]), keys_at: 3, keys: 1, seed: 7 };
     let client = Client { resp3: false, reply_bytes_max: 1 << 20 };
-    interpreter.run(Code::Script(&script), inputs, (&mut Echo, pace(20_000)), client, out)
+    interpreter.run(Code::Script(&script), inputs, &mut Echo, pace(20_000), client, out)
 }
 
 /// The reply, or the text of the error.
@@ -258,7 +253,7 @@ fn timed(interpreter: &mut Interpreter, source: &str, ms: u64, out: &mut Vec<u8>
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let until = clock.now() + Duration::from_millis(ms);
     let pace = Pace { clock, until, looks_max: u32::MAX, running: None };
-    interpreter.run(Code::Script(&script), inputs, (&mut Echo, pace), client, out)
+    interpreter.run(Code::Script(&script), inputs, &mut Echo, pace, client, out)
 }
 
 /// One of them ended the process, others held the loop for minutes or took gigabytes: `unpack({}, 4294967296, 2147483647)`,

@@ -56,7 +56,7 @@ pub(crate) fn admit(
         let own = hold.as_ref().map(Hold::topology);
         // SELECT may be queued before
         let db = session.transaction.is_none().then_some(session.db);
-        guard::check(server, own, (command, args), db).map_err(|failure| (Some(entry), failure))?;
+        guard::check(server, own, command, args, db).map_err(|failure| (Some(entry), failure))?;
     }
     if session.transaction.is_some() && command.flags.has(Flags::NO_MULTI) {
         return Err((Some(entry), "ERR Command not allowed inside a transaction".into()));

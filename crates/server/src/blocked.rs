@@ -104,7 +104,8 @@ impl Drop for Locked<'_> {
 pub(crate) fn keys_to_look_at<'a>(
     entry: &Entry,
     args: resp::ArgsView<'a>,
-    (db, key): (u16, &'a [u8]),
+    db: u16,
+    key: &'a [u8],
 ) -> Vec<KeyRef<'a>> {
     let mut keys = Vec::new();
     if entry.command.keys.len() > 1 {
@@ -119,8 +120,10 @@ pub(crate) fn keys_to_look_at<'a>(
 fn look(
     server: &Server,
     waiter: &Waiter,
-    (key, keys): (&[u8], &[KeyRef<'_>]),
-    (prepared, copies): (&Prepared, &mut Copies),
+    key: &[u8],
+    keys: &[KeyRef<'_>],
+    prepared: &Prepared,
+    copies: &mut Copies,
     out: &mut Vec<u8>,
 ) -> Result<(Answered, ticket::Ticket), Stopped> {
     let Caller { db, resp3, uses } = waiter.caller;
@@ -142,8 +145,8 @@ fn look(
 /// Runs the command of `waiter`, where `key` has changed.
 fn attempt(server: &Server, waiter: &Waiter, key: &[u8]) -> Attempt {
     let (prepared, mut reply) = (Prepared::default(), Vec::new());
-    let keys = keys_to_look_at(waiter.entry, waiter.args.view(&[]), (waiter.caller.db, key));
-    match look(server, waiter, (key, &keys), (&prepared, &mut Copies::default()), &mut reply) {
+    let keys = keys_to_look_at(waiter.entry, waiter.args.view(&[]), waiter.caller.db, key);
+    match look(server, waiter, key, &keys, &prepared, &mut Copies::default(), &mut reply) {
         Ok((Answered { blocked: Some(wait), .. }, _)) => Attempt::Nothing(wait.ripe_in),
         Ok((answered, ticket)) => Attempt::Served(Served { reply, ran: Ran::answered(answered, ticket) }),
         Err(_) => Attempt::Later,
@@ -290,10 +293,10 @@ pub(crate) fn go_on(
         return Err(wakes_at(&lines, client, until));
     };
     let (mut prepared, mut copies) = (session.take_prepared(), session.take_copies());
-    let keys = keys_to_look_at(entry, waiter.args.view(&[]), (spot.0, &spot.1));
-    match look(server, &waiter, (&spot.1, &keys), (&prepared, &mut copies), out) {
+    let keys = keys_to_look_at(entry, waiter.args.view(&[]), spot.0, &spot.1);
+    match look(server, &waiter, &spot.1, &keys, &prepared, &mut copies, out) {
         Ok((Answered { blocked: Some(wait), .. }, _)) => {
-            match pass_on(server, &mut lines, client, (&spot, wait.ripe_in)) {
+            match pass_on(server, &mut lines, client, &spot, wait.ripe_in) {
                 Some(served) => Ok(answer(session, served, out)),
                 None => Err(wakes_at(&lines, client, until)),
             }
@@ -312,7 +315,7 @@ pub(crate) fn go_on(
         }
         Err((stop, wanted)) => {
             prepared.want(wanted);
-            let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
+            let result = halted::wait(server, stop, session, prepared, copies, &keys, out);
             if result.is_ok() {
                 lines.leave(client);
                 serve(server, &mut lines, None);
@@ -328,7 +331,8 @@ fn pass_on(
     server: &Server,
     lines: &mut Lines,
     client: u64,
-    (spot, ripe_in): (&Spot, Option<Duration>),
+    spot: &Spot,
+    ripe_in: Option<Duration>,
 ) -> Option<Served> {
     lines.ripen(client, spot, ripe_in.map(|ripe_in| server.clock.now() + ripe_in));
     let has_more = lines.pass_on(client);
@@ -345,14 +349,15 @@ pub(crate) fn has_found_nothing(
     session: &mut Session,
     entry: &'static Entry,
     request: &Request<'_>,
-    (spot, wait): (Option<Spot>, &Wait),
+    spot: Option<Spot>,
+    wait: &Wait,
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
     let client = session.client.id;
     if let Some(spot) = spot {
         let mut lines = Locked::new(server);
         lines.set_away(client, false);
-        if let Some(served) = pass_on(server, &mut lines, client, (&spot, wait.ripe_in)) {
+        if let Some(served) = pass_on(server, &mut lines, client, &spot, wait.ripe_in) {
             return Ok(answer(session, served, out));
         }
     }
@@ -470,7 +475,8 @@ fn stand_for(
 pub(crate) fn wait(
     server: &Arc<Server>,
     session: &mut Session,
-    (entry, handler): (&'static Entry, DataFn),
+    entry: &'static Entry,
+    handler: DataFn,
     request: &Request<'_>,
     Wait { timeout, wants, again, .. }: Wait,
     out: &mut Vec<u8>,
@@ -481,7 +487,7 @@ pub(crate) fn wait(
     if line_bytes > LINE_BYTES_FREE
         && let Err(stop) = server.store.ask_memory(line_bytes)
     {
-        return halted::wait(server, stop, session, Default::default(), &[], out);
+        return halted::wait(server, stop, session, Prepared::default(), Copies::default(), &[], out);
     }
     let until = begin_wait(session, request.now, timeout, line_bytes);
     let mut lines = Locked::new(server);

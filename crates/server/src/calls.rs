@@ -22,6 +22,7 @@
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use commands::call::Lookups;
 use hdrhistogram::Histogram;
 
 /// Times in nanoseconds: two digits, steps of 16 ns below 4 us, up to a minute; what took longer counts as that.
@@ -148,9 +149,9 @@ impl Calls {
         }
     }
 
-    /// Counts keys that were found, and not, by the call that is noted next.
+    /// Counts keys that the call looked up which is noted next.
     #[inline]
-    pub(crate) fn lookups(&self, (hits, misses): (u32, u32)) {
+    pub(crate) fn lookups(&self, Lookups { hits, misses }: Lookups) {
         if hits | misses != 0 {
             NOTES.with(|notes| {
                 notes.hits.set(notes.hits.get() + u64::from(hits));
@@ -383,7 +384,7 @@ mod tests {
     fn what_is_counted_between_two_readings_is_added_to_what_was() {
         let calls = Calls::new(1, 1);
         for round in 1..=3 {
-            calls.lookups((2, 1));
+            calls.lookups(Lookups { hits: 2, misses: 1 });
             calls.note(0, 0, Some(round * 1_000), Ending::Answered);
             let sum = calls.read().summary(0).expect("called");
             assert_eq!((sum.counts.calls, sum.latencies.len()), (round, round));

@@ -95,8 +95,11 @@ pub(crate) struct Progress {
 impl Captures {
     /// For so many loops under a connector.
     pub(crate) fn new(
-        (loops, connector): (usize, Connector),
-        (store, clock, peers): (Arc<Store>, Arc<dyn Clock>, Arc<Connections>),
+        loops: usize,
+        connector: Connector,
+        store: Arc<Store>,
+        clock: Arc<dyn Clock>,
+        peers: Arc<Connections>,
         table: &'static Table,
     ) -> Self {
         let slots_each = if connector == Connector::Threads { THREAD_SLOTS } else { 1 };

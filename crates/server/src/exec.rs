@@ -27,6 +27,8 @@ use commands::copies::Copies;
 use commands::lookup::Entry;
 use commands::ready::Ready;
 use resp::{ArgsView, Writer};
+use script::cache::{Digest, Running};
+use script::is_long_source;
 use store::{Access, KeyRef, Prepared, Scope, Stop, Store, Wanted};
 use ticket::Ticket;
 
@@ -52,9 +54,6 @@ use crate::subscriptions::{Outbox, Publishing};
 use crate::table::{self, row::Handler};
 use crate::transaction::{Ahead, Course, Queued, Transaction};
 
-use script::cache::{Digest, Running};
-use script::is_long_source;
-
 /// What EXEC runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
@@ -74,7 +73,9 @@ impl<'a> Run<'a> {
     /// A run of `transaction`, which begins as `course` tells.
     pub(crate) fn new(
         server: &'a Server,
-        (transaction, watched, course): (&'a Transaction, &'a [store::Watch], Course),
+        transaction: &'a Transaction,
+        watched: &'a [store::Watch],
+        course: Course,
         retained: &'a Retained,
         beside: Beside<'a>,
     ) -> Self {
@@ -82,7 +83,7 @@ impl<'a> Run<'a> {
     }
 
     /// How it is run, over keys that are known; `uses` as in [`Plan`].
-    pub(crate) fn plan(&self, (scope, prepared): (Scope<'a>, &'a Prepared), uses: bool) -> Plan<'a> {
+    pub(crate) fn plan(&self, scope: Scope<'a>, prepared: &'a Prepared, uses: bool) -> Plan<'a> {
         let grows = self.transaction.queue.iter().any(|it| it.entry.command.flags.has(Flags::DENYOOM));
         let growth_bytes = if grows { self.transaction.queued_bytes } else { 0 };
         let effort_max = if self.beside.is_some() { None } else { Some(EFFORT_MAX) };
@@ -103,7 +104,8 @@ impl<'a> Run<'a> {
     /// Runs a data command; notes where the reply of a control command belongs.
     fn run_one(
         &self,
-        (number, queued): (usize, &Queued),
+        number: usize,
+        queued: &Queued,
         Course { db, resp3 }: Course,
         within: &mut Within<'_, '_>,
         executed: &mut Executed,
@@ -121,13 +123,7 @@ impl<'a> Run<'a> {
                 return Ok(());
             }
             Handler::Script(invoked) => {
-                return self.run_script(
-                    (number, queued, invoked),
-                    Course { db, resp3 },
-                    within,
-                    executed,
-                    out,
-                );
+                return self.run_script(number, invoked, Course { db, resp3 }, within, executed, out);
             }
             Handler::Exec | Handler::Stage | Handler::Container(_) => {
                 unreachable!("none of them is ever queued")
@@ -144,8 +140,7 @@ impl<'a> Run<'a> {
             out,
         );
         let answered = answered?;
-        let (hits, misses) = answered.lookups;
-        executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
+        executed.lookups += answered.lookups;
         executed.attached.append(answered.attached);
         executed.calls.push((queued.entry.id, answered.failed));
         Ok(())
@@ -154,12 +149,14 @@ impl<'a> Run<'a> {
     /// Runs a script.
     fn run_script(
         &self,
-        (number, queued, invoked): (usize, &Queued, Invoked),
+        number: usize,
+        invoked: Invoked,
         course: Course,
         within: &mut Within<'_, '_>,
         executed: &mut Executed,
         out: &mut Vec<u8>,
     ) -> Result<(), Halt<Vec<u8>>> {
+        let queued = &self.transaction.queue[number];
         if matches!(invoked.by, By::Digest) {
             self.load_ahead(number, queued.args.view(&[]).get(1));
         }
@@ -212,17 +209,17 @@ impl Body for Run<'_> {
     type Done = Executed;
 
     fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<Executed, Halt<Executed>> {
-        let (server, mut course, mut executed) = (self.server, self.course, Executed::default());
-        let resp3 = course.resp3;
+        let (server, mut course, start) = (self.server, self.course, out.len());
+        let (mut executed, resp3) = (Executed { start, ..Executed::default() }, course.resp3);
         if self.is_called_off(within.access).map_err(|stop| Halt::At(0, stop.into()))? {
             Writer::new(out, resp3).null_array();
             return Ok(executed);
         }
         within.access.keep_values();
-        let (start, most) = (out.len(), server.tuned.sizes.reply_bytes_max());
+        let most = server.tuned.sizes.reply_bytes_max();
         Writer::new(out, resp3).array(self.transaction.queue.len());
         for (number, queued) in self.transaction.queue.iter().enumerate() {
-            self.run_one((number, queued), course, within, &mut executed, out)
+            self.run_one(number, queued, course, within, &mut executed, out)
                 .map_err(|halt| self.halted(halt, start, out))?;
             if out.len() - start + executed.attached.bytes() > most {
                 out.truncate(start);
@@ -264,7 +261,7 @@ pub(crate) fn run(
         server.stats.write_failure(text.into(), session.resp3, out);
         return Ok(Ran::plain(Ticket::NOTHING, true));
     }
-    let result = exec_queue(server, session, (entry, transaction), request, out);
+    let result = exec_queue(server, session, entry, transaction, request, out);
     session.show_transaction();
     result
 }
@@ -272,7 +269,8 @@ pub(crate) fn run(
 fn exec_queue(
     server: &Arc<Server>,
     session: &mut Session,
-    (entry, mut transaction): (&'static Entry, Box<Transaction>),
+    entry: &'static Entry,
+    mut transaction: Box<Transaction>,
     request: &Request<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
@@ -291,7 +289,7 @@ fn exec_queue(
     }
     // The locks must be gone before a watch is: dropping one locks its stripe.
     let (watched_bytes, watched) = (session.watched_bytes(), session.unwatch());
-    let (start, course) = (out.len(), Course::from(session.caller()));
+    let course = Course::from(session.caller());
     if server.long.is_long_transaction(&transaction) || works_long(server, &transaction) {
         let work = Work::Exec { transaction, watched, course };
         return Err(Unready::Beside(Job::new(session, entry, request, work)));
@@ -302,17 +300,20 @@ fn exec_queue(
     let uses = session.caller().uses;
     let tried = until_keys_are_known(&mut retained, |retained| {
         let mut keys = Vec::new();
-        let everything = keys_of(server, (&transaction, &watched, course), retained, &mut keys);
+        let everything = keys_of(server, &transaction, &watched, course, retained, &mut keys);
         let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
-        let run = Run::new(server, (&*transaction, &watched[..], course), retained, None);
-        server.runner().run(&run, run.plan((scope, &prepared), uses), &mut copies, out).map(Executed::of)
+        let run = Run::new(server, &transaction, &watched[..], course, retained, None);
+        server
+            .runner()
+            .run(&run, run.plan(scope, &prepared, uses), &mut copies, out)
+            .map(|(executed, ticket)| executed.committed(ticket))
     });
     match tried {
         Ok(Tried::Done(executed)) => {
-            Ok(finish(server, session, request, (&mut transaction, course), executed, (start, out)))
+            Ok(finish(server, session, request, &mut transaction, course, executed, out))
         }
         Ok(Tried::Later(later)) => {
-            put_back(session, transaction, (watched, watched_bytes), retained);
+            put_back(session, transaction, watched, watched_bytes, retained);
             Err(Unready::Until(later))
         }
         Err((Stop::Long, _)) => {
@@ -320,14 +321,14 @@ fn exec_queue(
             Err(Unready::Beside(Box::new(Job { prepared, copies, retained, ..*job })))
         }
         Err((stop, wanted)) => {
-            want(server, (&stop, wanted), (&transaction, course), &mut prepared);
+            want(server, &stop, wanted, &transaction, course, &mut prepared);
             let mut keys = Vec::new();
-            keys_of(server, (&transaction, &watched, course), &retained, &mut keys);
-            let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
+            keys_of(server, &transaction, &watched, course, &retained, &mut keys);
+            let result = halted::wait(server, stop, session, prepared, copies, &keys, out);
             drop(keys);
             retained.fetches += 1;
             if result.is_err() {
-                put_back(session, transaction, (watched, watched_bytes), retained);
+                put_back(session, transaction, watched, watched_bytes, retained);
             }
             result
         }
@@ -337,7 +338,9 @@ fn exec_queue(
 /// Adds the keys that EXEC touches; returns whether it needs all.
 pub(crate) fn keys_of<'a>(
     server: &Server,
-    (transaction, watched, course): (&'a Transaction, &'a [store::Watch], Course),
+    transaction: &'a Transaction,
+    watched: &'a [store::Watch],
+    course: Course,
     retained: &'a Retained,
     keys: &mut Vec<KeyRef<'a>>,
 ) -> bool {
@@ -410,8 +413,10 @@ pub(crate) fn work_ahead(
 /// Each command is looked at alone, without the effects of those before it: what it asks for is a guess, and one that is wrong costs a read.
 pub(crate) fn want(
     server: &Server,
-    (stop, wanted): (&Stop, Wanted),
-    (transaction, mut course): (&Transaction, Course),
+    stop: &Stop,
+    wanted: Wanted,
+    transaction: &Transaction,
+    mut course: Course,
     prepared: &mut Prepared,
 ) {
     prepared.want(wanted);
@@ -449,7 +454,8 @@ pub(crate) fn want(
 fn put_back(
     session: &mut Session,
     transaction: Box<Transaction>,
-    (watched, watched_bytes): (Vec<store::Watch>, u64),
+    watched: Vec<store::Watch>,
+    watched_bytes: u64,
     retained: Retained,
 ) {
     session.watch(watched, watched_bytes);
@@ -457,14 +463,15 @@ fn put_back(
     session.pending.get_or_insert_default().retained = retained;
 }
 
-/// Does what is to be done once the data commands have happened; their replies begin at `start` of `out`.
+/// Does what is to be done once the data commands have happened; their replies are in `out`.
 pub(crate) fn finish(
     server: &Arc<Server>,
     session: &mut Session,
     request: &Request<'_>,
-    (transaction, course): (&mut Transaction, Course),
+    transaction: &mut Transaction,
+    course: Course,
     mut executed: Executed,
-    (start, out): (usize, &mut Vec<u8>),
+    out: &mut Vec<u8>,
 ) -> Ran {
     if executed.ran {
         monitor(server, &session.client, course, transaction);
@@ -472,7 +479,7 @@ pub(crate) fn finish(
     }
     session.ticket = session.ticket.and(executed.ticket);
     server.pubsub.deliver(std::mem::take(&mut executed.outbox), session.ticket);
-    act(server, session, request, (transaction, &mut executed), start, out);
+    act(server, session, request, transaction, &mut executed, out);
     eval::finish(server, session, request.loop_index, executed)
 }
 
@@ -530,8 +537,8 @@ fn act(
     server: &Arc<Server>,
     session: &mut Session,
     request: &Request<'_>,
-    (transaction, executed): (&mut Transaction, &mut Executed),
-    start: usize,
+    transaction: &mut Transaction,
+    executed: &mut Executed,
     out: &mut Vec<u8>,
 ) {
     let later = std::mem::take(&mut executed.later);
@@ -544,14 +551,14 @@ fn act(
         Writer::new(out, session.resp3).raw(&data[taken..at - first]);
         taken = at - first;
         let before = out.len();
-        let reply_bytes = before - start + data.len() - taken + executed.attached.bytes();
+        let reply_bytes = before - executed.start + data.len() - taken + executed.attached.bytes();
         let admitted = if reply_bytes >= most {
             Err(commands::failure::reply_too_large(most))
         } else {
             memory.begin(&server.store, inserted_bytes)
         };
         let (ticket, failed) = match admitted {
-            Ok(()) => act_one(server, session, queued, request, (&mut outbox, &mut memory), out),
+            Ok(()) => act_one(server, session, queued, request, &mut outbox, &mut memory, out),
             Err(failure) => {
                 server.stats.write_failure(failure, session.resp3, out);
                 (Ticket::NOTHING, true)
@@ -573,7 +580,8 @@ fn act_one(
     session: &mut Session,
     queued: &mut Queued,
     request: &Request<'_>,
-    (outbox, memory): (&mut Outbox, &mut ReplyMemory),
+    outbox: &mut Outbox,
+    memory: &mut ReplyMemory,
     out: &mut Vec<u8>,
 ) -> (Ticket, bool) {
     let Handler::Control(handle) = table::handler(queued.entry) else {

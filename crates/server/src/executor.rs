@@ -20,6 +20,7 @@ use commands::command::{Flags, Kind};
 use commands::lookup::Entry;
 use commands::ready::Ready;
 use resp::{ArgsView, Writer};
+use script::is_long_source;
 use store::{KeyRef, Scope, Stop};
 use ticket::Ticket;
 
@@ -37,7 +38,7 @@ use crate::long::EFFORT_MAX;
 use crate::long::beside;
 use crate::long::job::{Given, Job, Work};
 use crate::outcome::{Ran, Replied, Unready};
-use crate::request::Request;
+use crate::request::{Request, Series};
 use crate::run::{Answered, Effects, Plan, Single, Step, Unfinished, collect_keys};
 use crate::server::Server;
 use crate::session::Session;
@@ -45,8 +46,6 @@ use crate::subscriptions::Outbox;
 use crate::table::{self, row::ControlFn, row::Handler};
 use crate::transaction::Caller;
 use crate::tx::stage;
-
-use script::is_long_source;
 
 /// Runs `request` or queues it, and appends the reply to `out`.
 pub(crate) fn execute(
@@ -120,25 +119,26 @@ fn run(
         | Handler::Reaching(run)
         | Handler::Everything(run)
         | Handler::Walk(run) => run_data(server, session, entry, run, request, out),
-        Handler::Control(run) => run_control(server, session, (entry, run), request, out),
-        Handler::Script(invoked) => eval::run(server, session, (entry, invoked), request, out),
+        Handler::Control(run) => run_control(server, session, entry, run, request, out),
+        Handler::Script(invoked) => eval::run(server, session, entry, invoked, request, out),
         Handler::Exec => exec::run(server, session, entry, request, out),
         Handler::Stage => stage::run(server, session, entry, request, out),
         Handler::Container(_) => unreachable!("admit resolves subcommands"),
     };
-    conclude(server, session, entry, (request, &[request.args]), (result, start), out)
+    conclude(server, session, entry, &Series::of_one(request, &[request.args]), result, start, out)
 }
 
-/// Counts what ran, or has the connection wait; the reply begins at `start` of `out`. `commands` are the arguments of each command that ran: of one,
-/// or of a series.
+/// Counts what ran, or has the connection wait; the reply begins at `start` of `out`.
 pub(crate) fn conclude(
     server: &Arc<Server>,
     session: &mut Session,
     entry: &'static Entry,
-    (request, commands): (&Request<'_>, &[ArgsView<'_>]),
-    (result, start): (Result<Ran, Unready>, usize),
+    series: &Series<'_>,
+    result: Result<Ran, Unready>,
+    start: usize,
     out: &mut Vec<u8>,
 ) -> Result<Replied, Unready> {
+    let request = &series.first;
     match result {
         Ok(ran) => {
             blocked::serve_changed(server);
@@ -149,7 +149,7 @@ pub(crate) fn conclude(
             if monitored && matches!(entry.command.kind, Kind::Exec) {
                 server.monitors.show(&session.client, session.db, entry, request.args);
             }
-            let ended = finish(server, session, entry, (request, commands), &ran, out.len() - start);
+            let ended = finish(server, session, entry, series, &ran, out.len() - start);
             if let Some(rest) = ran.chunked {
                 server.stats.chunked_replies.fetch_add(1, Ordering::Relaxed);
                 session.chunked = Some(rest.waiting_for(ran.ticket));
@@ -188,22 +188,22 @@ fn finish(
     server: &Server,
     session: &mut Session,
     entry: &'static Entry,
-    (request, commands): (&Request<'_>, &[ArgsView<'_>]),
+    Series { first: request, requests }: &Series<'_>,
     ran: &Ran,
     reply_bytes: usize,
 ) -> Nanos {
     let since = session.pending.take().and_then(|pending| pending.since);
     session.ticket = session.ticket.and(ran.ticket);
     let ended = server.clock.now();
-    let nanos = ended.0.saturating_sub(since.unwrap_or(request.now).0) / commands.len() as u64;
+    let nanos = ended.0.saturating_sub(since.unwrap_or(request.now).0) / requests.len() as u64;
     let ending = if ran.failed { Ending::Failed } else { Ending::Answered };
     let timed = server.tuned.timed.load(Ordering::Relaxed).then_some(nanos);
     server.calls.lookups(ran.lookups);
-    commands.iter().for_each(|_| server.calls.note(request.loop_index, entry.id, timed, ending));
+    requests.iter().for_each(|_| server.calls.note(request.loop_index, entry.id, timed, ending));
     // EXEC, too, which Redis leaves out: its commands are not timed one by one.
     if nanos >= server.tuned.slow_ns.load(Ordering::Relaxed) {
-        let when = (server.clock.unix_us() / 1_000_000, nanos / 1_000);
-        commands.iter().for_each(|args| server.slowlog.add(when, entry, *args, &session.client));
+        let (unix_s, micros) = (server.clock.unix_us() / 1_000_000, nanos / 1_000);
+        requests.iter().for_each(|args| server.slowlog.add(unix_s, micros, entry, *args, &session.client));
     }
     if nanos >= server.tuned.latency_ns.load(Ordering::Relaxed) {
         let event = if entry.command.flags.has(Flags::FAST) { "fast-command" } else { "command" };
@@ -281,7 +281,7 @@ fn run_data(
     let (mut copies, body) = (session.take_copies(), Single { step, stored: entry.command.stored });
     match server.runner().run(&body, plan, &mut copies, out).map_err(Unfinished::into_stopped) {
         Ok((Answered { blocked: Some(wait), .. }, _)) => {
-            blocked::wait(server, session, (entry, run), request, *wait, out)
+            blocked::wait(server, session, entry, run, request, *wait, out)
         }
         Ok((answered, ticket)) => Ok(Ran::answered(answered, ticket)),
         Err((Stop::Long, _)) => {
@@ -290,7 +290,7 @@ fn run_data(
         }
         Err((stop, wanted)) => {
             prepared.want(wanted);
-            halted::wait(server, stop, session, (prepared, copies), keys, out)
+            halted::wait(server, stop, session, prepared, copies, keys, out)
         }
     }
 }
@@ -320,7 +320,8 @@ fn scope_of<'a>(entry: &Entry, request: &Request<'_>, keys: &'a [KeyRef<'a>]) ->
 fn run_control(
     server: &Arc<Server>,
     session: &mut Session,
-    (entry, run): (&'static Entry, ControlFn),
+    entry: &'static Entry,
+    run: ControlFn,
     request: &Request<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use clock::{Nanos, SimClock, UnixMs};
 use resp::{Args, ArgsView};
-
-use crate::table::commands;
-use crate::topologies::record::{Definition, decode_list, encode_list};
 use script::cache::{Digest, Script};
 use script::library::Libraries;
 use script::{Client, Code, Ended, Host, Inputs, Interpreter, Outcome, Pace};
+
+use crate::table::commands;
+use crate::topologies::record::{Definition, decode_list, encode_list};
 
 /// Decodes a payload of FUNCTION RESTORE, with the right checksum or as it is; returns whether it is one.
 ///
@@ -71,8 +71,7 @@ pub fn script_decoders(input: &[u8]) {
     let client = Client { resp3: false, reply_bytes_max: 1 << 20 };
     let made = || Interpreter::new(8 << 20, commands()).expect("there is memory");
     let mut interpreter = INTERPRETER.take().filter(|it| !it.is_spent()).unwrap_or_else(made);
-    let outcome =
-        interpreter.run(Code::Script(&script), inputs, (&mut NoHost, pace), client, &mut Vec::new());
+    let outcome = interpreter.run(Code::Script(&script), inputs, &mut NoHost, pace, client, &mut Vec::new());
     assert!(matches!(outcome, Outcome::Reply | Outcome::Memory), "{outcome:?}");
     INTERPRETER.set(Some(interpreter));
 }
@@ -109,8 +108,7 @@ pub fn script_functions(input: &[u8]) {
     let client = Client { resp3: false, reply_bytes_max: 1 << 20 };
     let made = || Interpreter::new(8 << 20, commands()).expect("there is memory");
     let mut interpreter = INTERPRETER.take().filter(|it| !it.is_spent()).unwrap_or_else(made);
-    let outcome =
-        interpreter.run(Code::Script(&script), inputs, (&mut NoHost, pace), client, &mut Vec::new());
+    let outcome = interpreter.run(Code::Script(&script), inputs, &mut NoHost, pace, client, &mut Vec::new());
     assert!(
         !matches!(&outcome, Outcome::Error(text) if text.starts_with(b"ERR Error compiling")),
         "{outcome:?}"
@@ -122,7 +120,7 @@ pub fn script_functions(input: &[u8]) {
 struct NoHost;
 
 impl Host for NoHost {
-    fn call(&mut self, _: ArgsView<'_>, _: (bool, usize), out: &mut Vec<u8>) -> Result<(), Ended> {
+    fn call(&mut self, _: ArgsView<'_>, _: bool, _: usize, out: &mut Vec<u8>) -> Result<(), Ended> {
         out.extend_from_slice(b"+OK\r\n");
         Ok(())
     }

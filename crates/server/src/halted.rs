@@ -16,7 +16,8 @@ pub(crate) fn wait(
     server: &Server,
     stop: Stop,
     session: &mut Session,
-    (mut prepared, copies): (Prepared, Copies),
+    mut prepared: Prepared,
+    copies: Copies,
     keys: &[KeyRef<'_>],
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {

@@ -74,24 +74,18 @@ impl Monitors {
     /// Shows a command that ran in database `db`.
     pub(crate) fn show(&self, client: &Client, db: u16, entry: &Entry, args: ArgsView<'_>) {
         let mut line = Vec::new();
-        self.write(client.address(), db, (entry, args), &mut line);
+        self.write(client.address(), db, entry, args, &mut line);
         self.feed(line);
     }
 
     /// Adds the line of a command that a script ran; those of one script are bounded.
     pub(crate) fn note(&self, db: u16, entry: &Entry, args: ArgsView<'_>, lines: &mut Vec<u8>) {
         if !self.is_empty() && lines.len() < SCRIPT_BYTES_MAX {
-            self.write("lua", db, (entry, args), lines);
+            self.write("lua", db, entry, args, lines);
         }
     }
 
-    fn write(
-        &self,
-        source: impl Display,
-        db: u16,
-        (entry, args): (&Entry, ArgsView<'_>),
-        lines: &mut Vec<u8>,
-    ) {
+    fn write(&self, source: impl Display, db: u16, entry: &Entry, args: ArgsView<'_>, lines: &mut Vec<u8>) {
         let Command { flags, kind, .. } = entry.command;
         // Scripts have the flag since Redis shows them in another way: before their commands.
         let is_skipped = flags.has(Flags::SKIP_MONITOR) && !matches!(kind, Kind::Script(_));
@@ -121,7 +115,7 @@ impl Monitors {
             }
             return;
         }
-        let weight = self.traffic.weigh((0, line.len()), ids.len(), Ticket::NOTHING);
+        let weight = self.traffic.weigh(0, line.len(), ids.len(), Ticket::NOTHING);
         let line = Arc::new(Line { bytes: line.into(), _weight: weight });
         for id in ids.iter() {
             self.peers.post(*id, Message::Monitor(Arc::clone(&line)));

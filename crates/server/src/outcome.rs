@@ -7,7 +7,7 @@
 //! ```
 
 use clock::Nanos;
-use commands::call::Attachments;
+use commands::call::{Attachments, Lookups};
 use commands::chunked::ChunkedReply;
 use store::Prepared;
 use ticket::Ticket;
@@ -64,8 +64,7 @@ pub(crate) struct Ran {
     pub(crate) ticket: Ticket,
     /// The reply is an error.
     pub(crate) failed: bool,
-    /// Keys that were found, and not.
-    pub(crate) lookups: (u32, u32),
+    pub(crate) lookups: Lookups,
     /// Large values of the reply, in order.
     pub(crate) attached: Attachments,
     /// The rest of the reply, which is sent in parts.
@@ -88,7 +87,7 @@ impl Ran {
 
     /// A reply without large values.
     pub(crate) fn plain(ticket: Ticket, failed: bool) -> Self {
-        Self { ticket, failed, lookups: (0, 0), attached: Attachments::default(), chunked: None }
+        Self { ticket, failed, lookups: Lookups::default(), attached: Attachments::default(), chunked: None }
     }
 }
 
@@ -97,6 +96,8 @@ impl Ran {
 pub(crate) struct Executed {
     /// Whether the commands of EXEC ran; not if a watched key has changed, or the reply would be too large.
     pub(crate) ran: bool,
+    /// Where the replies of EXEC begin in their buffer.
+    pub(crate) start: usize,
     pub(crate) ticket: Ticket,
     /// Large values of the replies, in order.
     pub(crate) attached: Attachments,
@@ -110,14 +111,13 @@ pub(crate) struct Executed {
     pub(crate) outbox: Outbox,
     /// Lines of MONITOR about scripts' commands.
     pub(crate) monitored: Vec<u8>,
-    /// Keys that were found, and not.
-    pub(crate) lookups: (u32, u32),
+    pub(crate) lookups: Lookups,
 }
 
 impl Executed {
-    /// What a run came to, and its ticket.
-    pub(crate) fn of((executed, ticket): (Self, Ticket)) -> Self {
-        Self { ticket, ..executed }
+    /// The same, when it is committed.
+    pub(crate) fn committed(self, ticket: Ticket) -> Self {
+        Self { ticket, ..self }
     }
 
     /// It is answered with an error, and nothing has happened.
@@ -127,8 +127,7 @@ impl Executed {
 
     /// What another script of the same EXEC has come to.
     pub(crate) fn append(&mut self, script: Self) {
-        let (hits, misses) = script.lookups;
-        self.lookups = (self.lookups.0 + hits, self.lookups.1 + misses);
+        self.lookups += script.lookups;
         self.calls.extend(script.calls);
         self.outbox.extend(script.outbox);
         self.monitored.extend(script.monitored);
@@ -136,6 +135,7 @@ impl Executed {
 
     /// Lets the replies begin at `start` of their buffer.
     pub(crate) fn make_room(&mut self, start: usize) {
+        self.start += start;
         self.attached.make_room(&[(0, start)]);
         self.later.iter_mut().for_each(|(_, at)| *at += start);
     }

@@ -96,8 +96,8 @@ impl PubSub {
                 // Whoever listens to what else: the payload is there once.
                 let own_bytes = if payload_bytes < SHARED_BYTES_MIN { payload_bytes } else { 0 };
                 let shared_bytes = channel.len() + std::mem::take(&mut weighed_bytes);
-                let bytes = (shared_bytes, own_bytes + channel.len());
-                let weight = self.traffic.weigh(bytes, ids.len(), ticket);
+                let own_bytes = own_bytes + channel.len();
+                let weight = self.traffic.weigh(shared_bytes, own_bytes, ids.len(), ticket);
                 let message = Arc::new(Published { pattern, channel, payload, ticket, _weight: weight });
                 for id in ids {
                     self.peers.post(*id, Message::Published(Arc::clone(&message)));

@@ -48,3 +48,19 @@ pub(crate) struct ParsedRequest {
     /// It has the name and the key of the one before it.
     pub(crate) follows: bool,
 }
+
+/// Requests that may run as one, or one by itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Series<'a> {
+    /// The first one, with the bytes of all.
+    pub(crate) first: Request<'a>,
+    /// The arguments of each.
+    pub(crate) requests: &'a [ArgsView<'a>],
+}
+
+impl<'a> Series<'a> {
+    /// Of a request that runs by itself; `args` are its arguments.
+    pub(crate) fn of_one(first: &Request<'a>, args: &'a [ArgsView<'a>; 1]) -> Self {
+        Self { first: *first, requests: args }
+    }
+}

@@ -21,7 +21,7 @@
 use std::cell::{Cell, RefCell};
 
 use clock::Nanos;
-use commands::call::{Attachments, Data, DataFn, Failure, Outcome, Wait};
+use commands::call::{Attachments, Data, DataFn, Failure, Lookups, Outcome, Wait};
 use commands::chunked::ChunkedReply;
 use commands::command::Kind;
 use commands::copies::{Copied, Copies, Splice, Stored};
@@ -212,8 +212,7 @@ pub(crate) struct How<'a> {
 pub(crate) struct Answered {
     /// The reply is an error.
     pub(crate) failed: bool,
-    /// Keys that were found, and not.
-    pub(crate) lookups: (u32, u32),
+    pub(crate) lookups: Lookups,
     /// Large values of the reply, in order.
     pub(crate) attached: Attachments,
     /// There is no reply: it found nothing, and waits.
@@ -249,7 +248,7 @@ impl Runner<'_> {
             }
         };
         loop {
-            let (command, splice) = match self.attempt(body, &mut plan, (copies, &mut reserved), out) {
+            let (command, splice) = match self.attempt(body, &mut plan, copies, &mut reserved, out) {
                 Ok(done) => return Ok(done),
                 Err(Missing::Value(command, splice)) => (command, splice),
                 Err(Missing::Run(mut unfinished)) => {
@@ -267,7 +266,7 @@ impl Runner<'_> {
             let bytes = splice.bytes(body.args(command));
             if reserved.as_ref().is_none_or(|it| !it.has_room_for(bytes)) {
                 drop(reserved.take());
-                reserved = match self.reserve(&plan, (bytes, false), copies) {
+                reserved = match self.reserve(&plan, bytes, false, copies) {
                     Ok(reserved) => Some(reserved),
                     Err(stop) => {
                         copies.clear();
@@ -299,7 +298,7 @@ impl Runner<'_> {
         }
         let bytes = bytes + EFFECT_BYTES * plan.scope.keys().map_or(1, <[_]>::len) as u64;
         let mut reserved = match plan.effects {
-            Effects::Commit => Some(self.reserve(plan, (bytes, !copies.is_empty()), copies)?),
+            Effects::Commit => Some(self.reserve(plan, bytes, !copies.is_empty(), copies)?),
             Effects::Keep(_) => None,
         };
         if copies.is_empty() {
@@ -317,7 +316,8 @@ impl Runner<'_> {
     fn reserve(
         &self,
         plan: &Plan<'_>,
-        (bytes, is_copied): (u64, bool),
+        bytes: u64,
+        is_copied: bool,
         copies: &mut Copies,
     ) -> Result<Reserved, Stop> {
         let reserved = match plan.effort_max {
@@ -349,7 +349,8 @@ impl Runner<'_> {
         &self,
         body: &B,
         plan: &mut Plan<'_>,
-        (copies, reserved): (&Copies, &mut Option<Reserved>),
+        copies: &Copies,
+        reserved: &mut Option<Reserved>,
         out: &mut Vec<u8>,
     ) -> Result<(B::Done, Ticket), Missing> {
         let mut access = self.open(plan)?;
@@ -419,7 +420,7 @@ impl Within<'_, '_> {
         step: Step<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answered, (usize, Failure)> {
-        self.step_with(self.copies.of(number), (number, step), out)
+        self.step_with(self.copies.of(number), number, step, out)
     }
 
     /// The same with copies of its own.
@@ -430,7 +431,8 @@ impl Within<'_, '_> {
     pub(crate) fn step_with(
         &mut self,
         copies: Copied<'_>,
-        (number, step): (usize, Step<'_>),
+        number: usize,
+        step: Step<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answered, (usize, Failure)> {
         let (start, resp3) = (out.len(), step.resp3);

@@ -27,19 +27,11 @@ use crate::executor::conclude;
 use crate::halted;
 use crate::long::EFFORT_MAX;
 use crate::outcome::{Ran, Replied, Unready};
-use crate::request::Request;
+use crate::request::{Request, Series};
 use crate::run::{Answered, Body, Effects, Halt, How, Plan, Unfinished, Within};
 use crate::server::Server;
 use crate::session::{Replies, Session};
 use crate::table;
-
-/// Requests that may be a series.
-pub(crate) struct Series<'a> {
-    /// The first one, with the bytes of all.
-    pub(crate) first: Request<'a>,
-    /// The arguments of each.
-    pub(crate) requests: &'a [ArgsView<'a>],
-}
 
 /// Runs a series and appends its replies to `out`; `None`: each command is to run by itself.
 pub(crate) fn execute(
@@ -65,18 +57,19 @@ pub(crate) fn execute(
         return None;
     }
     let start = out.len();
-    let result = run(server, session, (entry, handler), series, out);
+    let result = run(server, session, entry, handler, series, out);
     if result.is_none() {
         out.truncate(start);
     }
-    Some(conclude(server, session, entry, (request, series.requests), (result?, start), out))
+    Some(conclude(server, session, entry, series, result?, start, out))
 }
 
 /// Runs a series in one access; `None`: each command is to run by itself, and nothing has happened.
 fn run(
     server: &Arc<Server>,
     session: &mut Session,
-    (entry, handler): (&'static Entry, SeriesFn),
+    entry: &'static Entry,
+    handler: SeriesFn,
     Series { first, requests }: &Series<'_>,
     out: &mut Vec<u8>,
 ) -> Option<Result<Ran, Unready>> {
@@ -103,7 +96,7 @@ fn run(
     };
     if let Some(wanted) = wanted {
         prepared.want(wanted);
-        let parked = halted::wait(server, Stop::Cold, session, (prepared, Copies::default()), &keys, out);
+        let parked = halted::wait(server, Stop::Cold, session, prepared, Copies::default(), &keys, out);
         // the first one by itself will answer why nothing more is read
         return parked.is_err().then_some(parked);
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use clock::{Clock, Nanos, Throttle};
 use commands::lookup::Table;
+use script::cache::Scripts;
 use store::Store;
 use supervisor::Supervisor;
 
@@ -32,7 +33,6 @@ use crate::traffic::Traffic;
 use crate::tuned::Tuned;
 use crate::tx::Transactions;
 use crate::waits::Waits;
-use script::cache::Scripts;
 
 /// What a server is made from.
 pub struct ServerOptions {
@@ -133,8 +133,11 @@ impl Server {
             stats: Stats::default(),
             calls: Calls::new(loaded.loops_resolved(), table.entries().len()),
             captures: Captures::new(
-                (loaded.loops_resolved(), loaded.connector),
-                (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&peers)),
+                loaded.loops_resolved(),
+                loaded.connector,
+                Arc::clone(&store),
+                Arc::clone(&clock),
+                Arc::clone(&peers),
                 table,
             ),
             slowlog: SlowLog::default(),

@@ -77,13 +77,7 @@ impl SlowLog {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add(
-        &self,
-        (unix_s, micros): (u64, u64),
-        entry: &Entry,
-        args: ArgsView<'_>,
-        client: &Client,
-    ) {
+    pub(crate) fn add(&self, unix_s: u64, micros: u64, entry: &Entry, args: ArgsView<'_>, client: &Client) {
         let length_max = self.length_max.load(Ordering::Relaxed);
         let mut state = self.lock();
         let id = state.next_id;

@@ -59,7 +59,8 @@ impl Traffic {
     /// durable.
     pub(crate) fn weigh(
         &self,
-        (shared_bytes, own_bytes): (usize, usize),
+        shared_bytes: usize,
+        own_bytes: usize,
         count: usize,
         ticket: Ticket,
     ) -> Weight {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use commands::failure::Failure;
 use commands::lookup::Entry;
 use resp::Args;
-
 use script::cache::Script;
 use script::library::Library;
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clock::{Nanos, Throttle};
 use commands::call::Attached;
 use commands::chunked::Progress;
+use commands::lookup::Entry;
 use commands::payload;
 use reactor::{Input, Output, Step};
 use resp::{Args, ArgsView, Parsed, ProtocolError, Writer};
@@ -25,11 +26,11 @@ use crate::handlers::tx;
 use crate::long::beside;
 use crate::long::job::{Done, Long, Work};
 use crate::message::Message;
-use crate::outcome::{Replied, Unready};
+use crate::outcome::{Ran, Replied, Unready};
 use crate::pipeline::{AHEAD_REQUESTS_MAX, PIPELINE, Pipeline};
 use crate::pubsub;
-use crate::request::{ParsedRequest, Request};
-use crate::series::{self, Series};
+use crate::request::{ParsedRequest, Request, Series};
+use crate::series;
 use crate::server::Server;
 use crate::session::{Pending, Replies, Session};
 use crate::strangers::TOO_TALKATIVE;
@@ -122,8 +123,7 @@ fn run_turn(
             ahead.look(server, session.db, input.bytes(), &limits);
         }
         let here = Here { loop_index, now, moment: moment.later(now.since(began)), recorder };
-        let (answer, requests, consumed) =
-            answer_next(server, session, (input, output), here, (ahead, commands));
+        let (answer, requests, consumed) = answer_next(server, session, input, output, here, ahead, commands);
         match answer {
             Continue(ended) => now = ended,
             Break(turn) => return Turn { commands, ..turn },
@@ -137,18 +137,20 @@ fn run_turn(
 fn answer_next(
     server: &Arc<Server>,
     session: &mut Session,
-    (input, output): (&mut Input, &mut Output),
+    input: &mut Input,
+    output: &mut Output,
     here: Here<'_>,
-    (ahead, commands): (&mut Pipeline, u64),
+    ahead: &mut Pipeline,
+    commands: u64,
 ) -> (Answer, u64, usize) {
-    if let Some(answered) = answer_series(server, session, (input, ahead), here, output) {
+    if let Some(answered) = answer_series(server, session, input, ahead, here, output) {
         return answered;
     }
     let ended = |turn| (Break(turn), 0, 0);
     let mut again = session.pending.as_mut().and_then(|pending| pending.parsed.take());
     let parsed = match again.as_mut().or_else(|| ahead.next()) {
         Some(parsed) => parsed,
-        None => match parse_next(server, session, (input, output), ahead, commands) {
+        None => match parse_next(server, session, input, output, ahead, commands) {
             Continue(parsed) => parsed,
             Break(turn) => return ended(turn),
         },
@@ -180,7 +182,8 @@ fn answer_next(
 fn parse_next<'p>(
     server: &Server,
     session: &mut Session,
-    (input, output): (&mut Input, &mut Output),
+    input: &mut Input,
+    output: &mut Output,
     ahead: &'p mut Pipeline,
     commands: u64,
 ) -> ControlFlow<Turn, &'p mut ParsedRequest> {
@@ -220,14 +223,15 @@ fn answer(server: &Arc<Server>, session: &mut Session, request: &Request<'_>, ou
         session.replies = Replies::Skip;
     }
     let replied = execute(server, session, request, output.buffer());
-    settle_answer(server, session, request, (replied, start), output)
+    settle_answer(server, session, request, replied, start, output)
 }
 
 /// Answers the requests that are next, if they are a series and run as one: how many there were, and their bytes.
 fn answer_series(
     server: &Arc<Server>,
     session: &mut Session,
-    (input, ahead): (&Input, &mut Pipeline),
+    input: &Input,
+    ahead: &mut Pipeline,
     Here { loop_index, now, moment, recorder }: Here<'_>,
     output: &mut Output,
 ) -> Option<(Answer, u64, usize)> {
@@ -243,7 +247,7 @@ fn answer_series(
     let (start, count) = (output.buffer().len(), views.len());
     let series = Series { first, requests: &views };
     let replied = series::execute(server, session, &series, output.buffer())?;
-    let answer = settle_answer(server, session, &first, (replied, start), output);
+    let answer = settle_answer(server, session, &first, replied, start, output);
     drop(views);
     ahead.pass(count);
     Some((answer, count as u64, bytes))
@@ -274,35 +278,23 @@ fn go_on_long(
             Some((parked(), 0))
         }
         Long::InLine(job) => {
-            let (args, bytes, start) = (Arc::clone(&job.args), job.bytes, output.buffer().len());
+            let (args, bytes) = (Arc::clone(&job.args), job.bytes);
             let request = here.request(&args, bytes);
-            if session.replies == Replies::SkipNext {
-                session.replies = Replies::Skip;
-            }
-            let out = output.buffer();
-            let result = blocked::go_on(server, session, job.entry, &request, out);
-            let waits = result.as_ref().is_err_and(Unready::runs_again);
-            let replied =
-                conclude(server, session, job.entry, (&request, &[request.args]), (result, start), out);
-            let answer = settle_answer(server, session, &request, (replied, start), output);
+            let (answer, waits) = answer_job(server, session, job.entry, &request, output, |session, out| {
+                blocked::go_on(server, session, job.entry, &request, out)
+            });
             if let (true, Some(pending)) = (waits, &mut session.pending) {
                 pending.long = Some(Long::InLine(job));
             }
             Some((answer, bytes))
         }
         Long::Back(done) => {
-            let Done { mut job, out, end } = *done;
-            let (args, bytes, start) = (std::mem::take(&mut job.args), job.bytes, output.buffer().len());
+            let Done { mut job, out: reply, end } = *done;
+            let (args, bytes) = (std::mem::take(&mut job.args), job.bytes);
             let request = here.request(&args, bytes);
-            if session.replies == Replies::SkipNext {
-                session.replies = Replies::Skip;
-            }
-            let out_to = output.buffer();
-            let result = beside::end_long(server, session, &request, (&mut *job, end, out), out_to);
-            let waits = result.as_ref().is_err_and(Unready::runs_again);
-            let replied =
-                conclude(server, session, job.entry, (&request, &[request.args]), (result, start), out_to);
-            let answer = settle_answer(server, session, &request, (replied, start), output);
+            let (answer, waits) = answer_job(server, session, job.entry, &request, output, |session, out| {
+                beside::end_long(server, session, &request, &mut job, end, reply, out)
+            });
             if let (true, Some(pending)) = (waits, &mut session.pending) {
                 let stands = pending.stands_in_line;
                 job.args = args;
@@ -313,6 +305,26 @@ fn go_on_long(
             Some((answer, bytes))
         }
     }
+}
+
+/// Answers the request of a job as `end` says, which appends the reply; with whether it waits, to run again on its loop.
+fn answer_job(
+    server: &Arc<Server>,
+    session: &mut Session,
+    entry: &'static Entry,
+    request: &Request<'_>,
+    output: &mut Output,
+    end: impl FnOnce(&mut Session, &mut Vec<u8>) -> Result<Ran, Unready>,
+) -> (Answer, bool) {
+    let (start, args) = (output.buffer().len(), [request.args]);
+    if session.replies == Replies::SkipNext {
+        session.replies = Replies::Skip;
+    }
+    let result = end(session, output.buffer());
+    let waits = result.as_ref().is_err_and(Unready::runs_again);
+    let series = Series::of_one(request, &args);
+    let replied = conclude(server, session, entry, &series, result, start, output.buffer());
+    (settle_answer(server, session, request, replied, start, output), waits)
 }
 
 /// Whether the newest reply says what is not done yet.
@@ -348,7 +360,8 @@ fn settle_answer(
     server: &Server,
     session: &mut Session,
     request: &Request<'_>,
-    (result, start): (Result<Replied, Unready>, usize),
+    result: Result<Replied, Unready>,
+    start: usize,
     output: &mut Output,
 ) -> Answer {
     match result {

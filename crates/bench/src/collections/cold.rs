@@ -151,8 +151,8 @@ impl Command {
 
 /// `log_cold_reads`, when it stands still.
 fn settled_reads(client: &mut Client) -> Result<u64, Failure> {
-    let times = (Duration::from_millis(20), PATIENCE);
-    settled(times, |last, now| last == now, || client.info("all", "log_cold_reads"))
+    let (every, patience) = (Duration::from_millis(20), PATIENCE);
+    settled(every, patience, |last, now| last == now, || client.info("all", "log_cold_reads"))
 }
 
 const KEY: &str = "collection";

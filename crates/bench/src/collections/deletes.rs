@@ -131,8 +131,8 @@ fn written_by(
 
 /// Waits until the journal stands still: leaves are also written in the background.
 fn settled_bytes(client: &mut Client) -> Result<u64, Failure> {
-    let times = (SETTLE, SWEEP_TIME_MAX);
-    settled(times, |last, now| last == now, || client.info("all", "journal_bytes_written"))
+    let (every, patience) = (SETTLE, SWEEP_TIME_MAX);
+    settled(every, patience, |last, now| last == now, || client.info("all", "journal_bytes_written"))
 }
 
 /// The longest PING in ms while `work` goes on, and what that returns.

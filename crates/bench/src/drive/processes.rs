@@ -43,12 +43,13 @@ impl Drivers {
         target: &Target,
         options: &FleetOptions,
         processes: usize,
-        (program, arguments): (&Path, &[&str]),
+        program: &Path,
+        arguments: &[&str],
     ) -> Result<Self, Failure> {
         if processes <= 1 {
             return Fleet::open(target, options).map(Self::Here);
         }
-        let opened = Workers::open(target, options, processes, (program, arguments));
+        let opened = Workers::open(target, options, processes, program, arguments);
         opened.map(Self::Workers)
     }
 
@@ -85,7 +86,8 @@ impl Workers {
         target: &Target,
         options: &FleetOptions,
         count: usize,
-        (program, arguments): (&Path, &[&str]),
+        program: &Path,
+        arguments: &[&str],
     ) -> Result<Self, Failure> {
         let mut all = Self { workers: Vec::new(), failures: Failures::default() };
         for index in 0..count {

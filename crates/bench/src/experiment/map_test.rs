@@ -92,7 +92,8 @@ struct Run {
 impl Run {
     /// `cpu_seconds` are the server's.
     fn of(
-        (threads, value_bytes): (usize, usize),
+        threads: usize,
+        value_bytes: usize,
         mut map: Measured,
         probe: Option<Measured>,
         cpu_seconds: Option<f64>,
@@ -129,10 +130,10 @@ impl MapTest {
         }
         let progress = Progress::new(hosts.len() * cases.len() * self.runs as usize);
         let mut runs: Vec<Vec<Run>> = hosts.iter().map(|_| Vec::new()).collect();
-        for case in cases {
+        for (threads, value_bytes) in cases {
             for _ in 0..self.runs {
                 for (host, runs) in hosts.iter().zip(&mut runs) {
-                    runs.push(self.run_once(host, case, &progress)?);
+                    runs.push(self.run_once(host, threads, value_bytes, &progress)?);
                     progress.step();
                 }
             }
@@ -158,11 +159,17 @@ impl MapTest {
         self.connections.map_or(threads, usize::from)
     }
 
-    fn run_once(&self, host: &Host, case: (usize, usize), progress: &Progress) -> Result<Run, Failure> {
+    fn run_once(
+        &self,
+        host: &Host,
+        threads: usize,
+        value_bytes: usize,
+        progress: &Progress,
+    ) -> Result<Run, Failure> {
         if host.has_own_client() {
-            self.drive_client(host, case, progress)
+            self.drive_client(host, threads, value_bytes, progress)
         } else {
-            self.drive(host, case, progress)
+            self.drive(host, threads, value_bytes, progress)
         }
     }
 
@@ -170,7 +177,8 @@ impl MapTest {
     fn drive(
         &self,
         host: &Host,
-        (threads, value_bytes): (usize, usize),
+        threads: usize,
+        value_bytes: usize,
         progress: &Progress,
     ) -> Result<Run, Failure> {
         let connections = self.connections_of(threads);
@@ -179,7 +187,7 @@ impl MapTest {
         let processes = usize::from(self.common.processes);
         let probes = usize::from(self.probe_rate > 0) * processes;
         let options = self.common.fleet(connections + probes);
-        let mut drivers = Drivers::open(&running.target, &options, processes, (&program, &WORKER))?;
+        let mut drivers = Drivers::open(&running.target, &options, processes, &program, &WORKER)?;
         let filled = drivers.run(&self.fill(threads, value_bytes), &mut |_| {})?.total().tally;
         let before = running.cpu_seconds();
         let what = format!("{}: {threads} threads", host.label);
@@ -196,14 +204,15 @@ impl MapTest {
         map.add_failures(drivers.failures());
         map.add_failures(&filled.failures);
         let probe = (probes > 0).then(|| measured(1));
-        Ok(Run::of((threads, value_bytes), map, probe, cpu))
+        Ok(Run::of(threads, value_bytes, map, probe, cpu))
     }
 
     /// Has a client of the server's own load it.
     fn drive_client(
         &self,
         host: &Host,
-        (threads, value_bytes): (usize, usize),
+        threads: usize,
+        value_bytes: usize,
         progress: &Progress,
     ) -> Result<Run, Failure> {
         let took = self.jvm_warm_up + self.length();
@@ -226,7 +235,7 @@ impl MapTest {
         ];
         let words = words.map(|(name, value)| format!("--{name}={value}"));
         let hazelcast::Driven { map, probe, cpu_seconds } = hazelcast::drive(&running, &words)?;
-        Ok(Run::of((threads, value_bytes), map, (self.probe_rate > 0).then_some(probe), cpu_seconds))
+        Ok(Run::of(threads, value_bytes, map, (self.probe_rate > 0).then_some(probe), cpu_seconds))
     }
 
     fn work(&self, action: Action, value_bytes: usize, pick: Pick) -> Work {

@@ -135,7 +135,7 @@ impl RemoteTest {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let options = self.common.fleet(case.clients);
         let processes = usize::from(self.common.processes);
-        let mut drivers = Drivers::open(&running.target, &options, processes, (&program, &WORKER))?;
+        let mut drivers = Drivers::open(&running.target, &options, processes, &program, &WORKER)?;
         let cpu_before = running.cpu_seconds();
         let mut runs: Vec<Vec<Measured>> = self.operations.iter().map(|_| Vec::new()).collect();
         let mut presence = Presence::Unknown;

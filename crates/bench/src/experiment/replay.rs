@@ -95,7 +95,7 @@ impl Replay {
         let line = Line {
             what: format!("replay, speed {}", spelled(self.speed)),
             command: "REPLAY".to_owned(),
-            note: note(recorded, (found, missing), skipped),
+            note: note(recorded, found, missing, skipped),
             runs: vec![measured],
             ..Line::default()
         };
@@ -111,7 +111,7 @@ impl Replay {
 }
 
 /// The recorded figures, and what was left out, in words.
-fn note(recorded: &Recorded, (found, missing): (u64, u64), skipped: u64) -> String {
+fn note(recorded: &Recorded, found: u64, missing: u64, skipped: u64) -> String {
     let us = |quantile: f64| recorded.latencies.value_at_quantile(quantile) as f64 / 1e3;
     let percent =
         |ratio: Option<f64>| ratio.map_or("none read".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0));

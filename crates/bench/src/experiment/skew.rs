@@ -147,8 +147,8 @@ impl Skew {
         let progress = Progress::new(kinds.len() * self.runs as usize);
         let mut runs: Vec<Vec<Run>> = kinds.iter().map(|_| Vec::new()).collect();
         for _ in 0..self.runs {
-            for (kind, runs) in kinds.iter().zip(&mut runs) {
-                runs.push(self.run_once(*kind, &progress)?);
+            for ((start, balance), runs) in kinds.iter().zip(&mut runs) {
+                runs.push(self.run_once(*start, *balance, &progress)?);
                 progress.step();
             }
         }
@@ -183,7 +183,7 @@ impl Skew {
         Host::evenkeel(&flags, "evenkeel".to_owned(), common)
     }
 
-    fn run_once(&self, (start, balance): (Start, Balance), progress: &Progress) -> Result<Run, Failure> {
+    fn run_once(&self, start: Start, balance: Balance, progress: &Progress) -> Result<Run, Failure> {
         let what = format!("start {}, balance {}", start.name(), balance.name());
         progress.say(what.clone());
         let clients = self.clients as usize;
@@ -198,7 +198,7 @@ impl Skew {
         let began = Instant::now();
         let phase = self.phase(start);
         let (measured, mut samples) =
-            sampled(&mut fleet, &phase, (&what, progress), || sample(&mut control, began))?;
+            sampled(&mut fleet, &phase, &what, progress, || sample(&mut control, began))?;
         // The rest of an interval, at the end, has too few requests to tell shares from.
         if let [.., before, last] = &samples[..]
             && last.at - before.at < phase.interval.as_secs_f64() / 2.0
@@ -372,7 +372,8 @@ fn shares(loads: &[f64]) -> Vec<f64> {
 fn sampled<S>(
     fleet: &mut Fleet,
     phase: &Phase,
-    (what, progress): (&str, &Progress),
+    what: &str,
+    progress: &Progress,
     mut look: impl FnMut() -> Result<S, Failure>,
 ) -> Result<(Measured, Vec<S>), Failure> {
     let mut samples = vec![look()];

@@ -84,7 +84,7 @@ impl Tx {
             for index in 0..all.len() {
                 let first = ran[0].last().map_or_else(Costs::default, |first| first.costs);
                 progress.say(all[index].label(self));
-                ran[index].push(self.run_once(all[index], (run, index), first)?);
+                ran[index].push(self.run_once(all[index], run, index, first)?);
                 progress.step();
             }
         }
@@ -123,12 +123,7 @@ impl Tx {
         }
     }
 
-    fn run_once(
-        &self,
-        contender: Contender,
-        (run, index): (u32, usize),
-        first: Costs,
-    ) -> Result<Ran, Failure> {
+    fn run_once(&self, contender: Contender, run: u32, index: usize, first: Costs) -> Result<Ran, Failure> {
         let id = std::process::id();
         let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir).join(format!("evenkeel-bench-{id}"));
         let folder = Folder::fresh(parent.join(format!("tx-{run}-{index}")))?;

@@ -98,7 +98,7 @@ impl Writes {
     ) -> Result<[Figure; 2], Failure> {
         let bytes = self.value_bytes;
         let of_rate = format!("writes of {bytes} bytes, {title}");
-        let (rate, [of_a, of_b]) = self.rate(context, (id, &of_rate), None, [(label_a, a), (label_b, b)])?;
+        let (rate, [of_a, of_b]) = self.rate(context, id, &of_rate, None, [(label_a, a), (label_b, b)])?;
         let title = format!("server CPU of a write of {bytes} bytes, {title}");
         let series = |label, runs: &[Run]| Series::new(label, runs.iter().map(|run| run.cpu_us).collect());
         let (a, b) = (series(label_a, &of_a), series(label_b, &of_b));
@@ -110,7 +110,8 @@ impl Writes {
     fn rate(
         &self,
         context: &Context,
-        (id, title): (&str, &str),
+        id: &str,
+        title: &str,
         target: Option<Target>,
         [(label_a, a), (label_b, b)]: [(&str, &Recipe); 2],
     ) -> Result<(Figure, [Vec<Run>; 2]), Failure> {
@@ -129,12 +130,8 @@ impl Writes {
     }
 
     fn phase(&self, requests: u64) -> Phase {
-        let group = closed_loop(
-            (Action::Write, Pick::Random),
-            self.value_bytes,
-            (self.clients, self.depth),
-            requests,
-        );
+        let group =
+            closed_loop(Action::Write, Pick::Random, self.value_bytes, self.clients, self.depth, requests);
         Phase { groups: vec![group], request_timeout: PATIENCE, interval: Duration::from_secs(1) }
     }
 
@@ -153,9 +150,11 @@ impl Writes {
 
 /// Requests on [`KEYS`] keys of one length, of so many connections with so many under way on each.
 pub(super) fn closed_loop(
-    (action, pick): (Action, Pick),
+    action: Action,
+    pick: Pick,
     value_bytes: usize,
-    (connections, depth): (usize, usize),
+    connections: usize,
+    depth: usize,
     requests: u64,
 ) -> Group {
     let keys = Keys { first: 0, count: KEYS, pick, form: KeyForm::Padded(KEY_BYTES) };
@@ -304,7 +303,7 @@ pub(super) fn connectors(context: &Context) -> Result<Vec<Figure>, Failure> {
             let id = format!("connectors/{engine}-{clients}");
             let title = format!("writes of 1,024 bytes, {clients} clients, engine {engine}, epoll / threads");
             let (target, sides) = (Some(Target::AtLeast(1.0)), [("epoll", &epoll), ("threads", &threads)]);
-            let (figure, [a, b]) = writes.rate(context, (&id, &title), target, sides)?;
+            let (figure, [a, b]) = writes.rate(context, &id, &title, target, sides)?;
             figures.push(figure);
             let total = |runs: &[Run]| -> Vec<f64> {
                 runs.iter().map(|run| run.client_bytes * clients as f64).collect()
@@ -341,7 +340,7 @@ pub(super) fn values(context: &Context) -> Result<Vec<Figure>, Failure> {
         let id = format!("values/{value_bytes}");
         let title = format!("writes of {value_bytes} bytes, 100 clients, evenkeel noop / limit");
         let (target, sides) = (Some(Target::AtLeast(0.85)), [("evenkeel noop", &ours), ("limit", &limit)]);
-        figures.push(writes.rate(context, (&id, &title), target, sides)?.0);
+        figures.push(writes.rate(context, &id, &title, target, sides)?.0);
     }
     Ok(figures)
 }

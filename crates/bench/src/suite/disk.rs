@@ -90,8 +90,8 @@ pub(super) fn overwritten(context: &Context) -> Result<Vec<Figure>, Failure> {
 
 /// Disk used once it stands still for two seconds.
 fn settled_disk(server: &Server) -> Result<u64, Failure> {
-    let times = (Duration::from_secs(2), Duration::from_secs(60));
-    settled(times, |last, now| last == now, || Ok(disk_bytes(server.folder())))
+    let (every, patience) = (Duration::from_secs(2), Duration::from_secs(60));
+    settled(every, patience, |last, now| last == now, || Ok(disk_bytes(server.folder())))
 }
 
 /// Time from the start of the process to its first answer, with 1 M keys, the files out of the page cache.

@@ -66,6 +66,6 @@ pub(super) fn keys(context: &Context) -> Result<Vec<Figure>, Failure> {
 
 /// RSS once it stands still: no change of more than 64 KiB in half a second.
 fn settled_rss(server: &Server) -> Result<u64, Failure> {
-    let times = (Duration::from_millis(500), Duration::from_secs(10));
-    settled(times, |last: u64, now| now.abs_diff(last) <= 64 << 10, || rss_bytes(server.id()))
+    let (every, patience) = (Duration::from_millis(500), Duration::from_secs(10));
+    settled(every, patience, |last: u64, now| now.abs_diff(last) <= 64 << 10, || rss_bytes(server.id()))
 }

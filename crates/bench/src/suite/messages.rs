@@ -26,12 +26,12 @@ pub(super) fn transport(context: &Context) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     for (index, (name, target)) in others.into_iter().enumerate() {
         let title = format!("messages one way, tcp / {name}");
-        figures.extend(beside(&test, index, (&format!("transport/{name}"), &title), ("tcp", name), target));
+        figures.extend(beside(&test, index, &format!("transport/{name}"), &title, "tcp", name, target));
     }
     let sizes = if context.quick { "64" } else { "64,65536" };
     let tls = measured(&["--transport", "tls", "--against", "tcp", "--sizes", sizes])?;
-    let ids = ("transport/tls", "messages one way, tls / tcp");
-    figures.extend(beside(&tls, 0, ids, ("tls", "tcp"), |_| Some(Target::AtLeast(0.5))));
+    let (id, title) = ("transport/tls", "messages one way, tls / tcp");
+    figures.extend(beside(&tls, 0, id, title, "tls", "tcp", |_| Some(Target::AtLeast(0.5))));
     let many = measured(&["--against", "plain", "--sizes", "100", "--senders", "64,1"])?;
     let of = |index: usize, label| Series::new(label, values(&many.report["figures"][index]["cpu_ns_runs"]));
     let title = "processor time of a message of 100 B, 64 senders / one, on one link";
@@ -63,14 +63,14 @@ pub(super) fn topology(context: &Context) -> Result<Vec<Figure>, Failure> {
     let measured = |arguments: &[&str]| Reported::of(&[&["topology"][..], arguments, &shape].concat());
     let what = "acknowledged messages, 3 workers, 3 spouts and 3 bolts";
     let storm = measured(&["--workers", "3", "--sizes", sizes, "--against", "storm"])?;
-    let ids = ("topology/storm", &*format!("{what}, evenkeel / Storm's local cluster"));
-    let mut figures = beside(&storm, 0, ids, ("evenkeel", "storm"), |_| Some(Target::AtLeast(4.0)));
+    let (id, title) = ("topology/storm", &*format!("{what}, evenkeel / Storm's local cluster"));
+    let mut figures = beside(&storm, 0, id, title, "evenkeel", "storm", |_| Some(Target::AtLeast(4.0)));
     let zeromq = measured(&["--workers", "3", "--sizes", sizes, "--transport", "tcp,zeromq"])?;
-    let ids = ("topology/zeromq", &*format!("{what}, tcp / zeromq"));
-    figures.extend(beside(&zeromq, 0, ids, ("tcp", "zeromq"), |_| Some(Target::AtLeast(1.4))));
+    let (id, title) = ("topology/zeromq", &*format!("{what}, tcp / zeromq"));
+    figures.extend(beside(&zeromq, 0, id, title, "tcp", "zeromq", |_| Some(Target::AtLeast(1.4))));
     let acking = measured(&["--sizes", sizes, "--acking", "on,off"])?;
-    let ids = ("topology/acking", "messages, 1 worker, 3 spouts and 3 bolts, acknowledged / not");
-    figures.extend(beside(&acking, 0, ids, ("acking on", "acking off"), |_| Some(Target::AtLeast(0.6))));
+    let (id, title) = ("topology/acking", "messages, 1 worker, 3 spouts and 3 bolts, acknowledged / not");
+    figures.extend(beside(&acking, 0, id, title, "acking on", "acking off", |_| Some(Target::AtLeast(0.6))));
     let processors =
         std::thread::available_parallelism().map_or(1, std::num::NonZero::get).max(2).to_string();
     for workers in ["2", "3", "6"] {
@@ -79,18 +79,15 @@ pub(super) fn topology(context: &Context) -> Result<Vec<Figure>, Failure> {
         let title = format!(
             "acknowledged messages, {workers} workers, 3 spouts and 3 bolts, one thread of each transport / {processors}"
         );
-        let ids = (&*format!("topology/threads-{workers}"), &*title);
-        figures.extend(beside(&test, 0, ids, ("1 thread", &format!("{processors} threads")), |_| None));
+        let (id, all) = (format!("topology/threads-{workers}"), format!("{processors} threads"));
+        figures.extend(beside(&test, 0, &id, &title, "1 thread", &all, |_| None));
     }
     // It takes three seconds until all that may be under way is.
     let large = ["--spouts", "100", "--bolts", "100", "--levels", "5", "--workers", "4", "--warm-up", "4s"];
     let sizes = if context.quick { "100" } else { "100,4096" };
     let test = measured(&[&large[..], &["--sizes", sizes, "--transport", "tcp,zeromq"]].concat())?;
-    let ids = (
-        "topology/large",
-        "acknowledged messages, 4 workers, 100 spouts and 5 levels of 100 bolts, tcp / zeromq",
-    );
-    figures.extend(beside(&test, 0, ids, ("tcp", "zeromq"), |_| None));
+    let title = "acknowledged messages, 4 workers, 100 spouts and 5 levels of 100 bolts, tcp / zeromq";
+    figures.extend(beside(&test, 0, "topology/large", title, "tcp", "zeromq", |_| None));
     Ok(figures)
 }
 
@@ -103,8 +100,10 @@ fn shape(context: &Context, sizes: &'static str) -> (String, &'static str, &'sta
 fn beside(
     test: &Reported,
     index: usize,
-    (id, title): (&str, &str),
-    (own, other): (&str, &str),
+    id: &str,
+    title: &str,
+    own: &str,
+    other: &str,
     target: impl Fn(u64) -> Option<Target>,
 ) -> Vec<Figure> {
     let ours = test.report["figures"].as_array().into_iter().flatten();

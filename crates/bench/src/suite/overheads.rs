@@ -107,7 +107,7 @@ impl Load {
     }
 
     fn run(&self, fleet: &mut Fleet, action: Action, pick: Pick, requests: u64) -> Result<(), Failure> {
-        let group = closed_loop((action, pick), 100, (self.clients, self.depth), requests);
+        let group = closed_loop(action, pick, 100, self.clients, self.depth, requests);
         let ran = fleet.measure(vec![group], Duration::from_secs(1));
         ran.map(drop).map_err(|why| format!("{}: {why}", self.name))
     }

@@ -106,8 +106,9 @@ fn with_keys(recipe: &Recipe, folder: &Path, keys: u64) -> Result<Vec<Cost>, Fai
 fn busy(server: &Server, work: impl FnOnce(&mut Client) -> Result<(), Failure>) -> Result<f64, Failure> {
     let before = cpu_seconds(server.id())?;
     work(&mut server.client()?)?;
-    let times = (Duration::from_secs(1), SETTLE_TIME_MAX);
-    Ok(settled(times, |last, now| now - last < 0.03, || cpu_seconds(server.id()))? - before)
+    let every = Duration::from_secs(1);
+    let after = settled(every, SETTLE_TIME_MAX, |last, now| now - last < 0.03, || cpu_seconds(server.id()))?;
+    Ok(after - before)
 }
 
 fn run(command: &str, folders: &[&Path]) -> Result<(), Failure> {

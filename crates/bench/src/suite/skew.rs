@@ -23,27 +23,15 @@ pub(super) fn skew(context: &Context) -> Result<Vec<Figure>, Failure> {
     let nodes = ["--engine", "memory", "--starts", "nodes", "--balance", "on", "--runs", fresh];
     let nodes = Skew::run(context, &[&nodes[..], &shape].concat())?;
     let mut figures = vec![
-        one_loop.figure(
-            ("skew/one-loop", "all of 40 connections on one loop (MGET of 30 x 2,000 bytes): idlest / busiest loop after 3 intervals"),
-            ("one-loop", "on", "min_max_after_3_intervals"),
-            Some(Target::AtLeast(0.85)),
-        ),
-        one_loop.figure(
-            ("skew/one-loop-rate", "the same: requests/s beside a run that starts even"),
-            ("one-loop", "on", "ratio_to_even"),
-            Some(Target::AtLeast(0.95)),
-        ),
-        nodes.figure(
-            ("skew/nodes", "nodes that start together, duplicates closed, fresh starts: idlest / busiest loop after 3 intervals"),
-            ("nodes", "on", "min_max_after_3_intervals"),
-            Some(Target::AtLeast(0.85)),
-        ),
+        one_loop.figure("skew/one-loop", "all of 40 connections on one loop (MGET of 30 x 2,000 bytes): idlest / busiest loop after 3 intervals", "one-loop", "on", "min_max_after_3_intervals", Some(Target::AtLeast(0.85))),
+        one_loop.figure("skew/one-loop-rate", "the same: requests/s beside a run that starts even", "one-loop", "on", "ratio_to_even", Some(Target::AtLeast(0.95))),
+        nodes.figure("skew/nodes", "nodes that start together, duplicates closed, fresh starts: idlest / busiest loop after 3 intervals", "nodes", "on", "min_max_after_3_intervals", Some(Target::AtLeast(0.85))),
     ];
     for (balance, what) in [("off", "without the balancer"), ("by-host", "pinned by host")] {
         let id = format!("skew/one-loop-{balance}");
         let title =
             format!("all of 40 connections on one loop, {what}: requests/s beside a run that starts even");
-        figures.push(one_loop.figure((&id, &title), ("one-loop", balance, "ratio_to_even"), None));
+        figures.push(one_loop.figure(&id, &title, "one-loop", balance, "ratio_to_even", None));
     }
     Ok(figures)
 }
@@ -85,8 +73,11 @@ impl Skew {
 
     fn figure(
         &self,
-        (id, title): (&str, &str),
-        (start, balance, what): (&str, &str, &str),
+        id: &str,
+        title: &str,
+        start: &str,
+        balance: &str,
+        what: &str,
         target: Option<Target>,
     ) -> Figure {
         let values = self.runs(start, balance).filter_map(|run| run[what].as_f64()).collect();

@@ -26,46 +26,12 @@ pub(super) fn tx(context: &Context) -> Result<Vec<Figure>, Failure> {
     let hundred = measure(context, &["--threads", "100", "--against", "file,volatile"])?;
     let threads = measure(context, &["--threads", "400", "--against", "file,volatile"])?;
     let mut figures = vec![
-        one.beside(
-            ("tx/one", "empty transactions, 1 thread, journal / raw synced writes of 512 bytes"),
-            "bare loop",
-            Some(Target::AtLeast(0.85)),
-        )?,
-        many.beside(
-            (
-                "tx/many-512",
-                "empty transactions, 400 clients on a thread, journal / raw group commit of 400 records of 512 bytes",
-            ),
-            "bare loop, 512",
-            Some(Target::AtLeast(0.6)),
-        )?,
-        many.beside(
-            (
-                "tx/many",
-                "empty transactions, 400 clients on a thread, journal / raw group commit of 400 records as short as its own",
-            ),
-            "bare loop",
-            None,
-        )?,
-        many.beside(
-            (
-                "tx/batches",
-                "empty transactions, 400 clients on a thread, journal / raw group commit in batches as large as its own",
-            ),
-            "bare loop, batches",
-            None,
-        )?,
-        threads.beside(
-            ("tx/volatile", "empty transactions, 400 threads, journal / own volatile log"),
-            "evenkeel txn volatile",
-            None,
-        )?,
-        one.of_first(
-            ("tx/syncs", "synced waits for each committed transaction, 1 thread, journal"),
-            "syncs_per_transaction",
-            Some(Target::AtMost(1.0)),
-            "syncs",
-        ),
+        one.beside("tx/one", "empty transactions, 1 thread, journal / raw synced writes of 512 bytes", "bare loop", Some(Target::AtLeast(0.85)))?,
+        many.beside("tx/many-512", "empty transactions, 400 clients on a thread, journal / raw group commit of 400 records of 512 bytes", "bare loop, 512", Some(Target::AtLeast(0.6)))?,
+        many.beside("tx/many", "empty transactions, 400 clients on a thread, journal / raw group commit of 400 records as short as its own", "bare loop", None)?,
+        many.beside("tx/batches", "empty transactions, 400 clients on a thread, journal / raw group commit in batches as large as its own", "bare loop, batches", None)?,
+        threads.beside("tx/volatile", "empty transactions, 400 threads, journal / own volatile log", "evenkeel txn volatile", None)?,
+        one.of_first("tx/syncs", "synced waits for each committed transaction, 1 thread, journal", "syncs_per_transaction", Some(Target::AtMost(1.0)), "syncs"),
         unchecked(context)?,
     ];
     for (clients, measured) in [(1, &one), (100, &hundred), (400, &threads)] {
@@ -89,7 +55,8 @@ impl Measured {
     /// Transactions a second of the first one, beside those of the one whose name begins with `other`.
     pub(super) fn beside(
         &self,
-        (id, title): (&str, &str),
+        id: &str,
+        title: &str,
         other: &str,
         target: Option<Target>,
     ) -> Result<Figure, Failure> {
@@ -101,7 +68,7 @@ impl Measured {
     }
 
     /// A field of each run of the first one.
-    fn of_first(&self, (id, title): (&str, &str), field: &str, target: Option<Target>, unit: &str) -> Figure {
+    fn of_first(&self, id: &str, title: &str, field: &str, target: Option<Target>, unit: &str) -> Figure {
         let figure = Figure::new(id, title, target, unit, series(&self.0.report, field), None);
         figure.by([self.0.command.clone()])
     }

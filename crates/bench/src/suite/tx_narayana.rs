@@ -48,7 +48,7 @@ pub(super) fn tx_narayana(context: &Context) -> Result<Vec<Figure>, Failure> {
     for ((id, what), arguments, target) in cases {
         let measured = measure(context, &[&arguments[..], &["--jvm-warm-up", warm_up]].concat())?;
         let title = format!("empty transactions, {what}");
-        figures.push(measured.beside((id, &title), "narayana", target)?);
+        figures.push(measured.beside(id, &title, "narayana", target)?);
     }
     Ok(figures)
 }

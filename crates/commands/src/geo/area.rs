@@ -94,7 +94,7 @@ impl Area {
             let next = cell.moved(east, north);
             // In the largest cells the one to the west is the one to the east.
             let is_again = cells.len() > 1 && cells.last() == Some(&next);
-            if !is_again && (cell.steps < 2 || bounds.go_beyond(cell, (east, north))) {
+            if !is_again && (cell.steps < 2 || bounds.go_beyond(cell, east, north)) {
                 cells.push(next);
             }
         }
@@ -195,7 +195,7 @@ impl Bounds {
     }
 
     /// Whether they go beyond `cell` in this direction.
-    fn go_beyond(&self, cell: Cell, (east, north): (i32, i32)) -> bool {
+    fn go_beyond(&self, cell: Cell, east: i32, north: i32) -> bool {
         let [low, high] = cell.corners();
         let ends_before = (north < 0 && low.latitude < self.south_west.latitude)
             || (north > 0 && high.latitude > self.north_east.latitude)

@@ -50,7 +50,8 @@ impl Data<'_, '_> {
     /// Waits this long for what it wants, for ever if it is `None`; or answers with `nothing` where a command must not wait.
     pub(crate) fn wait(
         &self,
-        (timeout, wants): (Option<Duration>, Wants),
+        timeout: Option<Duration>,
+        wants: Wants,
         nothing: Nothing,
         out: &mut Writer<'_>,
     ) -> Outcome {

@@ -123,11 +123,11 @@ impl<'a> Query<'a> {
             Operation::Union => self.union(data)?,
             Operation::Intersection => {
                 let order = self.order(data)?;
-                self.narrow(data, (&order, if self.limit == 0 { usize::MAX } else { self.limit }), true)?
+                self.narrow(data, &order, if self.limit == 0 { usize::MAX } else { self.limit }, true)?
             }
             Operation::Difference => {
                 let order: Vec<usize> = (0..self.keys.len()).collect();
-                self.narrow(data, (&order, usize::MAX), false)?
+                self.narrow(data, &order, usize::MAX, false)?
             }
         };
         all.sort_by(|(a, score_a), (b, score_b)| {
@@ -190,7 +190,8 @@ impl<'a> Query<'a> {
     fn narrow(
         &self,
         data: &mut Data<'_, '_>,
-        (order, most): (&[usize], usize),
+        order: &[usize],
+        most: usize,
         in_all: bool,
     ) -> Result<Vec<Scored>, Failure> {
         let (first, others) = order.split_first().expect("a command has a key at least");
@@ -261,7 +262,8 @@ fn check_types(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Outcome {
 fn run<'a>(
     data: &mut Data<'_, '_>,
     args: ArgsView<'a>,
-    (operation, used): (Operation, Use),
+    operation: Operation,
+    used: Use,
     command: &str,
 ) -> Result<(Query<'a>, Vec<Scored>), Failure> {
     let counted_at = if used == Use::Stores { 2 } else { 1 };
@@ -275,51 +277,53 @@ fn run<'a>(
 fn answer(
     data: &mut Data<'_, '_>,
     args: ArgsView<'_>,
-    (operation, command): (Operation, &str),
+    operation: Operation,
+    command: &str,
     out: &mut Writer<'_>,
 ) -> Outcome {
-    let (query, members) = run(data, args, (operation, Use::Answers), command)?;
+    let (query, members) = run(data, args, operation, Use::Answers, command)?;
     write_kept(data, &members, if query.with_scores { Told::WithScores } else { Told::Members }, out)
 }
 
 fn store(
     data: &mut Data<'_, '_>,
     args: ArgsView<'_>,
-    (operation, command): (Operation, &str),
+    operation: Operation,
+    command: &str,
     out: &mut Writer<'_>,
 ) -> Outcome {
-    let (_, members) = run(data, args, (operation, Use::Stores), command)?;
+    let (_, members) = run(data, args, operation, Use::Stores, command)?;
     put_members(data, args.get(1), &members)?;
     out.integer(members.len() as i64);
     Ok(())
 }
 
 pub(crate) fn zunion(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    answer(data, args, (Operation::Union, "zunion"), out)
+    answer(data, args, Operation::Union, "zunion", out)
 }
 
 pub(crate) fn zinter(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    answer(data, args, (Operation::Intersection, "zinter"), out)
+    answer(data, args, Operation::Intersection, "zinter", out)
 }
 
 pub(crate) fn zdiff(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    answer(data, args, (Operation::Difference, "zdiff"), out)
+    answer(data, args, Operation::Difference, "zdiff", out)
 }
 
 pub(crate) fn zunionstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    store(data, args, (Operation::Union, "zunionstore"), out)
+    store(data, args, Operation::Union, "zunionstore", out)
 }
 
 pub(crate) fn zinterstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    store(data, args, (Operation::Intersection, "zinterstore"), out)
+    store(data, args, Operation::Intersection, "zinterstore", out)
 }
 
 pub(crate) fn zdiffstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    store(data, args, (Operation::Difference, "zdiffstore"), out)
+    store(data, args, Operation::Difference, "zdiffstore", out)
 }
 
 pub(crate) fn zintercard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (_, members) = run(data, args, (Operation::Intersection, Use::Counts), "zintercard")?;
+    let (_, members) = run(data, args, Operation::Intersection, Use::Counts, "zintercard")?;
     out.integer(members.len() as i64);
     Ok(())
 }

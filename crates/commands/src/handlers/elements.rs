@@ -41,7 +41,8 @@ pub(crate) enum Part<'a> {
 /// Elements number `range` of the collection at `key`, or a snapshot of it if they are too many bytes for one reply.
 pub(crate) fn part<'a>(
     data: &'a Data<'_, '_>,
-    (key, kind): (&[u8], ValueKind),
+    key: &[u8],
+    kind: ValueKind,
     sequence: &Sequence<'a, '_>,
     range: Range<usize>,
 ) -> Result<Part<'a>, Failure> {
@@ -212,7 +213,8 @@ pub(super) type Counts = SmallVec<[i64; 1]>;
 pub(super) fn change_each(
     data: &mut Data<'_, '_>,
     kind: ValueKind,
-    (requests, step): (&[ArgsView<'_>], usize),
+    requests: &[ArgsView<'_>],
+    step: usize,
     change: impl Fn(&mut Edit<'_>, u16, ArgsView<'_>) -> bool,
 ) -> Result<Counts, Failure> {
     let (places, mut counts) = (Places::new(requests, step), Counts::from_elem(0, requests.len()));
@@ -241,7 +243,7 @@ pub(super) fn delete_each(
     out: &mut Writer<'_>,
 ) -> Outcome {
     let deleted =
-        change_each(data, kind, (requests, 1), |edit, tag, element| edit.delete(tag, element.get(0)))?;
+        change_each(data, kind, requests, 1, |edit, tag, element| edit.delete(tag, element.get(0)))?;
     answer_counts(deleted, out);
     Ok(())
 }
@@ -409,13 +411,14 @@ pub(crate) fn walk_reply(
     let (next, met) = data.access.walk(data.db, key, kind, (scan.from, scan.options.count))??;
     data.count_lookup(true);
     let shape = kind.shape().expect("a type of collections");
-    step_reply(data, shape, (next, met.into_iter()), scan, out)
+    step_reply(data, shape, next, met.into_iter(), scan, out)
 }
 
 fn step_reply<'a>(
     data: &Data<'_, '_>,
     shape: Shape,
-    (next, chosen): (u64, impl ExactSizeIterator<Item = Element<'a>>),
+    next: u64,
+    chosen: impl ExactSizeIterator<Item = Element<'a>>,
     scan: &Scan<'_>,
     out: &mut Writer<'_>,
 ) -> Outcome {

@@ -48,7 +48,7 @@ enum Retime {
 
 impl Retime {
     /// Lets the field of an edit end then: at once if that is over.
-    fn apply(self, edit: &mut Edit<'_>, (tag, field): (u16, &[u8]), now: Moment) {
+    fn apply(self, edit: &mut Edit<'_>, tag: u16, field: &[u8], now: Moment) {
         match self {
             Self::Keep => {}
             Self::Never => _ = edit.set_deadline(tag, field, None),
@@ -91,7 +91,8 @@ fn answer_each<'e>(
 fn expire_by(
     data: &mut Data<'_, '_>,
     args: ArgsView<'_>,
-    (unit, name): (Unit, &str),
+    unit: Unit,
+    name: &str,
     out: &mut Writer<'_>,
 ) -> Outcome {
     let time = Time::parse(args.get(2), unit, data.now, name)?;
@@ -103,25 +104,25 @@ fn expire_by(
         if !conditions.allow(current.map(|at| now.unix_of(at)), time.unix_ms) {
             return NOT_ALLOWED;
         }
-        Retime::At(time).apply(hash, (tag, field), now);
+        Retime::At(time).apply(hash, tag, field, now);
         if now.has_passed(time.deadline) { DELETED } else { SET }
     })
 }
 
 pub(crate) fn hexpire(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    expire_by(data, args, (Unit::EX, "hexpire"), out)
+    expire_by(data, args, Unit::EX, "hexpire", out)
 }
 
 pub(crate) fn hpexpire(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    expire_by(data, args, (Unit::PX, "hpexpire"), out)
+    expire_by(data, args, Unit::PX, "hpexpire", out)
 }
 
 pub(crate) fn hexpireat(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    expire_by(data, args, (Unit::EXAT, "hexpireat"), out)
+    expire_by(data, args, Unit::EXAT, "hexpireat", out)
 }
 
 pub(crate) fn hpexpireat(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    expire_by(data, args, (Unit::PXAT, "hpexpireat"), out)
+    expire_by(data, args, Unit::PXAT, "hpexpireat", out)
 }
 
 /// Answers with what `show` makes of the deadline of each field.
@@ -240,7 +241,7 @@ pub(crate) fn hgetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     let (fields, now) = (fields.collect::<Vec<_>>(), data.now);
     let named = fields.iter().copied();
     data.access.edit_each((data.db, args.get(1)), ValueKind::Hash, named, |hash, tag, number| {
-        options.retime.apply(hash, (tag, fields[number]), now);
+        options.retime.apply(hash, tag, fields[number], now);
     })??;
     Ok(())
 }
@@ -283,7 +284,7 @@ pub(crate) fn hsetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
             Retime::Keep => _ = hash.put_kept(tag, field, value),
             _ => _ = hash.put(tag, field, value),
         }
-        options.retime.apply(hash, (tag, field), now);
+        options.retime.apply(hash, tag, field, now);
     })??;
     out.integer(1);
     Ok(())

@@ -51,16 +51,27 @@ pub(super) enum Told {
     },
 }
 
+/// Who reads a group, when, and how many entries at most.
+#[derive(Clone, Copy)]
+struct Reading<'q> {
+    group: &'q [u8],
+    consumer: &'q [u8],
+    now_ms: u64,
+    most: usize,
+}
+
 /// Reads key number `nth` for a consumer and writes the entries; `checked`: the group, if nothing has changed since it was looked up.
 pub(super) fn read_group(
     data: &mut Data<'_, '_>,
     query: &Query<'_>,
-    (nth, left): (usize, &mut Left),
+    nth: usize,
+    left: &mut Left,
     checked: Option<Group>,
     out: &mut Writer<'_>,
 ) -> Result<Told, Failure> {
     let (key, (group_name, consumer)) = (query.key(nth), query.reader.expect("it was asked for"));
     let now_ms = data.now.unix().0;
+    let reading = Reading { group: group_name, consumer, now_ms, most: query.most };
     let stream = stream_to_change(data, key)?;
     let group = match checked {
         Some(group) => group,
@@ -71,11 +82,7 @@ pub(super) fn read_group(
     let count = if query.id(nth) == b">" {
         let (claimed, ripe_in) = match query.claims_idle_ms {
             None => (Vec::new(), None),
-            Some(idle_min_ms) => {
-                let reader = (group_name, consumer);
-                let wanted = (idle_min_ms, now_ms);
-                claim_idle((data, stream), reader, wanted, (query.most, &mut *left), &mut changes)?
-            }
+            Some(idle_min_ms) => claim_idle(data, stream, reading, idle_min_ms, left, &mut changes)?,
         };
         let new = match group.last_delivered.after() {
             Some(first) => newest(stream, first, query.most - claimed.len(), left)?,
@@ -94,28 +101,20 @@ pub(super) fn read_group(
         admit(data, claimed.iter().map(|(entry, _)| entry).chain(&new))?;
         changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms: now_ms });
         if !new.is_empty() {
-            let given = (&new[..], query.acknowledges);
-            deliver(stream, (group_name, group), (consumer, now_ms), given, &mut changes)?;
+            deliver(stream, reading, group, &new, query.acknowledges, &mut changes)?;
         }
         for (entry, former) in &claimed {
-            write_delivered_entry(entry, (former.idle_told(now_ms), former.times.cast_signed()), out);
+            write_delivered_entry(entry, former.idle_told(now_ms), former.times.cast_signed(), out);
         }
         new.iter().for_each(|entry| match query.claims_idle_ms {
-            Some(_) => write_delivered_entry(entry, (0, 0), out),
+            Some(_) => write_delivered_entry(entry, 0, 0, out),
             None => write_entry(entry, out),
         });
         count
     } else {
         let active_ms = known.map_or(0, |known| known.active_ms);
         changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms });
-        tell_again(
-            data,
-            stream,
-            (group_name, consumer),
-            (query.id(nth), query.most, left, now_ms),
-            &mut changes,
-            out,
-        )?
+        tell_again(data, stream, reading, query.id(nth), left, &mut changes, out)?
     };
     apply(data, key, &changes)?;
     Ok(Told::Entries(count))
@@ -127,10 +126,11 @@ type Claimed<'a> = Vec<(Entry<'a>, Pending)>;
 /// Gives a consumer what has been pending for long, the longest first; returns the entries with what was pending, and when the next will have been
 /// pending for long enough.
 fn claim_idle<'a>(
-    (data, stream): (&Data<'_, '_>, Stream<'a, '_>),
-    (group, consumer): (&[u8], &[u8]),
-    (idle_min_ms, now_ms): (u64, u64),
-    (most, left): (usize, &mut Left),
+    data: &Data<'_, '_>,
+    stream: Stream<'a, '_>,
+    Reading { group, consumer, now_ms, most }: Reading<'_>,
+    idle_min_ms: u64,
+    left: &mut Left,
     changes: &mut Changes,
 ) -> Result<(Claimed<'a>, Option<Duration>), Stop> {
     let (mut idle, mut ripe_in_ms) = (Vec::new(), None);
@@ -170,7 +170,7 @@ fn claim_idle<'a>(
 }
 
 /// Answers with an entry, how long it had been idle, and how often it had been delivered: as with CLAIM all are told.
-fn write_delivered_entry(entry: &Entry<'_>, (idle_ms, times): (i64, i64), out: &mut Writer<'_>) {
+fn write_delivered_entry(entry: &Entry<'_>, idle_ms: i64, times: i64, out: &mut Writer<'_>) {
     out.array(4);
     write_fields(entry, out);
     out.integer(idle_ms);
@@ -180,9 +180,10 @@ fn write_delivered_entry(entry: &Entry<'_>, (idle_ms, times): (i64, i64), out: &
 /// Gives a consumer entries.
 fn deliver(
     stream: Stream<'_, '_>,
-    (name, mut group): (&[u8], Group),
-    (consumer, now_ms): (&[u8], u64),
-    (entries, acknowledges): (&[Entry<'_>], bool),
+    Reading { group: name, consumer, now_ms, .. }: Reading<'_>,
+    mut group: Group,
+    entries: &[Entry<'_>],
+    acknowledges: bool,
     changes: &mut Changes,
 ) -> Result<(), Stop> {
     let extent = stream.extent()?;
@@ -203,8 +204,9 @@ fn deliver(
 fn tell_again(
     data: &Data<'_, '_>,
     stream: Stream<'_, '_>,
-    (group, consumer): (&[u8], &[u8]),
-    (after, most, left, now_ms): (&[u8], usize, &mut Left, u64),
+    Reading { group, consumer, now_ms, most }: Reading<'_>,
+    after: &[u8],
+    left: &mut Left,
     changes: &mut Changes,
     out: &mut Writer<'_>,
 ) -> Result<usize, Failure> {
@@ -489,7 +491,7 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         claimed.push(entry);
     }
     together.end()?;
-    note_consumer(stream, (group_name, consumer), (now_ms, !claimed.is_empty()), &mut changes)?;
+    note_consumer(stream, group_name, consumer, now_ms, !claimed.is_empty(), &mut changes)?;
     write_claimed(data, &claimed, claim.only_ids, out)?;
     apply(data, key, &changes)
 }
@@ -497,8 +499,10 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 /// Notes that a consumer asked, and whether it got something; makes it if it is new.
 fn note_consumer(
     stream: Stream<'_, '_>,
-    (group, name): (&[u8], &[u8]),
-    (now_ms, got): (u64, bool),
+    group: &[u8],
+    name: &[u8],
+    now_ms: u64,
+    got: bool,
     changes: &mut Changes,
 ) -> Result<(), Stop> {
     let known = stream.consumer(group, name)?;
@@ -576,7 +580,7 @@ pub(crate) fn xautoclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         claimed.push(entry);
     }
     together.end()?;
-    note_consumer(stream, (group, consumer), (now_ms, !claimed.is_empty()), &mut changes)?;
+    note_consumer(stream, group, consumer, now_ms, !claimed.is_empty(), &mut changes)?;
     out.array(3);
     write_id(next, out);
     write_claimed(data, &claimed, only_ids, out)?;

@@ -37,9 +37,7 @@ fn put_all(data: &mut Data<'_, '_>, requests: &[ArgsView<'_>], command: &str) ->
     if requests.iter().any(|args| !args.len().is_multiple_of(2)) {
         return Err(format!("ERR wrong number of arguments for '{command}' command").into());
     }
-    change_each(data, ValueKind::Hash, (requests, 2), |hash, tag, pair| {
-        hash.put(tag, pair.get(0), pair.get(1))
-    })
+    change_each(data, ValueKind::Hash, requests, 2, |hash, tag, pair| hash.put(tag, pair.get(0), pair.get(1)))
 }
 
 pub(crate) fn hsetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -69,7 +67,7 @@ pub(crate) fn hgetall(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         out.bulk(value);
     };
     let bytes = |(field, value): Element<'_>| field.len() + value.len() + 2 * BULK_OVERHEAD_BYTES;
-    answer_all(data, args, |out, count| out.map(count), (write, bytes), out)
+    answer_all(data, args, |out, count| out.map(count), write, bytes, out)
 }
 
 pub(crate) fn hkeys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -78,7 +76,8 @@ pub(crate) fn hkeys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         data,
         args,
         |out, count| out.array(count),
-        (write, |(field, _)| field.len() + BULK_OVERHEAD_BYTES),
+        write,
+        |(field, _)| field.len() + BULK_OVERHEAD_BYTES,
         out,
     )
 }
@@ -89,7 +88,8 @@ pub(crate) fn hvals(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         data,
         args,
         |out, count| out.array(count),
-        (write, |(_, value)| value.len() + BULK_OVERHEAD_BYTES),
+        write,
+        |(_, value)| value.len() + BULK_OVERHEAD_BYTES,
         out,
     )
 }
@@ -99,7 +99,8 @@ fn answer_all(
     data: &Data<'_, '_>,
     args: ArgsView<'_>,
     begin: impl Fn(&mut Writer<'_>, usize),
-    (write, bytes): (WriteElement, impl Fn(Element<'_>) -> usize),
+    write: WriteElement,
+    bytes: impl Fn(Element<'_>) -> usize,
     out: &mut Writer<'_>,
 ) -> Outcome {
     match read_all(data, args.get(1), ValueKind::Hash)? {
@@ -200,7 +201,7 @@ pub(crate) fn hincrby_series(
         (data.db, requests[0].get(1)),
         ValueKind::Hash,
         fields,
-        |hash, tag, number| match increased(hash, (tag, requests[number].get(2)), sums[number]) {
+        |hash, tag, number| match increased(hash, tag, requests[number].get(2), sums[number]) {
             Ok(sum) => sums[number] = sum,
             Err(failure) => refused = Some(failure),
         },
@@ -213,7 +214,7 @@ pub(crate) fn hincrby_series(
 }
 
 /// Adds to the number in a field, which ends when it did; returns the sum.
-fn increased(hash: &mut Edit<'_>, (tag, field): (u16, &[u8]), by: i64) -> Result<i64, Failure> {
+fn increased(hash: &mut Edit<'_>, tag: u16, field: &[u8], by: i64) -> Result<i64, Failure> {
     let former = match hash.get(tag, field) {
         Some(value) => resp::parse_i64(value).ok_or("ERR hash value is not an integer")?,
         None => 0,

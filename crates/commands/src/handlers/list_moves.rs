@@ -115,6 +115,6 @@ pub(crate) fn blmovem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     if is_there && asked.run(data, args, out)? {
         Ok(())
     } else {
-        data.wait((limit, Wants::Own), Nothing::Value, out)
+        data.wait(limit, Wants::Own, Nothing::Value, out)
     }
 }

@@ -252,7 +252,7 @@ pub(crate) fn lrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     let (start, stop) = (integer(args.get(2))?, integer(args.get(3))?);
     let list = sequence(data, args.get(1), ValueKind::List)?;
     let range = span(start, stop, list.len());
-    let elements = match part(data, (args.get(1), ValueKind::List), &list, range.clone())? {
+    let elements = match part(data, args.get(1), ValueKind::List, &list, range.clone())? {
         Part::Here(elements) => elements,
         Part::Large(snapshot) => {
             out.array(range.len());
@@ -392,15 +392,15 @@ pub(crate) fn lpos(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 }
 
 pub(crate) fn lmove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let ends = (End::parse(args.get(3))?, End::parse(args.get(4))?);
-    if !carry(data, args, ends, out)? {
+    let (from, to) = (End::parse(args.get(3))?, End::parse(args.get(4))?);
+    if !carry(data, args, from, to, out)? {
         out.null();
     }
     Ok(())
 }
 
 pub(crate) fn rpoplpush(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    if !carry(data, args, (End::Right, End::Left), out)? {
+    if !carry(data, args, End::Right, End::Left, out)? {
         out.null();
     }
     Ok(())
@@ -410,7 +410,8 @@ pub(crate) fn rpoplpush(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut W
 fn carry(
     data: &mut Data<'_, '_>,
     args: ArgsView<'_>,
-    (from, to): (End, End),
+    from: End,
+    to: End,
     out: &mut Writer<'_>,
 ) -> Result<bool, Failure> {
     let (source, target) = (args.get(1), args.get(2));
@@ -473,7 +474,7 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mu
     let timeout = timeout(args.get(last))?;
     let keys = args.iter().take(last).skip(1);
     let Some(key) = first(data, keys, ValueKind::List)? else {
-        return data.wait((timeout, Wants::Any(ValueKind::List)), Nothing::Array, out);
+        return data.wait(timeout, Wants::Any(ValueKind::List), Nothing::Array, out);
     };
     let key = &key[..];
     let taken = take_one(data, key, end)?;
@@ -489,32 +490,33 @@ pub(crate) fn blmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     if pop_first(data, &pop, args, out)? {
         Ok(())
     } else {
-        data.wait((timeout, Wants::Any(ValueKind::List)), Nothing::Array, out)
+        data.wait(timeout, Wants::Any(ValueKind::List), Nothing::Array, out)
     }
 }
 
 pub(crate) fn blmove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let ends = (End::parse(args.get(3))?, End::parse(args.get(4))?);
-    block_and_carry(data, args, ends, args.get(5), out)
+    let (from, to) = (End::parse(args.get(3))?, End::parse(args.get(4))?);
+    block_and_carry(data, args, from, to, args.get(5), out)
 }
 
 pub(crate) fn brpoplpush(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    block_and_carry(data, args, (End::Right, End::Left), args.get(3), out)
+    block_and_carry(data, args, End::Right, End::Left, args.get(3), out)
 }
 
 fn block_and_carry(
     data: &mut Data<'_, '_>,
     args: ArgsView<'_>,
-    ends: (End, End),
+    from: End,
+    to: End,
     limit: &[u8],
     out: &mut Writer<'_>,
 ) -> Outcome {
     let timeout = timeout(limit)?;
     let is_there = first(data, std::iter::once(args.get(1)), ValueKind::List)?.is_some();
-    if is_there && carry(data, args, ends, out)? {
+    if is_there && carry(data, args, from, to, out)? {
         Ok(())
     } else {
-        data.wait((timeout, Wants::Any(ValueKind::List)), Nothing::Value, out)
+        data.wait(timeout, Wants::Any(ValueKind::List), Nothing::Value, out)
     }
 }
 

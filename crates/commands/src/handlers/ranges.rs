@@ -22,7 +22,7 @@ pub(crate) fn strlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 pub(crate) fn append(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    splice(data, args, (None, 2), out)
+    splice(data, args, None, 2, out)
 }
 
 pub(crate) fn setrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -32,7 +32,7 @@ pub(crate) fn setrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
         out.integer(string_to_change(data, args.get(1))?.map_or(0, |found| found.value.len() as i64));
         return Ok(());
     }
-    splice(data, args, (Some(offset), 3), out)
+    splice(data, args, Some(offset), 3, out)
 }
 
 /// Puts the argument at `argument` over the value from `at` on (`None`: its end); answers with the length. What gets large is
@@ -40,7 +40,8 @@ pub(crate) fn setrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
 fn splice(
     data: &mut Data<'_, '_>,
     args: ArgsView<'_>,
-    (at, argument): (Option<u64>, usize),
+    at: Option<u64>,
+    argument: usize,
     out: &mut Writer<'_>,
 ) -> Outcome {
     let (key, part) = (args.get(1), args.get(argument));

@@ -61,7 +61,8 @@ fn member_bound(arg: &[u8]) -> Option<Bound<Text<'_>>> {
 /// What lies between two bounds.
 fn between<T: PartialOrd + Copy>(
     set: &Sequence<'_, '_>,
-    (min, max): (Bound<T>, Bound<T>),
+    min: Bound<T>,
+    max: Bound<T>,
     of: impl for<'a> Fn(Element<'a>) -> T,
 ) -> Result<Range<usize>, Stop> {
     let start = set.partition_point(|element| {
@@ -115,7 +116,7 @@ impl Limits<'_> {
                 let range = span(start, stop, set.len());
                 Ok(if is_reversed { set.len() - range.end..set.len() - range.start } else { range })
             }
-            Self::Score(min, max) => between(set, (min, max), |(_, score)| score_of(score)),
+            Self::Score(min, max) => between(set, min, max, |(_, score)| score_of(score)),
             Self::Member(min, max) => {
                 let before = |element: Element<'_>, bound: Bound<Text<'_>>, or_equal: bool| {
                     let it = Text::Member(element.0);
@@ -143,7 +144,8 @@ impl<'a> Query<'a> {
     fn parse(
         args: ArgsView<'a>,
         key_at: usize,
-        (by, is_reversed): (Option<By>, Option<bool>),
+        by: Option<By>,
+        is_reversed: Option<bool>,
         stores: bool,
     ) -> Result<Self, Failure> {
         let (mut chosen, mut reversed, mut limit, mut told) = (by, is_reversed, None, Told::Members);
@@ -207,14 +209,15 @@ impl<'a> Query<'a> {
 fn answer(
     data: &mut Data<'_, '_>,
     args: ArgsView<'_>,
-    fixed: (Option<By>, Option<bool>),
+    by: Option<By>,
+    is_reversed: Option<bool>,
     out: &mut Writer<'_>,
 ) -> Outcome {
-    let query = Query::parse(args, 1, fixed, false)?;
+    let query = Query::parse(args, 1, by, is_reversed, false)?;
     let limits = query.bounds.parse()?;
     let set = sequence(data, args.get(1), SORTED_SET)?;
     let range = query.range(&limits, &set)?;
-    let mut members = match part(data, (args.get(1), SORTED_SET), &set, range.clone())? {
+    let mut members = match part(data, args.get(1), SORTED_SET, &set, range.clone())? {
         Part::Here(members) => members,
         Part::Large(snapshot) => {
             begin_members(query.told, range.len(), out);
@@ -230,31 +233,31 @@ fn answer(
 }
 
 pub(crate) fn zrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    answer(data, args, (None, None), out)
+    answer(data, args, None, None, out)
 }
 
 pub(crate) fn zrevrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    answer(data, args, (Some(By::Rank), Some(true)), out)
+    answer(data, args, Some(By::Rank), Some(true), out)
 }
 
 pub(crate) fn zrangebyscore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    answer(data, args, (Some(By::Score), Some(false)), out)
+    answer(data, args, Some(By::Score), Some(false), out)
 }
 
 pub(crate) fn zrevrangebyscore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    answer(data, args, (Some(By::Score), Some(true)), out)
+    answer(data, args, Some(By::Score), Some(true), out)
 }
 
 pub(crate) fn zrangebylex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    answer(data, args, (Some(By::Member), Some(false)), out)
+    answer(data, args, Some(By::Member), Some(false), out)
 }
 
 pub(crate) fn zrevrangebylex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    answer(data, args, (Some(By::Member), Some(true)), out)
+    answer(data, args, Some(By::Member), Some(true), out)
 }
 
 pub(crate) fn zrangestore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let query = Query::parse(args, 2, (None, None), true)?;
+    let query = Query::parse(args, 2, None, None, true)?;
     let limits = query.bounds.parse()?;
     let set = sequence_to_change(data, args.get(2), SORTED_SET)?;
     let members = kept(query.members(query.range(&limits, &set)?, &set)?);

@@ -27,7 +27,7 @@ pub(crate) fn sadd_series(
     out: &mut Writer<'_>,
 ) -> Outcome {
     let added =
-        change_each(data, ValueKind::Set, (requests, 1), |set, tag, member| set.add(tag, member.get(0)))?;
+        change_each(data, ValueKind::Set, requests, 1, |set, tag, member| set.add(tag, member.get(0)))?;
     answer_counts(added, out);
     Ok(())
 }

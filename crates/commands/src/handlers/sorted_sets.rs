@@ -277,7 +277,7 @@ pub(super) fn write_members<'a>(
 ) -> Outcome {
     data.admit_reply(members.clone().map(|(member, _)| member.len() + 2 * BULK_OVERHEAD_BYTES).sum())?;
     begin_members(told, members.len(), out);
-    members.for_each(|member| write_member(member, told, out));
+    members.for_each(|(member, score)| write_member(member, score, told, out));
     Ok(())
 }
 
@@ -287,7 +287,7 @@ pub(super) fn begin_members(told: Told, count: usize, out: &mut Writer<'_>) {
     out.array(if is_flat { 2 * count } else { count });
 }
 
-fn write_member((member, score): (&[u8], f64), told: Told, out: &mut Writer<'_>) {
+fn write_member(member: &[u8], score: f64, told: Told, out: &mut Writer<'_>) {
     if told.in_pairs(out) {
         out.array(2);
     }
@@ -306,7 +306,7 @@ impl Told {
     pub(super) fn writer(self) -> WriteElement {
         match self {
             Self::Members => |(member, _), out| out.bulk(member),
-            _ => |(member, score), out| write_member((member, score_of(score)), Self::WithScores, out),
+            _ => |(member, score), out| write_member(member, score_of(score), Self::WithScores, out),
         }
     }
 }
@@ -460,7 +460,7 @@ pub(crate) fn bzmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     if pop_first(data, &pop, args, out)? {
         Ok(())
     } else {
-        data.wait((timeout, Wants::Any(SORTED_SET)), Nothing::Array, out)
+        data.wait(timeout, Wants::Any(SORTED_SET), Nothing::Array, out)
     }
 }
 
@@ -476,7 +476,7 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, side: Side, out: &
     let last = args.len() - 1;
     let timeout = timeout(args.get(last))?;
     let Some(key) = first(data, args.iter().take(last).skip(1), SORTED_SET)? else {
-        return data.wait((timeout, Wants::Any(SORTED_SET)), Nothing::Array, out);
+        return data.wait(timeout, Wants::Any(SORTED_SET), Nothing::Array, out);
     };
     let key = &key[..];
     let taken = take(data, key, side, 1)?;

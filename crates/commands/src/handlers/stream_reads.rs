@@ -141,7 +141,8 @@ fn only_for_groups(option: &str) -> Failure {
 fn answer(
     data: &Data<'_, '_>,
     query: &Query<'_>,
-    (found, reply): (usize, &[u8]),
+    found: usize,
+    reply: &[u8],
     wait: impl FnOnce(Option<Duration>) -> Wait,
     out: &mut Writer<'_>,
 ) -> Outcome {
@@ -206,7 +207,7 @@ pub(crate) fn xread(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         let again = Some(query.settled(&after));
         Wait { timeout, wants: Wants::Own, again, ripe_in: None }
     };
-    answer(data, &query, (found, &reply), wait, out)
+    answer(data, &query, found, &reply, wait, out)
 }
 
 /// Begins what is told of a stream: a pair, or in RESP3 a key with its value.
@@ -233,7 +234,7 @@ pub(crate) fn xreadgroup(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         data.turn_to_key(query.key(nth));
         let mut entries = Vec::new();
         let mut writer = Writer::new(&mut entries, out.is_resp3());
-        let count = match groups::read_group(data, &query, (nth, &mut left), checked, &mut writer)? {
+        let count = match groups::read_group(data, &query, nth, &mut left, checked, &mut writer)? {
             Told::Entries(count) => count,
             Told::Nothing { ripe_in: of_key } => {
                 ripe_in = ripe_in.into_iter().chain(of_key).min();
@@ -252,5 +253,5 @@ pub(crate) fn xreadgroup(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         };
         Wait { timeout, wants, again: None, ripe_in }
     };
-    answer(data, &query, (found, &reply), wait, out)
+    answer(data, &query, found, &reply, wait, out)
 }

@@ -304,8 +304,7 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     }
     let now_ms = data.now.unix().0;
     if trim.adds_alone()
-        && let Some(ids) =
-            add_at_end(data.access, (data.db, args.get(1)), (&[args], at + 1), (wanted, now_ms))??
+        && let Some(ids) = add_at_end(data.access, data.db, args.get(1), &[args], at + 1, wanted, now_ms)??
     {
         ids.into_iter().for_each(|id| write_id(id, out));
         return Ok(());
@@ -325,7 +324,7 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     };
     let named = trim.named.map(|(producer, name)| (producer, name.unwrap_or(&made)));
     let mut changes = Changes::with_room(args.iter().skip(at + 1).map(<[u8]>::len).sum());
-    if let Some(id) = named.map_or(Ok(None), |named| stream.named(named, now_ms))? {
+    if let Some(id) = named.map_or(Ok(None), |(producer, name)| stream.named(producer, name, now_ms))? {
         let tracking = stream.tracking()?.unwrap_or_default();
         changes.put_tracking(Tracking { again: tracking.again.saturating_add(1), ..tracking });
         apply(data, args.get(1), &changes)?;
@@ -342,8 +341,8 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     if trimmed == 0 || trimmed <= stream.len()? || is_asked_for {
         changes.put_entry(id, args.iter().skip(at + 1));
     }
-    if let Some(named) = named {
-        changes.put_name(stream, named, id, now_ms)?;
+    if let Some((producer, name)) = named {
+        changes.put_name(stream, producer, name, id, now_ms)?;
     }
     apply(data, args.get(1), &changes)?;
     write_id(id, out);
@@ -360,8 +359,9 @@ pub(crate) fn xadd_series(
     if !requests.iter().all(is_plain) {
         return Err(text::BY_ITSELF.into());
     }
-    let (now_ms, at) = (data.now.unix().0, (data.db, requests[0].get(1)));
-    let ids = add_at_end(data.access, at, (requests, 3), (Wanted::Any, now_ms))??.ok_or(text::BY_ITSELF)?;
+    let (now_ms, key) = (data.now.unix().0, requests[0].get(1));
+    let ids = add_at_end(data.access, data.db, key, requests, 3, Wanted::Any, now_ms)??;
+    let ids = ids.ok_or(text::BY_ITSELF)?;
     ids.into_iter().for_each(|id| write_id(id, out));
     Ok(())
 }
@@ -447,16 +447,17 @@ fn range(data: &Data<'_, '_>, args: ArgsView<'_>, is_reversed: bool, out: &mut W
     } else {
         places.end = places.start + count;
     }
-    let from = (args.get(1), ValueKind::Stream);
-    let mut entries: Vec<Entry<'_>> = match part(data, from, stream.elements(), places.clone())? {
-        Part::Here(entries) => entries.into_iter().map(Entry::of).collect(),
-        Part::Large(snapshot) => {
-            out.array(places.len());
-            let write = |element: Element<'_>, out: &mut Writer<'_>| write_entry(&Entry::of(element), out);
-            data.send_rest(ChunkedReply::of_range(snapshot, &places, is_reversed, write, out.is_resp3()));
-            return Ok(());
-        }
-    };
+    let mut entries: Vec<Entry<'_>> =
+        match part(data, args.get(1), ValueKind::Stream, stream.elements(), places.clone())? {
+            Part::Here(entries) => entries.into_iter().map(Entry::of).collect(),
+            Part::Large(snapshot) => {
+                out.array(places.len());
+                let write =
+                    |element: Element<'_>, out: &mut Writer<'_>| write_entry(&Entry::of(element), out);
+                data.send_rest(ChunkedReply::of_range(snapshot, &places, is_reversed, write, out.is_resp3()));
+                return Ok(());
+            }
+        };
     if is_reversed {
         entries.reverse();
     }

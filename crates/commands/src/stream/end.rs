@@ -13,9 +13,12 @@ use super::{Id, META, Meta, Wanted, append_parts, entry_key};
 /// As [`Access::edit_stream_around`].
 pub(crate) fn add_at_end(
     access: &mut Access<'_>,
-    (db, key): (u16, &[u8]),
-    (requests, parts_at): (&[ArgsView<'_>], usize),
-    (wanted, now_ms): (Wanted, u64),
+    db: u16,
+    key: &[u8],
+    requests: &[ArgsView<'_>],
+    parts_at: usize,
+    wanted: Wanted,
+    now_ms: u64,
 ) -> Result<Result<Option<Vec<Id>>, WrongType>, Stop> {
     access.edit_stream_around((db, key), META, |stream| {
         let mut meta = meta_behind_entries(stream)?;

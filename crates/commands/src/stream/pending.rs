@@ -243,12 +243,12 @@ impl Folded {
         let most = if appends { ENTRIES_MAX } else { count.div_ceil(count.div_ceil(ENTRIES_MAX)) };
         self.more -= i64::from(former.is_some());
         let mut former = former.map(|(_, value)| value);
-        let mut place = (key, first);
+        let (mut key, mut first) = (key, first);
         for (nth, entries) in block.entries.chunks(most).enumerate() {
             if nth > 0 {
-                place = (pending_key(group, entries[0].id), entries[0].id);
+                (key, first) = (pending_key(group, entries[0].id), entries[0].id);
             }
-            self.put_part(group, block, entries, place.clone(), former.take());
+            self.put_part(group, block, entries, key.clone(), first, former.take());
         }
     }
 
@@ -258,14 +258,15 @@ impl Folded {
         group: &[u8],
         block: &Block<'_>,
         entries: &[Held],
-        (key, first): (Vec<u8>, Id),
+        key: Vec<u8>,
+        first: Id,
         former: Option<&[u8]>,
     ) {
         let value = block.encode(entries, first);
         if value.len() > BYTES_MAX && entries.len() > 1 {
             let (begin, end) = entries.split_at(entries.len() / 2);
-            self.put_part(group, block, begin, (key, first), former);
-            return self.put_part(group, block, end, (pending_key(group, end[0].id), end[0].id), None);
+            self.put_part(group, block, begin, key, first, former);
+            return self.put_part(group, block, end, pending_key(group, end[0].id), end[0].id, None);
         }
         self.more += 1;
         if former != Some(&value[..]) {

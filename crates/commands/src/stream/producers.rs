@@ -44,7 +44,7 @@ impl Stream<'_, '_> {
     }
 
     /// The entry that `producer` named so and that is still known.
-    pub(crate) fn named(self, (producer, name): (&[u8], &[u8]), now_ms: u64) -> Result<Option<Id>, Stop> {
+    pub(crate) fn named(self, producer: &[u8], name: &[u8], now_ms: u64) -> Result<Option<Id>, Stop> {
         let Some(value) = self.value(&name_key(producer, name))? else { return Ok(None) };
         let mut reader = Reader(value);
         let (id, added_ms) = (reader.id(), reader.u64());
@@ -79,7 +79,8 @@ impl Changes {
     pub(crate) fn put_name(
         &mut self,
         stream: Stream<'_, '_>,
-        (producer, name): (&[u8], &[u8]),
+        producer: &[u8],
+        name: &[u8],
         id: Id,
         now_ms: u64,
     ) -> Result<(), Stop> {

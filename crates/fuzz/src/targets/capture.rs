@@ -82,7 +82,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
             append_record(&mut turns, &record, arguments[..=count].iter().copied());
         }
         let short = Head { command: 1, hits: 1, ..Head::default() };
-        append_plain(&mut turns, &short, (7, 9), (count % 2 == 0).then_some(100));
+        append_plain(&mut turns, &short, 7, 9, (count % 2 == 0).then_some(100));
         end_turn(&mut turns, at, 1_000 - count as u64, 3);
         seeds.push(turns.clone());
     }

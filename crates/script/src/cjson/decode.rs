@@ -10,7 +10,7 @@ use crate::thrown;
 ///
 /// # Errors
 /// One for the script: `Expected ... but found ... at character n`.
-pub(super) fn decode((lua, meter): (&Lua, &Meter), text: &[u8], config: &Config) -> mlua::Result<Value> {
+pub(super) fn decode(lua: &Lua, meter: &Meter, text: &[u8], config: &Config) -> mlua::Result<Value> {
     if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
         return Err(thrown::text(lua, "JSON parser does not support UTF-16 or UTF-32"));
     }

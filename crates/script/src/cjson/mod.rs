@@ -70,7 +70,7 @@ pub(super) fn module(lua: &Lua, meter: &Rc<Meter>, config: &SharedConfig) -> mlu
     add(lua, &module, config, "decode", move |given, config| {
         expect_one(given)?;
         let text = given.string(1)?;
-        decode::decode((given.lua, &of_run), &text.as_bytes(), &config.borrow())
+        decode::decode(given.lua, &of_run, &text.as_bytes(), &config.borrow())
     })?;
     let of_run = Rc::clone(meter);
     let new = move |lua: &Lua, ()| {
@@ -84,13 +84,13 @@ pub(super) fn module(lua: &Lua, meter: &Rc<Meter>, config: &SharedConfig) -> mlu
 
 fn add_options(lua: &Lua, module: &Table, config: &SharedConfig) -> mlua::Result<()> {
     add(lua, module, config, "encode_max_depth", |given, config| {
-        integer(given, 1, (1, i32::MAX.into()), &mut config.borrow_mut().encode_depth_max)
+        integer(given, 1, 1, i32::MAX.into(), &mut config.borrow_mut().encode_depth_max)
     })?;
     add(lua, module, config, "decode_max_depth", |given, config| {
-        integer(given, 1, (1, i32::MAX.into()), &mut config.borrow_mut().decode_depth_max)
+        integer(given, 1, 1, i32::MAX.into(), &mut config.borrow_mut().decode_depth_max)
     })?;
     add(lua, module, config, "encode_number_precision", |given, config| {
-        integer(given, 1, (1, 14), &mut config.borrow_mut().digits)
+        integer(given, 1, 1, 14, &mut config.borrow_mut().digits)
     })?;
     add(lua, module, config, "encode_keep_buffer", |given, config| {
         boolean(given, 1, &mut config.borrow_mut().keep_buffer)
@@ -125,8 +125,8 @@ fn add_options(lua: &Lua, module: &Table, config: &SharedConfig) -> mlua::Result
         let given = Given::new(lua, "encode_sparse_array", &values);
         let mut config = shared.borrow_mut();
         boolean(&given, 1, &mut config.sparse_convert)?;
-        integer(&given, 2, (0, i32::MAX.into()), &mut config.sparse_ratio)?;
-        integer(&given, 3, (0, i32::MAX.into()), &mut config.sparse_safe)?;
+        integer(&given, 2, 0, i32::MAX.into(), &mut config.sparse_ratio)?;
+        integer(&given, 3, 0, i32::MAX.into(), &mut config.sparse_safe)?;
         Ok((config.sparse_convert, config.sparse_ratio, config.sparse_safe))
     };
     module.raw_set("encode_sparse_array", lua.create_function(sparse)?)
@@ -152,12 +152,7 @@ fn expect_one(given: &Given<'_>) -> mlua::Result<()> {
 }
 
 /// Sets `option` if argument `number` is there, and answers what it is.
-fn integer(
-    given: &Given<'_>,
-    number: usize,
-    (least, most): (i64, i64),
-    option: &mut i64,
-) -> mlua::Result<Value> {
+fn integer(given: &Given<'_>, number: usize, least: i64, most: i64, option: &mut i64) -> mlua::Result<Value> {
     if given.has(number) {
         let set = given.integer(number)?;
         if !(least..=most).contains(&set) {

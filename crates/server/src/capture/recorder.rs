@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use capture::{FAILED, HELD, Head, QUEUED};
 use clock::Nanos;
+use commands::call::Lookups;
 use commands::lookup::Entry;
 use store::Store;
 use ticket::Ticket;
@@ -69,7 +70,7 @@ pub(crate) struct Answered {
     pub(crate) ended: Nanos,
     pub(crate) database: u16,
     pub(crate) ticket: Ticket,
-    pub(crate) lookups: (u32, u32),
+    pub(crate) lookups: Lookups,
     pub(crate) reply_bytes: usize,
     pub(crate) failed: bool,
     /// Kept for EXEC.
@@ -95,8 +96,8 @@ impl Turn {
             reply_bytes: answered.reply_bytes,
             command: entry.id,
             database: answered.database,
-            hits: answered.lookups.0,
-            misses: answered.lookups.1,
+            hits: answered.lookups.hits,
+            misses: answered.lookups.misses,
             // Replies leave in order: behind one that waits, all do.
             flags: flag(!self.ticket.get().is_nothing(), HELD)
                 | flag(answered.failed, FAILED)
@@ -135,13 +136,13 @@ impl Recorder {
         let plan = &self.running.plan;
         match (plan.shape(entry), request.foreseen) {
             (Some(shape), Some(foreseen)) if shape.is_plain(request.args) && self.has_room() => {
-                let (key, value) = plan.plain(request.args, foreseen);
+                let ((key_bytes, hash), value_bytes) = plan.plain(request.args, foreseen);
                 let head = self.turn.head(entry, answered);
                 let bytes = &mut *self.bytes.borrow_mut();
-                capture::append_plain(bytes, &head, key, value);
+                capture::append_plain(bytes, &head, key_bytes, hash, value_bytes);
                 store::prefetch(bytes.as_ptr().wrapping_add(bytes.len() + PREFETCH_BYTES));
             }
-            (shape, _) => self.note_at_length(store, shape, (entry, request), answered),
+            (shape, _) => self.note_at_length(store, shape, entry, request, answered),
         }
     }
 
@@ -150,7 +151,8 @@ impl Recorder {
         &self,
         store: &Store,
         shape: Option<what::Shape>,
-        (entry, request): (&Entry, Asked<'_>),
+        entry: &Entry,
+        request: Asked<'_>,
         answered: &Answered,
     ) {
         if shape.is_none() {

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use clock::Nanos;
 use commands::call::Failure;
+use script::cache::Running;
+use script::{Client, Outcome, Over, Pace};
 use store::KeyRef;
 
 use super::calls::Calls;
@@ -17,8 +19,6 @@ use crate::retained::Retained;
 use crate::run::{Halt, Within};
 use crate::server::Server;
 use crate::transaction::Course;
-use script::cache::Running;
-use script::{Client, Outcome, Over, Pace};
 
 /// A run that is to be tried.
 pub(crate) struct Attempt<'a> {
@@ -73,7 +73,8 @@ impl<'a> Attempt<'a> {
             interpreter.run(
                 invocation.code(),
                 invocation.inputs(self.retained.seed),
-                (&mut calls, pace),
+                &mut calls,
+                pace,
                 client,
                 out,
             )

@@ -12,6 +12,7 @@ use commands::lookup::Entry;
 use commands::payload;
 use commands::ready::Ready;
 use resp::{ArgsView, Writer};
+use script::{Ended, Host, Pace};
 use store::{KeyRef, Stop};
 
 use super::attempt::Attempt;
@@ -24,7 +25,6 @@ use crate::server::Server;
 use crate::subscriptions::Publishing;
 use crate::table::{self, row::Handler};
 use crate::topologies::guard;
-use script::{Ended, Host, Pace};
 
 /// What the commands of an attempt share.
 pub(super) struct Calls<'a, 'r, 's> {
@@ -124,7 +124,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             rights.check(command, args)?;
         }
         let own = self.attempt.retained.topology.as_deref();
-        guard::check(self.attempt.server, own, (command, args), Some(self.db))?;
+        guard::check(self.attempt.server, own, command, args, Some(self.db))?;
         Ok(entry)
     }
 
@@ -134,8 +134,11 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
 
     fn data(
         &mut self,
-        (entry, handler): (&'static Entry, DataFn),
-        (args, resp3, room): (ArgsView<'_>, bool, usize),
+        entry: &'static Entry,
+        handler: DataFn,
+        args: ArgsView<'_>,
+        resp3: bool,
+        room_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Ended> {
         if self.attempt.running.is_none() && self.attempt.server.long.is_long(self.db, entry, args) {
@@ -152,11 +155,11 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         }
         let answered = loop {
             out.truncate(start);
-            let stepped = self.within.step_with(self.copies.of(self.number), (self.number, step), out);
+            let stepped = self.within.step_with(self.copies.of(self.number), self.number, step, out);
             match stepped {
                 // so large that it would be sent in parts: of those it is known how large they are
-                Ok(Answered { chunked: Some(chunked), .. }) if chunked.bytes_about() > room as u64 => {
-                    return Err(self.refuse_reply(room));
+                Ok(Answered { chunked: Some(chunked), .. }) if chunked.bytes_about() > room_bytes as u64 => {
+                    return Err(self.refuse_reply(room_bytes));
                 }
                 Ok(Answered { chunked: Some(_), .. }) => step.in_parts = false,
                 Ok(answered) => break answered,
@@ -187,22 +190,21 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             self.within.access.turn_to(&[]);
         }
         self.within.access.forget_read();
-        let (hits, misses) = self.executed.lookups;
-        self.executed.lookups = (hits + answered.lookups.0, misses + answered.lookups.1);
+        self.executed.lookups += answered.lookups;
         self.executed.calls.push((entry.id, answered.failed));
-        if out.len() + answered.attached.bytes() > room.max(REPLY_BYTES_MIN) {
-            return Err(self.refuse_reply(room));
+        if out.len() + answered.attached.bytes() > room_bytes.max(REPLY_BYTES_MIN) {
+            return Err(self.refuse_reply(room_bytes));
         }
         take_in(answered.attached, out);
         self.check_effects()
     }
 
-    /// Refuses a reply that memory has no room for.
-    fn refuse_reply(&mut self, room: usize) -> Ended {
+    /// Refuses a reply that memory has no room_bytes for.
+    fn refuse_reply(&mut self, room_bytes: usize) -> Ended {
         let most = self.attempt.server.tuned.script_memory_bytes_max.load(Ordering::Relaxed);
         let text = format!(
             "ERR the reply to a command of the script needs more memory than script.memory_limit ({most} B) leaves \
-             ({room} B); nothing of the script has happened"
+             ({room_bytes} B); nothing of the script has happened"
         );
         self.halt(Halt::GivenUp(text.into_bytes()))
     }
@@ -279,26 +281,30 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
     /// A command over all keys: they have to be locked.
     fn everything(
         &mut self,
-        (entry, handler): (&'static Entry, DataFn),
-        (args, resp3, room): (ArgsView<'_>, bool, usize),
+        entry: &'static Entry,
+        handler: DataFn,
+        args: ArgsView<'_>,
+        resp3: bool,
+        room_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Ended> {
         if !self.attempt.retained.everything {
             return Err(self.halt(Halt::Needs(Need::Everything)));
         }
-        self.data((entry, handler), (args, resp3, room), out)
+        self.data(entry, handler, args, resp3, room_bytes, out)
     }
 
     fn control(
         &mut self,
         entry: &'static Entry,
-        (args, resp3): (ArgsView<'_>, bool),
+        args: ArgsView<'_>,
+        resp3: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), Ended> {
         let server = self.attempt.server;
         let mut writer = Writer::new(out, resp3);
         match entry.command.name {
-            "publish" => return self.publish((args, resp3), out),
+            "publish" => return self.publish(args, resp3, out),
             "ping" => match args.try_get(1) {
                 Some(message) => writer.bulk(message),
                 None => writer.simple("PONG"),
@@ -326,7 +332,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         Ok(())
     }
 
-    fn publish(&mut self, (args, resp3): (ArgsView<'_>, bool), out: &mut Vec<u8>) -> Result<(), Ended> {
+    fn publish(&mut self, args: ArgsView<'_>, resp3: bool, out: &mut Vec<u8>) -> Result<(), Ended> {
         let server = self.attempt.server;
         let (channel, payload) = (args.get(1), args.get(2));
         if let Err(failure) = admit_channel(channel) {
@@ -363,7 +369,8 @@ impl Host for Calls<'_, '_, '_> {
     fn call(
         &mut self,
         args: ArgsView<'_>,
-        (resp3, room): (bool, usize),
+        resp3: bool,
+        room_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Ended> {
         let entry = match self.admit(args) {
@@ -376,16 +383,16 @@ impl Host for Calls<'_, '_, '_> {
         self.attempt.server.monitors.note(self.db, entry, args, &mut self.executed.monitored);
         match table::handler(entry) {
             Handler::Data(run) | Handler::Across(run, _) | Handler::Reaching(run) => {
-                self.data((entry, run), (args, resp3, room), out)
+                self.data(entry, run, args, resp3, room_bytes, out)
             }
             Handler::Everything(run) | Handler::Walk(run) => {
-                self.everything((entry, run), (args, resp3, room), out)
+                self.everything(entry, run, args, resp3, room_bytes, out)
             }
             Handler::Control(_)
             | Handler::Script(_)
             | Handler::Stage
             | Handler::Exec
-            | Handler::Container(_) => self.control(entry, (args, resp3), out),
+            | Handler::Container(_) => self.control(entry, args, resp3, out),
         }
     }
 }
@@ -403,7 +410,7 @@ fn take_in(attached: Attachments, reply: &mut Vec<u8>) {
     }
 }
 
-/// The bytes of effects that a script may have: what one group of the journal has room for, and half of the memory.
+/// The bytes of effects that a script may have: what one group of the journal has room_bytes for, and half of the memory.
 fn effect_bytes_max(server: &Server) -> u64 {
     let group = server.tuned.transaction_bytes_max.load(Ordering::Relaxed);
     match server.store.memory_limit() {

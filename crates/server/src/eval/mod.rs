@@ -32,6 +32,9 @@ use commands::command::{By, Invoked};
 use commands::copies::Copies;
 use commands::lookup::Entry;
 use resp::{ArgsView, parse_i64};
+use script::cache::{Digest, Running, Script};
+use script::library::Library;
+use script::{Code, Inputs, is_long_source};
 use store::{KeyRef, Prepared, Scope, Stop};
 use ticket::Ticket;
 
@@ -39,18 +42,13 @@ use crate::calls::Ending;
 use crate::halted;
 use crate::handlers::scripts::{compiled, found};
 use crate::long::EFFORT_MAX;
-use crate::long::job::{End, Job, Work};
+use crate::long::job::{Context, End, Job, Work};
 use crate::outcome::{Executed, Ran, Unready};
 use crate::request::Request;
 use crate::retained::Retained;
 use crate::run::{Effects, Halt, Plan, Stopped, Tried, collect_keys, until_keys_are_known};
 use crate::server::Server;
 use crate::session::Session;
-use crate::transaction::Caller;
-
-use script::cache::{Digest, Running, Script};
-use script::library::Library;
-use script::{Code, Inputs, is_long_source};
 
 /// What a request runs.
 #[derive(Debug)]
@@ -181,14 +179,15 @@ pub(crate) fn begin(server: &Server, retained: &mut Retained) {
 pub(crate) fn run(
     server: &Arc<Server>,
     session: &mut Session,
-    (entry, invoked): (&'static Entry, Invoked),
+    entry: &'static Entry,
+    invoked: Invoked,
     request: &Request<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
     let mut retained = session.take_retained();
     begin(server, &mut retained);
     if matches!(invoked.by, By::Source) && is_long_source(request.args.get(1).len()) {
-        return Err(Unready::Beside(beside(session, (entry, invoked), request, retained)));
+        return Err(Unready::Beside(beside(session, entry, invoked, request, retained)));
     }
     let invocation = match Invocation::new(server, invoked, request.args) {
         Ok(invocation) => invocation,
@@ -198,17 +197,19 @@ pub(crate) fn run(
         }
     };
     if invocation.is_slow() || server.long.is_long(session.db, entry, request.args) {
-        return Err(Unready::Beside(beside(session, (entry, invoked), request, retained)));
+        return Err(Unready::Beside(beside(session, entry, invoked, request, retained)));
     }
     let (caller, mut prepared) = (session.caller(), session.take_prepared());
     let mut copies = session.take_copies().into_closed();
-    let named = (entry, caller.db, request.args);
     let tried = until_keys_are_known(&mut retained, |retained| {
-        let keys = keys_of(named, retained);
+        let keys = keys_of(entry, caller.db, request.args, retained);
         let scope = if retained.everything { Scope::Everything } else { Scope::Keys(&keys) };
         let attempt = Attempt::new(server, &invocation, caller.into(), retained);
-        let plan = attempt.plan((scope, &prepared), Some(request.moment), (request.bytes, caller.uses));
-        server.runner().run(&attempt, plan, &mut copies, out).map(Executed::of)
+        let plan = attempt.plan(scope, &prepared, Some(request.moment), request.bytes, caller.uses);
+        server
+            .runner()
+            .run(&attempt, plan, &mut copies, out)
+            .map(|(executed, ticket)| executed.committed(ticket))
     });
     match tried {
         Ok(Tried::Done(executed)) => Ok(finish(server, session, request.loop_index, executed)),
@@ -218,14 +219,14 @@ pub(crate) fn run(
         }
         Err((Stop::Long, _)) => {
             invocation.set_slow(true);
-            let mut job = beside(session, (entry, invoked), request, retained);
+            let mut job = beside(session, entry, invoked, request, retained);
             job.prepared = prepared;
             Err(Unready::Beside(job))
         }
         Err((stop, wanted)) => {
             prepared.want(wanted);
-            let keys = keys_of(named, &retained);
-            let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
+            let keys = keys_of(entry, caller.db, request.args, &retained);
+            let result = halted::wait(server, stop, session, prepared, copies, &keys, out);
             drop(keys);
             retained.fetches += 1;
             if result.is_err() {
@@ -237,7 +238,7 @@ pub(crate) fn run(
 }
 
 /// The keys that a script touches: those that its request names, and those that its attempts have met.
-fn keys_of<'a>((entry, db, args): (&Entry, u16, ArgsView<'a>), retained: &'a Retained) -> Vec<KeyRef<'a>> {
+fn keys_of<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, retained: &'a Retained) -> Vec<KeyRef<'a>> {
     let mut keys = Vec::new();
     collect_keys(entry, db, args, &mut keys);
     keys.extend(retained.keys());
@@ -246,7 +247,8 @@ fn keys_of<'a>((entry, db, args): (&Entry, u16, ArgsView<'a>), retained: &'a Ret
 
 fn beside(
     session: &mut Session,
-    (entry, invoked): (&'static Entry, Invoked),
+    entry: &'static Entry,
+    invoked: Invoked,
     request: &Request<'_>,
     retained: Retained,
 ) -> Box<Job> {
@@ -258,12 +260,11 @@ fn beside(
 /// Runs the script of a job, on a thread that may wait.
 pub(crate) fn run_beside(
     server: &Server,
-    (entry, invoked): (&Entry, Invoked),
-    (caller, bytes): (Caller, usize),
-    args: ArgsView<'_>,
-    (retained, prepared): (&mut Retained, &Prepared),
+    context: Context<'_>,
+    invoked: Invoked,
     out: &mut Vec<u8>,
 ) -> Result<End, Stopped> {
+    let Context { entry, args, bytes, caller, prepared, retained, .. } = context;
     let invocation = match Invocation::new(server, invoked, args) {
         Ok(invocation) => invocation,
         Err(failure) => {
@@ -272,18 +273,21 @@ pub(crate) fn run_beside(
         }
     };
     let shown = || args.iter().take(SHOWN_WORDS).map(<[u8]>::to_vec).collect();
-    let name = (invocation.code().name(), invocation.is_function());
-    let guard = server.scripts.begin(name, shown(), server.clock.now());
+    let (name, is_function) = (invocation.code().name(), invocation.is_function());
+    let guard = server.scripts.begin(name, is_function, shown(), server.clock.now());
     let mut took = Duration::ZERO;
     let tried = until_keys_are_known(retained, |retained| {
         let writes = !invocation.no_writes;
-        let keys = keys_of((entry, caller.db, args), retained);
+        let keys = keys_of(entry, caller.db, args, retained);
         let scope =
             if retained.everything { Scope::Everything } else { Scope::Claimed { keys: &keys, writes } };
         let attempt =
             Attempt::new(server, &invocation, caller.into(), retained).beside(&guard.running, &keys);
-        let plan = attempt.plan((scope, prepared), None, (bytes, caller.uses));
-        let result = server.runner().run(&attempt, plan, &mut Copies::closed(), out).map(Executed::of);
+        let plan = attempt.plan(scope, prepared, None, bytes, caller.uses);
+        let result = server
+            .runner()
+            .run(&attempt, plan, &mut Copies::closed(), out)
+            .map(|(executed, ticket)| executed.committed(ticket));
         took = attempt.took();
         drop(keys);
         retained.spent += took;
@@ -325,9 +329,11 @@ impl Attempt<'_> {
     /// How it is run, over keys that are known; the request has so many `bytes`, and `uses` as in [`Plan`].
     fn plan<'p>(
         &self,
-        (scope, prepared): (Scope<'p>, &'p Prepared),
+        scope: Scope<'p>,
+        prepared: &'p Prepared,
         moment: Option<store::Moment>,
-        (bytes, uses): (usize, bool),
+        bytes: usize,
+        uses: bool,
     ) -> Plan<'p> {
         let growth_bytes = if self.invocation.no_writes { 0 } else { bytes as u64 };
         let effort_max = if self.running.is_some() { None } else { Some(EFFORT_MAX) };

@@ -10,6 +10,9 @@ use commands::args::is;
 use commands::call::Failure;
 use commands::glob::Pattern;
 use resp::{ArgsView, Writer};
+use script::cache::Running;
+use script::library::{Libraries, Library, Registered};
+use script::{LOAD_TIME_MAX, Outcome, Over, Pace};
 use store::{Stop, StoreError};
 use ticket::Ticket;
 
@@ -18,9 +21,6 @@ use crate::control::Control;
 use crate::errors;
 use crate::server::Server;
 use crate::transaction::Ahead;
-use script::cache::Running;
-use script::library::{Libraries, Library, Registered};
-use script::{LOAD_TIME_MAX, Outcome, Over, Pace};
 
 /// Reads the libraries that the store keeps.
 ///

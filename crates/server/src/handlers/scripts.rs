@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 use commands::args::is;
 use commands::call::{Failure, Outcome};
 use resp::{ArgsView, Writer};
+use script::Interpreter;
+use script::cache::{Digest, Script, Scripts};
 use ticket::Ticket;
 
 use crate::control::Control;
 use crate::server::Server;
 use crate::transaction::Ahead;
-use script::Interpreter;
-use script::cache::{Digest, Script, Scripts};
 
 thread_local! {
     /// A loop's interpreter; made when it runs its first script.

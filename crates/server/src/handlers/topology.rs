@@ -89,7 +89,7 @@ pub(crate) fn submit(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     // What is under way may take as long as a tuple.
     let wait = checked.plan.settings().message_timeout;
     let placing = if replaces { Placing::Replaces } else { Placing::New };
-    let kept = topologies.submit(&control.server.store, &name, (definition, checked), (placing, wait));
+    let kept = topologies.submit(&control.server.store, &name, definition, checked, placing, wait);
     let kept = admitted(kept)?;
     tracing::info!(topology = name, client = control.session.client.address(), "a topology was submitted");
     done(control, kept, out)
@@ -252,7 +252,7 @@ pub(crate) fn rebalance(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut
     let Rebalancing { workers, executors } = rebalancing(args)?;
     unless_ending(topologies, name)?;
     if !executors.is_empty() {
-        return redeal(control, name, (workers, &executors), out);
+        return redeal(control, name, workers, &executors, out);
     }
     let kept = topologies.rebalance(&control.server.store, name, workers).ok_or_else(|| unknown(name))?;
     done(control, admitted(kept)?, out)
@@ -262,7 +262,8 @@ pub(crate) fn rebalance(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut
 fn redeal(
     control: &mut Control<'_>,
     name: &str,
-    (workers, executors): (Option<u32>, &[(String, u32)]),
+    workers: Option<u32>,
+    executors: &[(String, u32)],
     out: &mut Writer<'_>,
 ) -> Outcome {
     let topologies = topologies(control.server)?;
@@ -276,7 +277,7 @@ fn redeal(
     })?;
     let checked = checked(control, &definition, workers, None)?;
     let wait = checked.plan.settings().message_timeout;
-    let kept = topologies.submit(&control.server.store, name, (definition, checked), (Placing::Same, wait));
+    let kept = topologies.submit(&control.server.store, name, definition, checked, Placing::Same, wait);
     done(control, admitted(kept)?, out)
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
         .into());
     }
     let store = &control.server.store;
-    let kept = topologies.submit(store, &trial_name, (definition, checked), (Placing::New, Duration::ZERO));
+    let kept = topologies.submit(store, &trial_name, definition, checked, Placing::New, Duration::ZERO);
     let kept = admitted(kept)?;
     tracing::info!(topology = of, client = control.session.client.address(), "a definition is tried");
     done(control, kept, out)

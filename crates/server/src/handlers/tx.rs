@@ -215,9 +215,9 @@ pub(crate) fn sql(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
         let limits = control.server.tuned.limits(session.authenticated);
         statements.extend(statements_behind(transactions, control.behind, &limits));
     }
-    let reach = (&control.server.peers, &control.server.clock);
+    let (peers, clock) = (&control.server.peers, &control.server.clock);
     transactions
-        .run(reach, session.client.id, tx, statements)
+        .run(peers, clock, session.client.id, tx, statements)
         .map_err(|error| errors::of_transaction(&error))?;
     session.pending.get_or_insert_default().until = Some(again);
     Err(Failure::Wait(again))
@@ -395,7 +395,7 @@ pub(crate) fn resolve(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
     };
     let what = tx.map_or_else(|| format!("of branch {}", shown(args.get(1))), |tx| tx.to_string());
     let state = tx.and_then(|tx| transactions.coordinator().transaction(tx)).map(|info| info.state.name());
-    let resolved = resolve_one(control, transactions, (tx, branch, &what), commit, is_dry);
+    let resolved = resolve_one(control, transactions, tx, branch, &what, commit, is_dry);
     if !is_dry && !matches!(resolved, Err(Failure::Wait(_))) {
         let who = who(&control.session.client);
         let (state, outcome) =
@@ -416,7 +416,9 @@ pub(crate) fn resolve(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
 fn resolve_one(
     control: &Control<'_>,
     transactions: &Transactions,
-    (tx, branch, what): (Option<TxId>, Option<&str>, &str),
+    tx: Option<TxId>,
+    branch: Option<&str>,
+    what: &str,
     commit: bool,
     is_dry: bool,
 ) -> Answer {

@@ -13,7 +13,7 @@ use store::{KeyRef, Prepared, Scope, Stop, Store, StoreError, Wanted, Watch};
 use ticket::Ticket;
 
 use super::Begin;
-use super::job::{Done, End, Given, Job, Long, Work};
+use super::job::{Context, Done, End, Given, Job, Long, Work};
 use crate::admission;
 use crate::blocked;
 use crate::eval;
@@ -24,10 +24,9 @@ use crate::handlers::{command, function, scripts};
 use crate::lines::Spot;
 use crate::look::{Look, may_wait};
 use crate::message::Message;
-use crate::outcome::{Executed, Ran, Unready};
+use crate::outcome::{Ran, Unready};
 use crate::reads::Reads;
 use crate::request::Request;
-use crate::retained::Retained;
 use crate::run::{
     Answered, Body, Effects, Halt, Plan, Single, Step, Stopped, Tried, Within, collect_keys,
     until_keys_are_known,
@@ -101,7 +100,7 @@ fn run_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> End {
         }
         match &job.work {
             Work::Exec { transaction, course, .. } => {
-                exec::want(server, (&stop, wanted), (transaction, *course), &mut job.prepared);
+                exec::want(server, &stop, wanted, transaction, *course, &mut job.prepared);
             }
             _ => job.prepared.want(wanted),
         }
@@ -122,34 +121,36 @@ fn run_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> End {
 fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End, Stopped> {
     let mut prepared = std::mem::take(&mut job.prepared);
     let mut keys = Vec::new();
+    let context = Context {
+        entry: job.entry,
+        args: job.args.view(&[]),
+        bytes: job.bytes,
+        caller: job.caller,
+        prepared: &prepared,
+        copies: &mut job.copies,
+        retained: &mut job.retained,
+    };
     let result = match &mut job.work {
         Work::Data(run) => {
-            let known = (job.caller, job.bytes);
-            let kept = (&mut job.retained, &prepared, &mut job.copies);
-            let looks = (&job.looks_at, job.looker.as_ref().map(|client| &client.look));
-            let result = run_data(server, (job.entry, *run), known, (&job.args, looks), kept, out);
-            if let (Err(_), Some(look)) = (&result, looks.1) {
+            let look = job.looker.as_ref().map(|client| &client.look);
+            let result = run_data(server, context, *run, &job.looks_at, look, out);
+            if let (Err(_), Some(look)) = (&result, look) {
                 look.miss();
             }
             result
         }
         Work::Exec { transaction, watched, course } => {
-            let known = (job.caller, &mut job.copies, &mut job.retained);
-            exec_beside(server, (transaction, watched, *course), known, &prepared, out)
+            exec_beside(server, context, transaction, watched, *course, out)
         }
-        Work::Script(invoked) => {
-            let (known, kept) = ((job.caller, job.bytes), (&mut job.retained, &prepared));
-            eval::run_beside(server, (job.entry, *invoked), known, job.args.view(&[]), kept, out)
-        }
+        Work::Script(invoked) => eval::run_beside(server, context, *invoked, out),
         Work::Stage(staged) => {
             let args = job.args.view(&[]).from(COMMAND_AT);
             collect_keys(staged.entry, job.caller.db, args, &mut keys);
-            let known = ((job.caller, job.bytes), true);
+            let context = Context { args, ..context };
             let mut work = staged.lock();
-            let ahead = (&keys[..], &prepared, &mut job.copies);
-            stage::stage(server, (&*staged, &mut *work), known, args, ahead, out).map(End::Ran)
+            stage::stage(server, context, staged, &mut work, &keys, true, out).map(End::Ran)
         }
-        Work::Given(given) => Ok(run_given(server, (job.entry, job.caller), *given, &job.args, out)),
+        Work::Given(given) => Ok(run_given(server, job.entry, job.caller, *given, &job.args, out)),
         Work::Watch { watched } => {
             Ok(End::Watched(watch_keys(server, job.caller.db, watched, job.args.view(&[]))))
         }
@@ -157,7 +158,7 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
     if matches!(result, Err((Stop::Cold, _))) {
         match &job.work {
             Work::Exec { transaction, watched, course } => {
-                exec::keys_of(server, (transaction, watched, *course), &job.retained, &mut keys);
+                exec::keys_of(server, transaction, watched, *course, &job.retained, &mut keys);
             }
             Work::Data(_) | Work::Script(_) => {
                 keys = keys_of(job.entry, job.caller.db, job.args.view(&[]), &job.looks_at);
@@ -175,7 +176,8 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
 /// Runs a control command that works on `args` alone.
 fn run_given(
     server: &Server,
-    (entry, caller): (&Entry, Caller),
+    entry: &Entry,
+    caller: Caller,
     given: Given,
     args: &Args,
     out: &mut Vec<u8>,
@@ -184,7 +186,7 @@ fn run_given(
     let has_code = matches!(given, Given::Script | Given::Library | Given::Libraries);
     let begin = || {
         let name = name.as_bytes().to_vec();
-        server.scripts.begin((name.clone(), given != Given::Script), vec![name], server.clock.now())
+        server.scripts.begin(name.clone(), given != Given::Script, vec![name], server.clock.now())
     };
     let guard = has_code.then(begin);
     let (running, mut writer) = (guard.as_ref().map(|guard| &guard.running), Writer::new(out, caller.resp3));
@@ -211,25 +213,30 @@ fn run_given(
 /// EXEC, with claimed keys, or with all of them locked if its scripts need that.
 fn exec_beside(
     server: &Server,
-    (transaction, watched, course): (&mut Transaction, &[Watch], Course),
-    (caller, copies, retained): (Caller, &mut Copies, &mut Retained),
-    prepared: &Prepared,
+    context: Context<'_>,
+    transaction: &mut Transaction,
+    watched: &[Watch],
+    course: Course,
     out: &mut Vec<u8>,
 ) -> Result<End, Stopped> {
+    let Context { caller, prepared, copies, retained, .. } = context;
     let is_script = |queued: &Queued| matches!(queued.entry.command.kind, Kind::Script(_));
     let writes = |queued: &Queued| queued.entry.command.flags.has(Flags::WRITE) || is_script(queued);
     let writes = transaction.queue.iter().any(writes);
     eval::begin(server, retained);
-    let guard = server.scripts.begin((b"exec".to_vec(), false), vec![b"EXEC".to_vec()], server.clock.now());
+    let guard = server.scripts.begin(b"exec".to_vec(), false, vec![b"EXEC".to_vec()], server.clock.now());
     exec::work_ahead(server, transaction, course, &guard.running);
     let transaction = &*transaction;
     let tried = until_keys_are_known(retained, |retained| {
         let mut keys = Vec::new();
-        let everything = exec::keys_of(server, (transaction, watched, course), retained, &mut keys);
+        let everything = exec::keys_of(server, transaction, watched, course, retained, &mut keys);
         let scope = if everything { Scope::Everything } else { Scope::Claimed { keys: &keys, writes } };
         let beside = Some((&guard.running, &keys[..]));
-        let run = Run::new(server, (transaction, watched, course), retained, beside);
-        server.runner().run(&run, run.plan((scope, prepared), caller.uses), copies, out).map(Executed::of)
+        let run = Run::new(server, transaction, watched, course, retained, beside);
+        server
+            .runner()
+            .run(&run, run.plan(scope, prepared, caller.uses), copies, out)
+            .map(|(executed, ticket)| executed.committed(ticket))
     });
     Ok(match tried? {
         Tried::Done(executed) => End::Executed(executed),
@@ -240,7 +247,7 @@ fn exec_beside(
 /// The keys of a command, or those that it needs to look at one of them.
 fn keys_of<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, looks_at: &'a Option<Spot>) -> Vec<KeyRef<'a>> {
     if let Some((db, key)) = looks_at {
-        return blocked::keys_to_look_at(entry, args, (*db, key));
+        return blocked::keys_to_look_at(entry, args, *db, key);
     }
     let mut keys = Vec::new();
     collect_keys(entry, db, args, &mut keys);
@@ -249,13 +256,15 @@ fn keys_of<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, looks_at: &'a Option<
 
 fn run_data(
     server: &Arc<Server>,
-    (entry, run): (&Entry, DataFn),
-    (Caller { db, resp3, uses }, bytes): (Caller, usize),
-    (args, (looks_at, look)): (&Args, (&Option<Spot>, Option<&Look>)),
-    (retained, prepared, copies): (&mut Retained, &Prepared, &mut Copies),
+    context: Context<'_>,
+    run: DataFn,
+    looks_at: &Option<Spot>,
+    look: Option<&Look>,
     out: &mut Vec<u8>,
 ) -> Result<End, Stopped> {
-    let (args, writes) = (args.view(&[]), entry.command.flags.has(Flags::WRITE));
+    let Context { entry, args, bytes, caller: Caller { db, resp3, uses }, prepared, copies, retained } =
+        context;
+    let writes = entry.command.flags.has(Flags::WRITE);
     let ready = match looks_at {
         Some((_, key)) => Ready::Changed(key),
         None if entry.command.flags.has(Flags::BLOCKING) => Ready::Waits,
@@ -338,7 +347,9 @@ pub(crate) fn end_long(
     server: &Arc<Server>,
     session: &mut Session,
     request: &Request<'_>,
-    (job, end, reply): (&mut Job, End, Vec<u8>),
+    job: &mut Job,
+    end: End,
+    reply: Vec<u8>,
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
     let start = out.len();
@@ -361,7 +372,7 @@ pub(crate) fn end_long(
             executed.make_room(start);
             Ok(match &mut job.work {
                 Work::Exec { transaction, course, .. } => {
-                    exec::finish(server, session, request, (transaction, *course), executed, (start, out))
+                    exec::finish(server, session, request, transaction, *course, executed, out)
                 }
                 _ => eval::finish(server, session, request.loop_index, executed),
             })
@@ -377,13 +388,13 @@ pub(crate) fn end_long(
         }
         End::Blocked(wait) => {
             out.truncate(start);
-            let found = (job.looks_at.take(), &*wait);
-            blocked::has_found_nothing(server, session, job.entry, request, found, out)
+            let spot = job.looks_at.take();
+            blocked::has_found_nothing(server, session, job.entry, request, spot, &wait, out)
         }
         End::Stopped(stop) => {
             out.truncate(start);
-            let kept = (Prepared::default(), Copies::default());
-            let result = halted::wait(server, stop, session, kept, &[], out);
+            let (prepared, copies) = (Prepared::default(), Copies::default());
+            let result = halted::wait(server, stop, session, prepared, copies, &[], out);
             if job.looks_at.take().is_some() {
                 blocked::is_back(server, session, result.is_ok());
             }

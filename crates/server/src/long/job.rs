@@ -8,7 +8,7 @@ use commands::call::{DataFn, Failure, Wait};
 use commands::command::Invoked;
 use commands::copies::Copies;
 use commands::lookup::Entry;
-use resp::Args;
+use resp::{Args, ArgsView};
 use store::{AskedMemory, Prepared, Stop, Watch};
 
 use crate::clients::Client;
@@ -39,6 +39,18 @@ pub(crate) struct Job {
     pub(crate) looks_at: Option<Spot>,
     /// Whose look it is, if it waits and has found nothing.
     pub(crate) looker: Option<Arc<Client>>,
+}
+
+/// What an attempt has beside what it runs.
+pub(crate) struct Context<'a> {
+    pub(crate) entry: &'static Entry,
+    pub(crate) args: ArgsView<'a>,
+    /// Size of the request as received.
+    pub(crate) bytes: usize,
+    pub(crate) caller: Caller,
+    pub(crate) prepared: &'a Prepared,
+    pub(crate) copies: &'a mut Copies,
+    pub(crate) retained: &'a mut Retained,
 }
 
 /// What is to be run.

@@ -3,14 +3,16 @@
 //! Readers take an `Arc` and keep it as long as they like. A change is checked, handed to the one who must act on
 //! it (the binary's hook), and only then visible; several settings change together or not at all.
 
-use super::redis::Alias;
-use super::table::Row;
-use super::{FileError, Secret, SettingError, Settings};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
 use thiserror::Error;
+
+use super::redis::Alias;
+use super::table::Row;
+use super::{FileError, Secret, SettingError, Settings};
 
 /// The settings in force.
 pub struct Config {

@@ -3,15 +3,17 @@
 //! `connections.max = 10` and `[connections]` with `max = 10` are the same. Numbers, switches and strings are taken
 //! as text by the row; an array of strings is a list.
 
+use std::fmt;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
 use super::error::WrongValue;
 use super::table::{ROWS, Row};
 use super::text::quoted;
 use super::toml_value::text_of;
 use super::unknown::{is_group, unknown};
 use super::values::Settings;
-use std::fmt;
-use std::ops::Range;
-use toml::de::{DeTable, DeValue};
 
 /// A settings file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

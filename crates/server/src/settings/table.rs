@@ -3,6 +3,10 @@
 //! A row's texts become `--help`, the manual page and the example file as they stand. `summary` says what the
 //! setting does, `reason` why the default is what it is and what another value costs.
 
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
 use super::error::{Expected, SettingError};
 use super::kinds::{Kind, Size};
 use super::values::Settings;
@@ -10,9 +14,6 @@ use super::{
     Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
     Node, Percent, Policy, Secret, Threshold, TxnLog, User, WorkerTransport,
 };
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::time::Duration;
 
 /// A setting.
 pub struct Row {

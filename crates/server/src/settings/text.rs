@@ -1,7 +1,8 @@
 //! What is generated from the table: the manual page, the example file, the name most similar to a misspelt one.
 
-use super::table::{ROWS, Row};
 use std::fmt::Write as _;
+
+use super::table::{ROWS, Row};
 
 /// The manual page `docs/settings.md`.
 pub fn manual_page() -> String {

@@ -148,7 +148,7 @@ fn put_blocks(edit: &mut store::OrderedEdit<'_>) {
 /// RESTORE takes any ordered map: counters at their ends, keys and values that are cut short, no counters at all.
 #[test]
 fn stream_that_no_server_would_write_is_read_and_changed_without_harm() {
-    let mut elements = vec![older::group((0, u64::MAX - 1)), older::pending(1, "c", (u64::MAX, u64::MAX))];
+    let mut elements = vec![older::group(0, u64::MAX - 1), older::pending(1, "c", u64::MAX, u64::MAX)];
     elements.extend((1..4).map(older::entry));
     for added in [None, Some(0), Some(1), Some(u64::MAX)] {
         let mut edit = store::OrderedEdit::new(store::Packed::empty(store::Shape::Ordered));
@@ -333,7 +333,7 @@ mod older {
         ([&b"e"[..], &id(ms)].concat(), b"\0\0\0\x01f\0\0\0\x01v".to_vec())
     }
 
-    pub(super) fn group((last_ms, read): (u64, u64)) -> Element {
+    pub(super) fn group(last_ms: u64, read: u64) -> Element {
         (b"gg".to_vec(), [&id(last_ms)[..], &read.to_be_bytes()].concat())
     }
 
@@ -342,7 +342,7 @@ mod older {
         ([&b"c\0\0\0\x01g"[..], name.as_bytes()].concat(), times_ms.concat())
     }
 
-    pub(super) fn pending(ms: u64, consumer: &str, (delivered_ms, times): (u64, u64)) -> Element {
+    pub(super) fn pending(ms: u64, consumer: &str, delivered_ms: u64, times: u64) -> Element {
         let value = [&delivered_ms.to_be_bytes()[..], &times.to_be_bytes(), consumer.as_bytes()];
         ([&b"p\0\0\0\x01g"[..], &id(ms)].concat(), value.concat())
     }
@@ -450,7 +450,7 @@ fn group_that_was_not_counted_is_when_something_of_what_is_pending_changes() {
         harness.line(&mut wire, &format!("XREADGROUP GROUP g {consumer} COUNT 1 STREAMS s >"));
     }
     // as older versions have written it
-    let elements = [older::group((2, 2)), older::consumer("a"), older::consumer("b")];
+    let elements = [older::group(2, 2), older::consumer("a"), older::consumer("b")];
     put_elements(&harness, &elements);
     let summary = |a: u32| format!("*2\r\n$1\r\na\r\n$1\r\n{a}\r\n*2\r\n$1\r\nb\r\n$1\r\n1\r\n");
     assert!(harness.line(&mut wire, "XPENDING s g").contains(&summary(1)));
@@ -667,13 +667,13 @@ fn entries_that_older_versions_left_pending_are_read_and_change() {
         let mut wire = harness.connect();
         harness.line(&mut wire, "XGROUP CREATE s g 0 MKSTREAM");
         (1..=40).for_each(|id| _ = harness.line(&mut wire, &format!("XADD s {id}-0 f v")));
-        let (mut group, mut consumer) = (older::group((30, 30)), older::consumer("c1"));
+        let (mut group, mut consumer) = (older::group(30, 30), older::consumer("c1"));
         if is_counted {
             group.1.extend(0_u64.to_be_bytes());
             consumer.1.extend(30_u64.to_be_bytes());
         }
         let mut elements = vec![group, consumer];
-        elements.extend((1..=30).map(|ms| older::pending(ms, "c1", (77, 3))));
+        elements.extend((1..=30).map(|ms| older::pending(ms, "c1", 77, 3)));
         put_elements(&harness, &elements);
         let all = |ids: std::ops::RangeInclusive<u64>| ids.map(|id| (id, (Some(1), 3))).collect::<Model>();
         assert_eq!(kept_counts(&harness, b"g").is_some(), is_counted);

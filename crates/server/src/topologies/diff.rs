@@ -44,7 +44,8 @@ impl Diff {
 /// What runs cannot be read, as after a change of the server.
 pub(super) fn compare(
     former: &Former,
-    (definition, new): (&Definition, &flux::Definition),
+    definition: &Definition,
+    new: &flux::Definition,
     workers: Option<u32>,
 ) -> Result<Diff, String> {
     let Former { job, workers: former_workers, .. } = former;

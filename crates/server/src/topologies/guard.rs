@@ -18,7 +18,8 @@ use crate::server::Server;
 pub(crate) fn check(
     server: &Server,
     own: Option<&str>,
-    (command, args): (&Command, ArgsView<'_>),
+    command: &Command,
+    args: ArgsView<'_>,
     db: Option<u16>,
 ) -> Result<(), Failure> {
     match &server.topologies {

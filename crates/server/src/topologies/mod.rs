@@ -170,8 +170,10 @@ impl Topologies {
         &self,
         store: &Store,
         name: &str,
-        (definition, checked): (Definition, Checked),
-        (placing, wait): (Placing, Duration),
+        definition: Definition,
+        checked: Checked,
+        placing: Placing,
+        wait: Duration,
     ) -> Result<Ticket, Refused> {
         let mut kept = self.kept();
         if self.supervisor.is_stopping() {
@@ -397,7 +399,7 @@ impl Topologies {
         former: Option<&Former>,
     ) -> Result<Checked, String> {
         let (read, tried) = self.read_checked(definition, workers)?;
-        let diff = match former.map(|it| (it, diff::compare(it, (definition, &read), workers))) {
+        let diff = match former.map(|it| (it, diff::compare(it, definition, &read, workers))) {
             Some((former, Err(_))) if !former.is_asked_for => None,
             compared => compared.map(|(_, diff)| diff.map(Arc::new)).transpose()?,
         };

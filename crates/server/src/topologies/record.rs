@@ -12,9 +12,8 @@
 
 use std::collections::BTreeMap;
 
-use supervisor::Trial;
-
 use commands::sealed::{push_bytes, seal, take, take_bytes, unseal};
+use supervisor::Trial;
 
 /// What was submitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

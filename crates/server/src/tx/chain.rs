@@ -47,7 +47,8 @@ pub(super) struct Chain {
 impl Chain {
     pub(super) fn new(
         transactions: &Arc<Transactions>,
-        (peers, clock): (&Arc<Connections>, &Arc<dyn Clock>),
+        peers: &Arc<Connections>,
+        clock: &Arc<dyn Clock>,
         client: u64,
         tx: TxId,
         statements: Statements,

@@ -195,12 +195,13 @@ impl Transactions {
     /// Why the first is not run.
     pub(crate) fn run(
         self: &Arc<Self>,
-        reach: (&Arc<Connections>, &Arc<dyn Clock>),
+        peers: &Arc<Connections>,
+        clock: &Arc<dyn Clock>,
         client: u64,
         tx: TxId,
         statements: Statements,
     ) -> Result<(), TxError> {
-        let chain = Chain::new(self, reach, client, tx, statements);
+        let chain = Chain::new(self, peers, clock, client, tx, statements);
         let branch = self.enlist(tx, chain.next_place().expect("there is a statement"))?;
         chain.begin_next(self, branch);
         Ok(())

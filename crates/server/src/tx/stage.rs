@@ -14,11 +14,10 @@ use std::sync::{Arc, TryLockError};
 
 use commands::call::{DataFn, Failure};
 use commands::command::Kind;
-use commands::copies::Copies;
 use commands::lookup::Entry;
 use commands::ready::Ready;
 use resp::ArgsView;
-use store::{KeyRef, Prepared, Scope, Stop};
+use store::{KeyRef, Scope, Stop};
 use ticket::Ticket;
 
 use super::KEYS_PLACE;
@@ -29,9 +28,11 @@ use crate::errors;
 use crate::halted;
 use crate::handlers::tx::{transaction_id, transactions};
 use crate::long::EFFORT_MAX;
+use crate::long::job::Context;
 use crate::long::job::{self, Job};
 use crate::outcome::{Ran, Unready};
 use crate::request::Request;
+use crate::retained::Retained;
 use crate::run::{Effects, Plan, Single, Step, Stopped, Unfinished, collect_keys};
 use crate::server::Server;
 use crate::session::Session;
@@ -67,9 +68,16 @@ pub(crate) fn run(
     let mut keys = Vec::new();
     collect_keys(staged.entry, session.db, args, &mut keys);
     let (mut prepared, mut copies) = (session.take_prepared(), session.take_copies());
-    let (known, is_beside) = ((session.caller(), request.bytes), false);
-    let at = (&keys[..], &prepared, &mut copies);
-    match stage(server, (&staged, &mut work), (known, is_beside), args, at, out) {
+    let context = Context {
+        entry,
+        args,
+        bytes: request.bytes,
+        caller: session.caller(),
+        prepared: &prepared,
+        copies: &mut copies,
+        retained: &mut Retained::default(),
+    };
+    match stage(server, context, &staged, &mut work, &keys, false, out) {
         Ok(ran) => Ok(ran),
         Err((Stop::Long, _)) => {
             drop(work);
@@ -79,7 +87,7 @@ pub(crate) fn run(
         }
         Err((stop, wanted)) => {
             prepared.want(wanted);
-            halted::wait(server, stop, session, (prepared, copies), &keys, out)
+            halted::wait(server, stop, session, prepared, copies, &keys, out)
         }
     }
 }
@@ -89,7 +97,7 @@ fn staged(server: &Server, session: &Session, args: ArgsView<'_>) -> Result<Stag
     let tx = transaction_id(session, args)?;
     let (entry, run) = staged_command(args.from(COMMAND_AT))?;
     let own = session.login.hold.as_ref().map(supervisor::Hold::topology);
-    guard::check(server, own, (entry.command, args.from(COMMAND_AT)), Some(session.db))?;
+    guard::check(server, own, entry.command, args.from(COMMAND_AT), Some(session.db))?;
     let transactions = transactions(server)?;
     let work = transactions.work(tx).map_err(|error| errors::of_transaction(&error))?;
     transactions.note(tx, KEYS_PLACE, &entry.command.name.to_ascii_uppercase());
@@ -99,12 +107,14 @@ fn staged(server: &Server, session: &Session, args: ArgsView<'_>) -> Result<Stag
 /// Stages a command on `keys`; an error that is no stop is answered. A stop leaves nothing behind.
 pub(crate) fn stage(
     server: &Server,
-    (staged, work): (&Staged, &mut Work),
-    ((Caller { db, resp3, uses }, bytes), is_beside): ((Caller, usize), bool),
-    args: ArgsView<'_>,
-    (keys, prepared, copies): (&[KeyRef<'_>], &Prepared, &mut Copies),
+    context: Context<'_>,
+    staged: &Staged,
+    work: &mut Work,
+    keys: &[KeyRef<'_>],
+    is_beside: bool,
     out: &mut Vec<u8>,
 ) -> Result<Ran, Stopped> {
+    let Context { args, bytes, caller: Caller { db, resp3, uses }, prepared, copies, .. } = context;
     let Staged { tx, entry, run, .. } = staged;
     let refused = |failure: Failure, out: &mut Vec<u8>| {
         server.stats.write_failure(failure, resp3, out);

@@ -111,7 +111,7 @@ impl Skew {
             let what = format!("phase {}", part.name);
             progress.say(what.clone());
             let (measured, samples) = beside_a_busy_thread(part.is_contended, || {
-                sampled(&mut fleet, &self.phase_of(part), (&what, progress), || sample(&mut control, began))
+                sampled(&mut fleet, &self.phase_of(part), &what, progress, || sample(&mut control, began))
             })?;
             runs.push(Run { part, measured, samples });
             progress.step();
