@@ -106,22 +106,22 @@ pub(crate) enum Ending {
 }
 
 /// What a thread has counted in this turn.
-struct Notes {
+struct TurnCounts {
     /// A thread runs one loop.
     loop_index: Cell<usize>,
     count: Cell<usize>,
     /// | nanoseconds, or [`UNTIMED`] 46 bits | ending 2 | command 16 |
-    list: [Cell<u64>; NOTES_MAX],
+    list: [Cell<u64>; TURN_CALLS_MAX],
     hits: Cell<u64>,
     misses: Cell<u64>,
 }
 
 thread_local! {
-    static NOTES: Notes = const {
-        Notes {
+    static TURN: TurnCounts = const {
+        TurnCounts {
             loop_index: Cell::new(0),
             count: Cell::new(0),
-            list: [const { Cell::new(0) }; NOTES_MAX],
+            list: [const { Cell::new(0) }; TURN_CALLS_MAX],
             hits: Cell::new(0),
             misses: Cell::new(0),
         }
@@ -137,12 +137,12 @@ impl Calls {
     #[inline]
     pub(crate) fn note(&self, loop_index: usize, command: u16, nanos: Option<u64>, ending: Ending) {
         let nanos = nanos.map_or(UNTIMED, |nanos| nanos.min(UNTIMED - 1));
-        let is_full = NOTES.with(|notes| {
-            let at = notes.count.get() % NOTES_MAX;
+        let is_full = TURN.with(|notes| {
+            let at = notes.count.get() % TURN_CALLS_MAX;
             notes.list[at].set(nanos << 18 | (ending as u64) << 16 | u64::from(command));
             notes.count.set(at + 1);
             notes.loop_index.set(loop_index);
-            at + 1 == NOTES_MAX
+            at + 1 == TURN_CALLS_MAX
         });
         if is_full {
             self.settle();
@@ -153,7 +153,7 @@ impl Calls {
     #[inline]
     pub(crate) fn lookups(&self, Lookups { hits, misses }: Lookups) {
         if hits | misses != 0 {
-            NOTES.with(|notes| {
+            TURN.with(|notes| {
                 notes.hits.set(notes.hits.get() + u64::from(hits));
                 notes.misses.set(notes.misses.get() + u64::from(misses));
             });
@@ -163,7 +163,7 @@ impl Calls {
     /// Makes what this thread has noted known to others: at the end of each turn, and before it asks for sums itself.
     #[inline]
     pub(crate) fn settle(&self) {
-        NOTES.with(|notes| {
+        TURN.with(|notes| {
             if notes.count.get() == 0 {
                 return;
             }
@@ -334,7 +334,7 @@ const REJECTED: u64 = Ending::Rejected as u64;
 /// In place of a time.
 const UNTIMED: u64 = (1 << 46) - 1;
 /// Calls that a turn may have; more are settled in between.
-const NOTES_MAX: usize = 256;
+const TURN_CALLS_MAX: usize = 256;
 const LATENCY_NS_STEP: u64 = 16;
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 const DIGITS: u8 = 2;
@@ -399,9 +399,9 @@ mod tests {
         for nanos in [0, u64::MAX] {
             calls.note(0, 0, Some(nanos), Ending::Answered);
         }
-        (0..3 * NOTES_MAX).for_each(|_| calls.note(0, 0, Some(1), Ending::Answered));
+        (0..3 * TURN_CALLS_MAX).for_each(|_| calls.note(0, 0, Some(1), Ending::Answered));
         let sum = calls.read().summary(0).expect("called");
-        assert_eq!(sum.counts.calls, 2 + 3 * NOTES_MAX as u64);
+        assert_eq!(sum.counts.calls, 2 + 3 * TURN_CALLS_MAX as u64);
         assert_eq!(sum.by_powers().last().map(|(_, seen)| *seen), Some(sum.counts.calls));
         assert!(sum.percentile_us(100.0) >= 60_000_000.0);
     }

@@ -134,7 +134,7 @@ impl Client {
         self.blocked.load(Ordering::Relaxed) || self.paused.load(Ordering::Relaxed)
     }
 
-    /// Letters of CLIENT LIST's `flags`.
+    /// DeadLetterKeys of CLIENT LIST's `flags`.
     pub(crate) fn flags(&self) -> String {
         let mut letters = String::new();
         let subscribed = self.kind() == "pubsub";

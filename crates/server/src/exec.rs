@@ -11,7 +11,7 @@
 //!   2. What acts outside the data (CLIENT KILL, CONFIG SET, SELECT, PUBLISH) acts once, and only when the data part has
 //!      happened: a transaction that is refused, called off by WATCH or tried again leaves nothing behind.
 //!   3. So a setting that CONFIG SET changes holds from the end of its transaction on; what SELECT and HELLO change for
-//!      the replies behind them is foreseen by [`Course`].
+//!      the replies behind them is foreseen by [`ConnectionState`].
 //!
 //! A long one (`long`) runs its data commands on a thread of its own: its keys are claimed, and locked command by command.
 //!
@@ -52,7 +52,7 @@ use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::{Outbox, Publishing};
 use crate::table::{self, row::Handler};
-use crate::transaction::{Ahead, Course, Queued, Transaction};
+use crate::transaction::{Ahead, ConnectionState, Queued, Transaction};
 
 /// What EXEC runs.
 #[derive(Clone, Copy)]
@@ -60,26 +60,24 @@ pub(crate) struct Run<'a> {
     server: &'a Server,
     transaction: &'a Transaction,
     watched: &'a [store::Watch],
-    course: Course,
+    state: ConnectionState,
     /// What its scripts keep from attempt to attempt.
     retained: &'a Retained,
-    beside: Beside<'a>,
+    /// Beside a loop: where scripts are told to stop, and the keys that are claimed.
+    beside: Option<(&'a Arc<Running>, &'a [KeyRef<'a>])>,
 }
 
-/// Beside a loop: where scripts are told to stop, and the keys that are claimed.
-type Beside<'a> = Option<(&'a Arc<Running>, &'a [KeyRef<'a>])>;
-
 impl<'a> Run<'a> {
-    /// A run of `transaction`, which begins as `course` tells.
+    /// A run of `transaction`, which begins as `state` tells.
     pub(crate) fn new(
         server: &'a Server,
         transaction: &'a Transaction,
         watched: &'a [store::Watch],
-        course: Course,
+        state: ConnectionState,
         retained: &'a Retained,
-        beside: Beside<'a>,
+        beside: Option<(&'a Arc<Running>, &'a [KeyRef<'a>])>,
     ) -> Self {
-        Self { server, transaction, watched, course, retained, beside }
+        Self { server, transaction, watched, state, retained, beside }
     }
 
     /// How it is run, over keys that are known; `uses` as in [`Plan`].
@@ -106,7 +104,7 @@ impl<'a> Run<'a> {
         &self,
         number: usize,
         queued: &Queued,
-        Course { db, resp3 }: Course,
+        ConnectionState { db, resp3 }: ConnectionState,
         within: &mut Within<'_, '_>,
         executed: &mut Executed,
         out: &mut Vec<u8>,
@@ -123,7 +121,14 @@ impl<'a> Run<'a> {
                 return Ok(());
             }
             Handler::Script(invoked) => {
-                return self.run_script(number, invoked, Course { db, resp3 }, within, executed, out);
+                return self.run_script(
+                    number,
+                    invoked,
+                    ConnectionState { db, resp3 },
+                    within,
+                    executed,
+                    out,
+                );
             }
             Handler::Exec | Handler::Stage | Handler::Container(_) => {
                 unreachable!("none of them is ever queued")
@@ -151,7 +156,7 @@ impl<'a> Run<'a> {
         &self,
         number: usize,
         invoked: Invoked,
-        course: Course,
+        state: ConnectionState,
         within: &mut Within<'_, '_>,
         executed: &mut Executed,
         out: &mut Vec<u8>,
@@ -163,12 +168,12 @@ impl<'a> Run<'a> {
         let invocation = match Invocation::new(self.server, invoked, queued.args.view(&[])) {
             Ok(invocation) => invocation,
             Err(failure) => {
-                self.server.stats.write_failure(failure, course.resp3, out);
+                self.server.stats.write_failure(failure, state.resp3, out);
                 executed.calls.push((queued.entry.id, true));
                 return Ok(());
             }
         };
-        let mut attempt = Attempt::new(self.server, &invocation, course, self.retained);
+        let mut attempt = Attempt::new(self.server, &invocation, state, self.retained);
         if let Some((running, claimed)) = self.beside {
             attempt = attempt.beside(running, claimed);
         }
@@ -199,7 +204,7 @@ impl<'a> Run<'a> {
     fn halted(&self, halt: Halt<Vec<u8>>, start: usize, out: &mut Vec<u8>) -> Halt<Executed> {
         out.truncate(start);
         halt.map(|text| {
-            self.server.stats.write_failure(Failure::Bytes(text), self.course.resp3, out);
+            self.server.stats.write_failure(Failure::Bytes(text), self.state.resp3, out);
             Executed::refused()
         })
     }
@@ -209,8 +214,8 @@ impl Body for Run<'_> {
     type Done = Executed;
 
     fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<Executed, Halt<Executed>> {
-        let (server, mut course, start) = (self.server, self.course, out.len());
-        let (mut executed, resp3) = (Executed { start, ..Executed::default() }, course.resp3);
+        let (server, mut state, start) = (self.server, self.state, out.len());
+        let (mut executed, resp3) = (Executed { start, ..Executed::default() }, state.resp3);
         if self.is_called_off(within.access).map_err(|stop| Halt::At(0, stop.into()))? {
             Writer::new(out, resp3).null_array();
             return Ok(executed);
@@ -219,14 +224,14 @@ impl Body for Run<'_> {
         let most = server.tuned.sizes.reply_bytes_max();
         Writer::new(out, resp3).array(self.transaction.queue.len());
         for (number, queued) in self.transaction.queue.iter().enumerate() {
-            self.run_one(number, queued, course, within, &mut executed, out)
+            self.run_one(number, queued, state, within, &mut executed, out)
                 .map_err(|halt| self.halted(halt, start, out))?;
             if out.len() - start + executed.attached.bytes() > most {
                 out.truncate(start);
                 server.stats.write_failure(commands::failure::reply_too_large(most), resp3, out);
                 return Err(Halt::GivenUp(Executed::refused()));
             }
-            pass(&mut course, server, queued);
+            pass(&mut state, server, queued);
         }
         executed.ran = true;
         Ok(executed)
@@ -289,9 +294,9 @@ fn exec_queue(
     }
     // The locks must be gone before a watch is: dropping one locks its stripe.
     let (watched_bytes, watched) = (session.watched_bytes(), session.unwatch());
-    let course = Course::from(session.caller());
+    let state = ConnectionState::from(session.caller());
     if server.long.is_long_transaction(&transaction) || works_long(server, &transaction) {
-        let work = Work::Exec { transaction, watched, course };
+        let work = Work::Exec { transaction, watched, state };
         return Err(Unready::Beside(Job::new(session, entry, request, work)));
     }
     let (mut prepared, mut copies) = (session.take_prepared(), session.take_copies());
@@ -300,9 +305,9 @@ fn exec_queue(
     let uses = session.caller().uses;
     let tried = until_keys_are_known(&mut retained, |retained| {
         let mut keys = Vec::new();
-        let everything = keys_of(server, &transaction, &watched, course, retained, &mut keys);
+        let everything = keys_of(server, &transaction, &watched, state, retained, &mut keys);
         let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
-        let run = Run::new(server, &transaction, &watched[..], course, retained, None);
+        let run = Run::new(server, &transaction, &watched[..], state, retained, None);
         server
             .runner()
             .run(&run, run.plan(scope, &prepared, uses), &mut copies, out)
@@ -310,20 +315,20 @@ fn exec_queue(
     });
     match tried {
         Ok(Tried::Done(executed)) => {
-            Ok(finish(server, session, request, &mut transaction, course, executed, out))
+            Ok(finish(server, session, request, &mut transaction, state, executed, out))
         }
         Ok(Tried::Later(later)) => {
             put_back(session, transaction, watched, watched_bytes, retained);
             Err(Unready::Until(later))
         }
         Err((Stop::Long, _)) => {
-            let job = Job::new(session, entry, request, Work::Exec { transaction, watched, course });
+            let job = Job::new(session, entry, request, Work::Exec { transaction, watched, state });
             Err(Unready::Beside(Box::new(Job { prepared, copies, retained, ..*job })))
         }
         Err((stop, wanted)) => {
-            want(server, &stop, wanted, &transaction, course, &mut prepared);
+            want(server, &stop, wanted, &transaction, state, &mut prepared);
             let mut keys = Vec::new();
-            keys_of(server, &transaction, &watched, course, &retained, &mut keys);
+            keys_of(server, &transaction, &watched, state, &retained, &mut keys);
             let result = halted::wait(server, stop, session, prepared, copies, &keys, out);
             drop(keys);
             retained.fetches += 1;
@@ -340,11 +345,11 @@ pub(crate) fn keys_of<'a>(
     server: &Server,
     transaction: &'a Transaction,
     watched: &'a [store::Watch],
-    course: Course,
+    state: ConnectionState,
     retained: &'a Retained,
     keys: &mut Vec<KeyRef<'a>>,
 ) -> bool {
-    let everything = gather(server, &transaction.queue, course, keys);
+    let everything = gather(server, &transaction.queue, state, keys);
     keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
     keys.extend(retained.keys());
     everything || retained.everything
@@ -376,7 +381,7 @@ fn works_long(server: &Server, transaction: &Transaction) -> bool {
 pub(crate) fn work_ahead(
     server: &Server,
     transaction: &mut Transaction,
-    mut course: Course,
+    mut state: ConnectionState,
     running: &Arc<Running>,
 ) {
     for queued in &mut transaction.queue {
@@ -396,14 +401,14 @@ pub(crate) fn work_ahead(
                         "command|getkeys" => command::getkeys_beside,
                         _ => command::getkeysandflags_beside,
                     };
-                    let written = write(server, args, &mut Writer::new(&mut reply, course.resp3));
+                    let written = write(server, args, &mut Writer::new(&mut reply, state.resp3));
                     Some(written.map(|()| Ahead::Reply(reply)))
                 }
                 _ => None,
             };
             queued.ahead = ahead.map(Box::new);
         }
-        pass(&mut course, server, queued);
+        pass(&mut state, server, queued);
     }
 }
 
@@ -416,7 +421,7 @@ pub(crate) fn want(
     stop: &Stop,
     wanted: Wanted,
     transaction: &Transaction,
-    mut course: Course,
+    mut state: ConnectionState,
     prepared: &mut Prepared,
 ) {
     prepared.want(wanted);
@@ -426,7 +431,7 @@ pub(crate) fn want(
     let look = |prepared: &Prepared| {
         let (mut all, mut count) = (Vec::new(), 0);
         for queued in &transaction.queue {
-            let (args, Course { db, resp3 }) = (queued.args.view(&[]), course);
+            let (args, ConnectionState { db, resp3 }) = (queued.args.view(&[]), state);
             if let Handler::Data(handler) | Handler::Across(handler, _) = table::handler(queued.entry) {
                 let mut keys = Vec::new();
                 collect_keys(queued.entry, db, args, &mut keys);
@@ -442,7 +447,7 @@ pub(crate) fn want(
             if count >= WANTED_MAX {
                 break;
             }
-            pass(&mut course, server, queued);
+            pass(&mut state, server, queued);
         }
         all
     };
@@ -469,12 +474,12 @@ pub(crate) fn finish(
     session: &mut Session,
     request: &Request<'_>,
     transaction: &mut Transaction,
-    course: Course,
+    state: ConnectionState,
     mut executed: Executed,
     out: &mut Vec<u8>,
 ) -> Ran {
     if executed.ran {
-        monitor(server, &session.client, course, transaction);
+        monitor(server, &session.client, state, transaction);
         server.monitors.feed(std::mem::take(&mut executed.monitored));
     }
     session.ticket = session.ticket.and(executed.ticket);
@@ -604,24 +609,24 @@ fn act_one(
     (ticket, failed)
 }
 
-/// Lets `course` go past a command.
-fn pass(course: &mut Course, server: &Server, queued: &Queued) {
+/// Lets `state` go past a command.
+fn pass(state: &mut ConnectionState, server: &Server, queued: &Queued) {
     let args = queued.args.view(&[]);
     match queued.entry.command.name {
-        "select" => course.db = selected(server, args.get(1)).unwrap_or(course.db),
-        "hello" => course.resp3 = greeted(server, args).unwrap_or(course.resp3),
+        "select" => state.db = selected(server, args.get(1)).unwrap_or(state.db),
+        "hello" => state.resp3 = greeted(server, args).unwrap_or(state.resp3),
         _ => {}
     }
 }
 
-/// Shows the commands of a transaction that began as `course` tells to everybody in MONITOR, in their order.
-fn monitor(server: &Server, client: &Client, mut course: Course, transaction: &Transaction) {
+/// Shows the commands of a transaction that began as `state` tells to everybody in MONITOR, in their order.
+fn monitor(server: &Server, client: &Client, mut state: ConnectionState, transaction: &Transaction) {
     if server.monitors.is_empty() {
         return;
     }
     for queued in &transaction.queue {
-        server.monitors.show(client, course.db, queued.entry, queued.args.view(&[]));
-        pass(&mut course, server, queued);
+        server.monitors.show(client, state.db, queued.entry, queued.args.view(&[]));
+        pass(&mut state, server, queued);
     }
 }
 
@@ -630,14 +635,14 @@ fn monitor(server: &Server, client: &Client, mut course: Course, transaction: &T
 pub(crate) fn gather<'a>(
     server: &Server,
     queue: &'a [Queued],
-    mut course: Course,
+    mut state: ConnectionState,
     keys: &mut Vec<KeyRef<'a>>,
 ) -> bool {
     let mut everything = false;
     for queued in queue {
         everything |= matches!(queued.entry.command.kind, Kind::Everything | Kind::Walk);
-        collect_keys(queued.entry, course.db, queued.args.view(&[]), keys);
-        pass(&mut course, server, queued);
+        collect_keys(queued.entry, state.db, queued.args.view(&[]), keys);
+        pass(&mut state, server, queued);
     }
     everything
 }

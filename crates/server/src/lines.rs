@@ -59,7 +59,7 @@ impl Blocked {
 /// Who waits, and for what.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    standing: HashMap<u64, Standing>,
+    standing: HashMap<u64, Waiting>,
     /// In a tree: it grows by one key at a time, where a table of a million keys would be made anew at once.
     keys: BTreeMap<Spot, Line>,
     next_turn: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Lines {
     /// Whose connection is to go on with what is due.
     pub(crate) carrier: Option<u64>,
     /// Those who have left many lines, to be taken out of them when the lock is free.
-    left: Vec<Standing>,
+    left: Vec<Waiting>,
 }
 
 /// A command that waits.
@@ -87,7 +87,7 @@ pub(crate) struct Waiter {
 
 /// What a command that stands in line has there.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct Waiting {
     waiter: Arc<Waiter>,
     /// The keys in whose lines it stands, each once.
     watches: Vec<Watch>,
@@ -167,7 +167,7 @@ impl Lines {
     pub(crate) fn begin(&mut self, waiter: &Arc<Waiter>) {
         let waiter = Arc::clone(waiter);
         let (watches, held, is_away, ripe) = Default::default();
-        self.standing.insert(waiter.client, Standing { waiter, watches, held, is_away, ripe });
+        self.standing.insert(waiter.client, Waiting { waiter, watches, held, is_away, ripe });
     }
 
     /// Puts a command that waits in line for a key, unless it stands there.
@@ -370,15 +370,15 @@ impl Lines {
     }
 
     /// Those who have left many lines, to be given to [`Blocked::take_out`] without the lock.
-    pub(crate) fn take_left(&mut self) -> Vec<Standing> {
+    pub(crate) fn take_left(&mut self) -> Vec<Waiting> {
         std::mem::take(&mut self.left)
     }
 }
 
 impl Blocked {
     /// Takes those who have left out of their lines, some keys at a time: others have the lock between them.
-    pub(crate) fn take_out(&self, left: Vec<Standing>) {
-        for Standing { waiter, mut watches, .. } in left {
+    pub(crate) fn take_out(&self, left: Vec<Waiting>) {
+        for Waiting { waiter, mut watches, .. } in left {
             while !watches.is_empty() {
                 let some = watches.split_off(watches.len().saturating_sub(LEFT_AT_ONCE));
                 self.lock_after_others().take_out(&waiter, some);

@@ -55,12 +55,12 @@ pub(crate) struct Caller {
 
 /// The database and the version of the protocol that a command will find, before SELECT and HELLO have acted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Course {
+pub(crate) struct ConnectionState {
     pub(crate) db: u16,
     pub(crate) resp3: bool,
 }
 
-impl From<Caller> for Course {
+impl From<Caller> for ConnectionState {
     /// As the transaction begins.
     fn from(Caller { db, resp3, .. }: Caller) -> Self {
         Self { db, resp3 }

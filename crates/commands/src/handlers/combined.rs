@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use resp::{ArgsView, Writer};
 use store::{ValueKind, score_of};
 
-use super::sorted_sets::{SORTED_SET, Scored, Told, put_members, write_kept};
+use super::sorted_sets::{MemberFormat, SORTED_SET, Scored, put_members, write_kept};
 use super::together::Together;
 use crate::args::{count, integer, is, option_value};
 use crate::call::{Data, Failure, Outcome, text};
@@ -282,7 +282,12 @@ fn answer(
     out: &mut Writer<'_>,
 ) -> Outcome {
     let (query, members) = run(data, args, operation, Use::Answers, command)?;
-    write_kept(data, &members, if query.with_scores { Told::WithScores } else { Told::Members }, out)
+    write_kept(
+        data,
+        &members,
+        if query.with_scores { MemberFormat::WithScores } else { MemberFormat::Members },
+        out,
+    )
 }
 
 fn store(

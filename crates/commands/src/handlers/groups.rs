@@ -40,8 +40,8 @@ pub(super) fn check_read(data: &Data<'_, '_>, query: &Query<'_>, nth: usize) -> 
     }
 }
 
-/// What a consumer was told of a stream.
-pub(super) enum Told {
+/// What a consumer was given of a stream.
+pub(super) enum Delivered {
     /// So many entries.
     Entries(usize),
     /// There is nothing new.
@@ -68,7 +68,7 @@ pub(super) fn read_group(
     left: &mut Left,
     checked: Option<Group>,
     out: &mut Writer<'_>,
-) -> Result<Told, Failure> {
+) -> Result<Delivered, Failure> {
     let (key, (group_name, consumer)) = (query.key(nth), query.reader.expect("it was asked for"));
     let now_ms = data.now.unix().0;
     let reading = Reading { group: group_name, consumer, now_ms, most: query.most };
@@ -96,7 +96,7 @@ pub(super) fn read_group(
             if !changes.is_empty() {
                 apply(data, key, &changes)?;
             }
-            return Ok(Told::Nothing { ripe_in });
+            return Ok(Delivered::Nothing { ripe_in });
         }
         admit(data, claimed.iter().map(|(entry, _)| entry).chain(&new))?;
         changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms: now_ms });
@@ -117,7 +117,7 @@ pub(super) fn read_group(
         tell_again(data, stream, reading, query.id(nth), left, &mut changes, out)?
     };
     apply(data, key, &changes)?;
-    Ok(Told::Entries(count))
+    Ok(Delivered::Entries(count))
 }
 
 /// Entries that were claimed, and what was pending of them.

@@ -7,7 +7,7 @@ use store::{Element, Sequence, Stop, score_of};
 
 use super::elements::{Part, part, sequence, sequence_to_change};
 use super::lists::span;
-use super::sorted_sets::{SORTED_SET, Told, begin_members, kept, put_members, write_members};
+use super::sorted_sets::{MemberFormat, SORTED_SET, begin_members, kept, put_members, write_members};
 use crate::args::{integer, is, option_value};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::chunked::ChunkedReply;
@@ -136,7 +136,7 @@ struct Query<'a> {
     is_reversed: bool,
     /// OFFSET and COUNT.
     limit: Option<(i64, i64)>,
-    told: Told,
+    format: MemberFormat,
 }
 
 impl<'a> Query<'a> {
@@ -148,11 +148,12 @@ impl<'a> Query<'a> {
         is_reversed: Option<bool>,
         stores: bool,
     ) -> Result<Self, Failure> {
-        let (mut chosen, mut reversed, mut limit, mut told) = (by, is_reversed, None, Told::Members);
+        let (mut chosen, mut reversed, mut limit, mut format) =
+            (by, is_reversed, None, MemberFormat::Members);
         let mut index = key_at + 3;
         while let Some(arg) = args.try_get(index) {
             if !stores && is(arg, "withscores") {
-                told = Told::WithScores;
+                format = MemberFormat::WithScores;
             } else if is(arg, "limit") && args.len() > index + 2 {
                 limit = Some((integer(option_value(args, index)?)?, integer(args.get(index + 2))?));
                 index += 2;
@@ -173,13 +174,13 @@ impl<'a> Query<'a> {
             let only = "LIMIT is only supported in combination with either BYSCORE or BYLEX";
             return Err(format!("ERR syntax error, {only}").into());
         }
-        if told == Told::WithScores && by == By::Member {
+        if format == MemberFormat::WithScores && by == By::Member {
             return Err("ERR syntax error, WITHSCORES not supported in combination with BYLEX".into());
         }
         let (first, second) = (args.get(key_at + 1), args.get(key_at + 2));
         let is_swapped = is_reversed && by != By::Rank;
         let (min, max) = if is_swapped { (second, first) } else { (first, second) };
-        Ok(Self { bounds: Bounds { by, min, max }, is_reversed, limit, told })
+        Ok(Self { bounds: Bounds { by, min, max }, is_reversed, limit, format })
     }
 
     /// Which members are asked for.
@@ -220,8 +221,8 @@ fn answer(
     let mut members = match part(data, args.get(1), SORTED_SET, &set, range.clone())? {
         Part::Here(members) => members,
         Part::Large(snapshot) => {
-            begin_members(query.told, range.len(), out);
-            let (write, is_reversed) = (query.told.writer(), query.is_reversed);
+            begin_members(query.format, range.len(), out);
+            let (write, is_reversed) = (query.format.writer(), query.is_reversed);
             data.send_rest(ChunkedReply::of_range(snapshot, &range, is_reversed, write, out.is_resp3()));
             return Ok(());
         }
@@ -229,7 +230,7 @@ fn answer(
     if query.is_reversed {
         members.reverse();
     }
-    write_members(data, members.iter().map(|(member, score)| (*member, score_of(score))), query.told, out)
+    write_members(data, members.iter().map(|(member, score)| (*member, score_of(score))), query.format, out)
 }
 
 pub(crate) fn zrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

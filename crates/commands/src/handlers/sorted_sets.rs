@@ -252,9 +252,9 @@ fn answer_rank(
     Ok(())
 }
 
-/// How members with their scores are told.
+/// How members with their scores are format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum MemberFormat {
     /// Members alone.
     Members,
     /// One after the other; in RESP3 in pairs.
@@ -265,39 +265,39 @@ pub(super) enum Told {
     Pairs,
 }
 
-/// Answers with members, and their scores if so told.
+/// Answers with members, and their scores if so format.
 ///
 /// # Errors
 /// A reply that no connection could hold.
 pub(super) fn write_members<'a>(
     data: &Data<'_, '_>,
     members: impl ExactSizeIterator<Item = (&'a [u8], f64)> + Clone,
-    told: Told,
+    format: MemberFormat,
     out: &mut Writer<'_>,
 ) -> Outcome {
     data.admit_reply(members.clone().map(|(member, _)| member.len() + 2 * BULK_OVERHEAD_BYTES).sum())?;
-    begin_members(told, members.len(), out);
-    members.for_each(|(member, score)| write_member(member, score, told, out));
+    begin_members(format, members.len(), out);
+    members.for_each(|(member, score)| write_member(member, score, format, out));
     Ok(())
 }
 
 /// Appends what comes before so many members.
-pub(super) fn begin_members(told: Told, count: usize, out: &mut Writer<'_>) {
-    let is_flat = told != Told::Members && !told.in_pairs(out);
+pub(super) fn begin_members(format: MemberFormat, count: usize, out: &mut Writer<'_>) {
+    let is_flat = format != MemberFormat::Members && !format.in_pairs(out);
     out.array(if is_flat { 2 * count } else { count });
 }
 
-fn write_member(member: &[u8], score: f64, told: Told, out: &mut Writer<'_>) {
-    if told.in_pairs(out) {
+fn write_member(member: &[u8], score: f64, format: MemberFormat, out: &mut Writer<'_>) {
+    if format.in_pairs(out) {
         out.array(2);
     }
     out.bulk(member);
-    if told != Told::Members {
+    if format != MemberFormat::Members {
         out.double(score);
     }
 }
 
-impl Told {
+impl MemberFormat {
     fn in_pairs(self, out: &Writer<'_>) -> bool {
         self == Self::Pairs || (self == Self::WithScores && out.is_resp3())
     }
@@ -312,8 +312,13 @@ impl Told {
 }
 
 /// As [`write_members`], of members that were kept.
-pub(super) fn write_kept(data: &Data<'_, '_>, kept: &[Scored], told: Told, out: &mut Writer<'_>) -> Outcome {
-    write_members(data, kept.iter().map(|(member, score)| (&member[..], *score)), told, out)
+pub(super) fn write_kept(
+    data: &Data<'_, '_>,
+    kept: &[Scored],
+    format: MemberFormat,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    write_members(data, kept.iter().map(|(member, score)| (&member[..], *score)), format, out)
 }
 
 pub(crate) fn zrandmember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -328,17 +333,17 @@ pub(crate) fn zrandmember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut
     };
     let count = integer(count)?;
     admit_count(count)?;
-    let told = match (args.try_get(3), args.len()) {
-        (None, _) => Told::Members,
-        (Some(option), 4) if is(option, "withscores") => Told::WithScores,
+    let format = match (args.try_get(3), args.len()) {
+        (None, _) => MemberFormat::Members,
+        (Some(option), 4) if is(option, "withscores") => MemberFormat::WithScores,
         _ => return Err(text::SYNTAX.into()),
     };
-    if told == Told::WithScores && count.unsigned_abs() > i64::MAX as u64 / 2 {
+    if format == MemberFormat::WithScores && count.unsigned_abs() > i64::MAX as u64 / 2 {
         return Err(text::OUT_OF_RANGE.into());
     }
     let set = sequence(data, args.get(1), SORTED_SET)?;
     let chosen = Chosen::of_sequence(data, &set, count)?;
-    write_members(data, chosen.iter().map(|(member, score)| (*member, score_of(score))), told, out)
+    write_members(data, chosen.iter().map(|(member, score)| (*member, score_of(score))), format, out)
 }
 
 pub(crate) fn zscan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -390,13 +395,13 @@ pub(crate) fn zpopmax(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
 }
 
 fn pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, side: Side, out: &mut Writer<'_>) -> Outcome {
-    let (count, told) = match (args.try_get(2), args.len()) {
-        (None, _) => (1, Told::Flat),
-        (Some(arg), 3) => (count(arg, text::NOT_POSITIVE)?, Told::WithScores),
+    let (count, format) = match (args.try_get(2), args.len()) {
+        (None, _) => (1, MemberFormat::Flat),
+        (Some(arg), 3) => (count(arg, text::NOT_POSITIVE)?, MemberFormat::WithScores),
         _ => return Err(text::SYNTAX.into()),
     };
     let taken = take(data, args.get(1), side, count)?;
-    write_kept(data, &taken, told, out)
+    write_kept(data, &taken, format, out)
 }
 
 pub(crate) fn zpopmin_series(
@@ -425,7 +430,7 @@ fn pop_series(
     let key = key_of_pops(data, requests, SORTED_SET)?;
     let taken = take(data, key, side, requests.len())?;
     for at in 0..requests.len() {
-        write_kept(data, taken.get(at..=at).unwrap_or_default(), Told::Flat, out)?;
+        write_kept(data, taken.get(at..=at).unwrap_or_default(), MemberFormat::Flat, out)?;
     }
     Ok(())
 }
@@ -442,7 +447,7 @@ fn pop_first(
     let taken = take(data, key, pop.side, pop.count)?;
     out.array(2);
     out.bulk(key);
-    write_kept(data, &taken, Told::Pairs, out)?;
+    write_kept(data, &taken, MemberFormat::Pairs, out)?;
     Ok(true)
 }
 

@@ -6,7 +6,7 @@ use resp::{Args, ArgsView, Writer};
 use store::ValueKind;
 
 use super::blocking::is_kind;
-use super::groups::{self, Told};
+use super::groups::{self, Delivered};
 use super::streams::{Left, newest, stream, stream_to_change, told_bytes, write_entry};
 use crate::args::{integer, is, millis};
 use crate::call::{Data, Failure, Outcome, Wait, text};
@@ -235,8 +235,8 @@ pub(crate) fn xreadgroup(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         let mut entries = Vec::new();
         let mut writer = Writer::new(&mut entries, out.is_resp3());
         let count = match groups::read_group(data, &query, nth, &mut left, checked, &mut writer)? {
-            Told::Entries(count) => count,
-            Told::Nothing { ripe_in: of_key } => {
+            Delivered::Entries(count) => count,
+            Delivered::Nothing { ripe_in: of_key } => {
                 ripe_in = ripe_in.into_iter().chain(of_key).min();
                 continue;
             }

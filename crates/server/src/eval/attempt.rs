@@ -18,13 +18,13 @@ use crate::outcome::Executed;
 use crate::retained::Retained;
 use crate::run::{Halt, Within};
 use crate::server::Server;
-use crate::transaction::Course;
+use crate::transaction::ConnectionState;
 
 /// A run that is to be tried.
 pub(crate) struct Attempt<'a> {
     pub(super) server: &'a Server,
     pub(super) invocation: &'a Invocation<'a>,
-    pub(super) course: Course,
+    pub(super) state: ConnectionState,
     pub(super) retained: &'a Retained,
     /// Beside the loop: where it is told to stop.
     pub(super) running: Option<&'a Arc<Running>>,
@@ -39,10 +39,10 @@ impl<'a> Attempt<'a> {
     pub(crate) fn new(
         server: &'a Server,
         invocation: &'a Invocation<'a>,
-        course: Course,
+        state: ConnectionState,
         retained: &'a Retained,
     ) -> Self {
-        Self { server, invocation, course, retained, running: None, claimed: &[], began: Cell::default() }
+        Self { server, invocation, state, retained, running: None, claimed: &[], began: Cell::default() }
     }
 
     /// The same beside the loop, over `claimed` keys.
@@ -60,7 +60,7 @@ impl<'a> Attempt<'a> {
         number: usize,
         out: &mut Vec<u8>,
     ) -> Result<Executed, Halt<Vec<u8>>> {
-        let Self { server, invocation, course, running, .. } = *self;
+        let Self { server, invocation, state, running, .. } = *self;
         let (start, pace) = (out.len(), self.begin());
         if running.is_some() {
             // one of its commands may take longer than the script may run
@@ -68,7 +68,7 @@ impl<'a> Attempt<'a> {
             within.access.end_when(Some(Arc::new(move || pace.over().is_some())));
         }
         let mut calls = Calls::new(self, pace.clone(), within, number);
-        let client = Client { resp3: course.resp3, reply_bytes_max: server.tuned.sizes.reply_bytes_max() };
+        let client = Client { resp3: state.resp3, reply_bytes_max: server.tuned.sizes.reply_bytes_max() };
         let ran = with_interpreter(server, |interpreter| {
             interpreter.run(
                 invocation.code(),
@@ -93,7 +93,7 @@ impl<'a> Attempt<'a> {
                 Ok(Executed { failed, ..calls.executed() })
             }
             Outcome::Error(text) => {
-                server.stats.write_failure(Failure::Bytes(text), course.resp3, out);
+                server.stats.write_failure(Failure::Bytes(text), state.resp3, out);
                 Ok(Executed { failed: true, ..calls.executed() })
             }
             Outcome::Over(Over::Host) => Err(calls.into_halt()),

@@ -64,7 +64,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         within.access.count_effects();
         within.access.keep_values();
         let effect_bytes_max = effect_bytes_max(attempt.server);
-        let (db, copies, executed) = (attempt.course.db, Copies::closed(), Executed::default());
+        let (db, copies, executed) = (attempt.state.db, Copies::closed(), Executed::default());
         Self {
             attempt,
             pace,

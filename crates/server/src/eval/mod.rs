@@ -351,7 +351,7 @@ impl crate::run::Body for Attempt<'_> {
     ) -> Result<Executed, Halt<Executed>> {
         self.make(within, 0, out).map_err(|halt| {
             halt.map(|text| {
-                self.server.stats.write_failure(Failure::Bytes(text), self.course.resp3, out);
+                self.server.stats.write_failure(Failure::Bytes(text), self.state.resp3, out);
                 Executed::refused()
             })
         })

@@ -21,7 +21,7 @@ use crate::server::Server;
 use crate::session::{Newest, Session};
 use crate::tx::chain::Statements;
 use crate::tx::error::TxError;
-use crate::tx::{Ending, Known, Named, Note, Stray, Transactions, rows_bytes};
+use crate::tx::{Ending, Known, Named, Stray, Summary, Transactions, rows_bytes};
 
 /// The transactions, unless this server has none.
 pub(crate) fn transactions(server: &Server) -> Result<&Arc<Transactions>, Failure> {
@@ -464,20 +464,20 @@ pub(crate) fn recover(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut 
 }
 
 fn write_info(control: &Control<'_>, info: &TransactionInfo, out: &mut Writer<'_>) {
-    let note = control.server.transactions.as_ref().and_then(|all| all.noted(info.tx));
+    let summary = control.server.transactions.as_ref().and_then(|all| all.noted(info.tx));
     out.map(7);
     pair(out, "id", &info.tx.to_string());
     pair(out, "state", info.state.name());
     pair(out, "reason", &one_line(&info.reason));
     out.bulk(b"age_ms");
-    match &note {
-        Some(note) => {
-            out.integer(i64::try_from(control.now.since(note.begun).as_millis()).unwrap_or(i64::MAX));
+    match &summary {
+        Some(summary) => {
+            out.integer(i64::try_from(control.now.since(summary.begun).as_millis()).unwrap_or(i64::MAX));
         }
         None => out.null(),
     }
-    pair(out, "client", note.as_ref().map_or("", |note| &note.client));
-    pair(out, "last", &note.as_ref().map(Note::last).unwrap_or_default());
+    pair(out, "client", summary.as_ref().map_or("", |summary| &summary.client));
+    pair(out, "last", &summary.as_ref().map(Summary::last).unwrap_or_default());
     out.bulk(b"branches");
     out.array(info.branches.len());
     for branch in &info.branches {
@@ -531,7 +531,7 @@ const STATEMENTS_BEHIND_MAX: usize = 15;
 /// Transactions that TX.LIST tells unless it is told how many, and at most: other connections of the loop wait meanwhile.
 const LISTED_USUALLY: usize = 100;
 const LISTED_MAX: u64 = 10_000;
-/// What is told of a note, at most.
+/// What is told of a summary, at most.
 const NOTE_BYTES: usize = 512;
 /// The message that an answer has come wakes the connection; these only bound a wait that lost it.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -33,7 +33,7 @@ use crate::run::{
 };
 use crate::server::Server;
 use crate::session::Session;
-use crate::transaction::{Caller, Course, Queued, Transaction};
+use crate::transaction::{Caller, ConnectionState, Queued, Transaction};
 use crate::tx::stage;
 use crate::tx::staged::COMMAND_AT;
 
@@ -99,8 +99,8 @@ fn run_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> End {
             return End::NeverReady(failure);
         }
         match &job.work {
-            Work::Exec { transaction, course, .. } => {
-                exec::want(server, &stop, wanted, transaction, *course, &mut job.prepared);
+            Work::Exec { transaction, state, .. } => {
+                exec::want(server, &stop, wanted, transaction, *state, &mut job.prepared);
             }
             _ => job.prepared.want(wanted),
         }
@@ -139,8 +139,8 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
             }
             result
         }
-        Work::Exec { transaction, watched, course } => {
-            exec_beside(server, context, transaction, watched, *course, out)
+        Work::Exec { transaction, watched, state } => {
+            exec_beside(server, context, transaction, watched, *state, out)
         }
         Work::Script(invoked) => eval::run_beside(server, context, *invoked, out),
         Work::Stage(staged) => {
@@ -157,8 +157,8 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
     };
     if matches!(result, Err((Stop::Cold, _))) {
         match &job.work {
-            Work::Exec { transaction, watched, course } => {
-                exec::keys_of(server, transaction, watched, *course, &job.retained, &mut keys);
+            Work::Exec { transaction, watched, state } => {
+                exec::keys_of(server, transaction, watched, *state, &job.retained, &mut keys);
             }
             Work::Data(_) | Work::Script(_) => {
                 keys = keys_of(job.entry, job.caller.db, job.args.view(&[]), &job.looks_at);
@@ -216,7 +216,7 @@ fn exec_beside(
     context: Context<'_>,
     transaction: &mut Transaction,
     watched: &[Watch],
-    course: Course,
+    state: ConnectionState,
     out: &mut Vec<u8>,
 ) -> Result<End, Stopped> {
     let Context { caller, prepared, copies, retained, .. } = context;
@@ -225,14 +225,14 @@ fn exec_beside(
     let writes = transaction.queue.iter().any(writes);
     eval::begin(server, retained);
     let guard = server.scripts.begin(b"exec".to_vec(), false, vec![b"EXEC".to_vec()], server.clock.now());
-    exec::work_ahead(server, transaction, course, &guard.running);
+    exec::work_ahead(server, transaction, state, &guard.running);
     let transaction = &*transaction;
     let tried = until_keys_are_known(retained, |retained| {
         let mut keys = Vec::new();
-        let everything = exec::keys_of(server, transaction, watched, course, retained, &mut keys);
+        let everything = exec::keys_of(server, transaction, watched, state, retained, &mut keys);
         let scope = if everything { Scope::Everything } else { Scope::Claimed { keys: &keys, writes } };
         let beside = Some((&guard.running, &keys[..]));
-        let run = Run::new(server, transaction, watched, course, retained, beside);
+        let run = Run::new(server, transaction, watched, state, retained, beside);
         server
             .runner()
             .run(&run, run.plan(scope, prepared, caller.uses), copies, out)
@@ -371,8 +371,8 @@ pub(crate) fn end_long(
         End::Executed(mut executed) => {
             executed.make_room(start);
             Ok(match &mut job.work {
-                Work::Exec { transaction, course, .. } => {
-                    exec::finish(server, session, request, transaction, *course, executed, out)
+                Work::Exec { transaction, state, .. } => {
+                    exec::finish(server, session, request, transaction, *state, executed, out)
                 }
                 _ => eval::finish(server, session, request.loop_index, executed),
             })

@@ -17,7 +17,7 @@ use crate::outcome::{Executed, Ran};
 use crate::request::Request;
 use crate::retained::Retained;
 use crate::session::Session;
-use crate::transaction::{Caller, Course, Queued, Transaction};
+use crate::transaction::{Caller, ConnectionState, Queued, Transaction};
 use crate::tx::staged::Staged;
 
 /// A request that runs beside its loop; owns all it needs.
@@ -57,7 +57,7 @@ pub(crate) struct Context<'a> {
 #[derive(Debug)]
 pub(crate) enum Work {
     Data(DataFn),
-    Exec { transaction: Box<Transaction>, watched: Vec<Watch>, course: Course },
+    Exec { transaction: Box<Transaction>, watched: Vec<Watch>, state: ConnectionState },
     Watch { watched: Vec<Watch> },
     Stage(Staged),
     Script(Invoked),

@@ -57,13 +57,13 @@ pub(crate) struct Turn(Arc<AtomicBool>);
 struct Kept {
     listed: Listed,
     bytes: usize,
-    letters: Letters,
+    letters: DeadLetterKeys,
     /// How it is tried, if it is, and can be read.
     tried: Option<Arc<Tried>>,
 }
 
 /// The keys of dead letters that a definition names; `None` with exactly-once, which has a key by the topology's name.
-type Letters = Option<Arc<[String]>>;
+type DeadLetterKeys = Option<Arc<[String]>>;
 
 /// A definition that may run.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ pub struct Checked {
     pub(crate) workers: Option<u32>,
     /// Its first component that is a program.
     pub(crate) program: Option<String>,
-    letters: Letters,
+    letters: DeadLetterKeys,
     /// What it reads on trial.
     tried: Option<Arc<Tried>>,
     /// What it would change, if it was compared.
@@ -517,7 +517,7 @@ fn definition(store: &Store, name: &str) -> Result<Definition, StoreError> {
     Definition::decode(&record).ok_or_else(damaged)
 }
 
-fn letters(definition: &flux::Definition) -> Letters {
+fn letters(definition: &flux::Definition) -> DeadLetterKeys {
     (!trial::is_exactly_once(&definition.plan)).then(|| named_letters(definition).into_iter().collect())
 }
 

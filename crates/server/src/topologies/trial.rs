@@ -25,7 +25,7 @@ use topology::definition::Guarantee;
 
 use super::record::Definition;
 use super::rights::Rights;
-use super::{Kept, LIST, Letters, Listed, Topologies, encoded, key, list};
+use super::{DeadLetterKeys, Kept, LIST, Listed, Topologies, encoded, key, list};
 
 /// How a trial has ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,7 +76,7 @@ struct LeftGroup {
 struct Rename {
     from: Vec<u8>,
     to: Vec<u8>,
-    /// Letters of the live one are not replaced.
+    /// DeadLetterKeys of the live one are not replaced.
     is_kept_back: bool,
 }
 
@@ -293,7 +293,7 @@ impl Topologies {
         &self,
         kept: &BTreeMap<String, Kept>,
         Running { name, of, definition, .. }: &Running,
-        letters: &Letters,
+        letters: &DeadLetterKeys,
     ) -> Option<(BTreeMap<String, Kept>, Listed)> {
         if [name, of].iter().any(|it| self.supervisor.job(it).is_some()) {
             return None;

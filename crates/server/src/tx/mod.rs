@@ -18,7 +18,7 @@
 //! | `figures` | for INFO and metrics |
 //! | `open` | from settings to a running coordinator |
 //! | `keys` | the server's own keys as a resource |
-//! | `note` | what operators are told of a transaction beside its protocol |
+//! | `summary` | what operators are told of a transaction beside its protocol |
 //! | `stage` | TX.DO: a command that is staged |
 //! | `staged` | such a command |
 //! | `work` | what a branch of keys means to change |
@@ -30,10 +30,10 @@ pub(crate) mod chain;
 pub(crate) mod error;
 mod figures;
 mod keys;
-mod note;
 mod open;
 pub(crate) mod stage;
 pub(crate) mod staged;
+mod summary;
 pub(crate) mod work;
 
 use std::collections::{HashMap, VecDeque};
@@ -63,7 +63,7 @@ use keys::Keys;
 use work::Work;
 
 pub(crate) use keys::Stray;
-pub(crate) use note::Note;
+pub(crate) use summary::Summary;
 
 /// All transactions of a server.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ struct State {
     ended: HashMap<TxId, Outcome>,
     /// By age.
     order: VecDeque<TxId>,
-    left: note::Left,
+    left: summary::Left,
 }
 
 /// A transaction that has not ended.
@@ -114,7 +114,7 @@ struct Live {
     ends: bool,
     /// Connections that wait for its outcome.
     waiting: Vec<u64>,
-    note: Note,
+    summary: Summary,
 }
 
 /// What became of the wish to end a transaction.
@@ -141,7 +141,7 @@ impl Transactions {
     /// Begins a transaction for `client`.
     pub(crate) fn begin(&self, timeout: Duration, now: Nanos, client: &str) -> Result<TxId, LaneError> {
         let tx = self.lane.begin(timeout)?;
-        let live = Live { note: Note::new(now, client), ..Live::default() };
+        let live = Live { summary: Summary::new(now, client), ..Live::default() };
         self.shared.state().live.insert(tx, live);
         // A time-out of some milliseconds may have ended it before it was noted.
         if self.coordinator.transaction(tx).is_none() {
@@ -221,14 +221,14 @@ impl Transactions {
     pub(crate) fn note(&self, tx: TxId, place: u16, text: &str) {
         let name = place.checked_sub(1).map_or(KEYS, |at| &self.databases[usize::from(at)].name);
         if let Some(live) = self.shared.state().live.get_mut(&tx) {
-            live.note.ran(name, text);
+            live.summary.ran(name, text);
         }
     }
 
     /// What was noted of a transaction of this start that is under way, or was until lately.
-    pub(crate) fn noted(&self, tx: TxId) -> Option<Note> {
+    pub(crate) fn noted(&self, tx: TxId) -> Option<Summary> {
         let state = self.shared.state();
-        state.live.get(&tx).map(|live| &live.note).or_else(|| state.left.find(tx)).cloned()
+        state.live.get(&tx).map(|live| &live.summary).or_else(|| state.left.find(tx)).cloned()
     }
 
     /// Adds the branch of the resource at `place`, unless it is there.
@@ -396,7 +396,7 @@ impl Shared {
     fn told(&self, tx: TxId, outcome: Outcome) {
         let mut state = self.state();
         let mut live = state.live.remove(&tx).unwrap_or_default();
-        state.left.keep(tx, std::mem::take(&mut live.note));
+        state.left.keep(tx, std::mem::take(&mut live.summary));
         let outcome = match outcome {
             Outcome::Committed => Outcome::Committed,
             Outcome::Aborted(why) => Outcome::Aborted(shortened(&why).to_owned()),

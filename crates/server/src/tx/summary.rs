@@ -3,7 +3,7 @@
 //! Invariants
 //!   1. What is shown of a statement has no value in it: literals are replaced by `?`, and where two databases would read it differently the
 //!      rest is left out. Parameters are not kept at all, of commands on keys nothing but the name.
-//!   2. A note has a bounded size, and there are at most as many as transactions that are under way, and [`LEFT_MAX`].
+//!   2. A summary has a bounded size, and there are at most as many as transactions that are under way, and [`LEFT_MAX`].
 //!
 //! Out of scope: whether a statement is well-formed.
 
@@ -14,7 +14,7 @@ use txn::id::TxId;
 
 /// What is noted of a transaction.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Note {
+pub(crate) struct Summary {
     /// When it began.
     pub(crate) begun: Nanos,
     /// The client that began it: its address, and its name if it has one.
@@ -23,15 +23,15 @@ pub(crate) struct Note {
     last: String,
 }
 
-/// Notes of transactions whose outcome was told; some go on for long, as their databases are down.
+/// Summaries of transactions whose outcome was told; some go on for long, as their databases are down.
 #[derive(Debug, Default)]
 pub(super) struct Left {
-    notes: HashMap<TxId, Note>,
+    summaries: HashMap<TxId, Summary>,
     /// By age.
     order: VecDeque<TxId>,
 }
 
-impl Note {
+impl Summary {
     pub(super) fn new(begun: Nanos, client: &str) -> Self {
         Self { begun, client: client.into(), last: String::new() }
     }
@@ -53,19 +53,19 @@ impl Note {
 }
 
 impl Left {
-    pub(super) fn keep(&mut self, tx: TxId, note: Note) {
-        if self.notes.insert(tx, note).is_none() {
+    pub(super) fn keep(&mut self, tx: TxId, summary: Summary) {
+        if self.summaries.insert(tx, summary).is_none() {
             self.order.push_back(tx);
         }
         if self.order.len() > LEFT_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.notes.remove(&oldest);
+            self.summaries.remove(&oldest);
         }
     }
 
-    pub(super) fn find(&self, tx: TxId) -> Option<&Note> {
-        self.notes.get(&tx)
+    pub(super) fn find(&self, tx: TxId) -> Option<&Summary> {
+        self.summaries.get(&tx)
     }
 }
 
@@ -163,7 +163,7 @@ fn skip_comment(mut rest: &str) -> Option<&str> {
 
 /// So much of a statement is kept.
 const TEXT_BYTES_MAX: usize = 256;
-/// Transactions whose outcome was told, and of which a note is kept.
+/// Transactions whose outcome was told, and of which a summary is kept.
 const LEFT_MAX: usize = 1_024;
 
 #[cfg(test)]
@@ -204,15 +204,15 @@ mod tests {
 
     #[test]
     fn notes_are_short_and_few() {
-        let (mut left, mut note) = (Left::default(), Note::new(Nanos(5), "10.0.0.7:1"));
-        assert_eq!(note.last(), "");
-        note.ran("pg", &"é".repeat(10_000));
-        assert!(note.last().len() < 300 && note.last().ends_with('…'), "{}", note.last());
-        note.ran("keys", "SET");
-        assert_eq!(note.last(), "keys: SET");
+        let (mut left, mut summary) = (Left::default(), Summary::new(Nanos(5), "10.0.0.7:1"));
+        assert_eq!(summary.last(), "");
+        summary.ran("pg", &"é".repeat(10_000));
+        assert!(summary.last().len() < 300 && summary.last().ends_with('…'), "{}", summary.last());
+        summary.ran("keys", "SET");
+        assert_eq!(summary.last(), "keys: SET");
         let tx = |number| TxId { epoch: 1, number };
-        (0..2 * LEFT_MAX as u64).for_each(|number| left.keep(tx(number), note.clone()));
-        assert_eq!((left.notes.len(), left.order.len()), (LEFT_MAX, LEFT_MAX));
+        (0..2 * LEFT_MAX as u64).for_each(|number| left.keep(tx(number), summary.clone()));
+        assert_eq!((left.summaries.len(), left.order.len()), (LEFT_MAX, LEFT_MAX));
         assert!(left.find(tx(0)).is_none() && left.find(tx(LEFT_MAX as u64)).is_some());
     }
 }
