@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use reactor::SharedBytes;
 use resp::{ArgsView, Writer};
@@ -56,6 +56,25 @@ pub struct SizeLimits {
     pub value_bytes_max: AtomicU64,
     /// The largest reply that a connection holds, in bytes.
     pub output_bytes_max: AtomicU64,
+    /// Which collections are small, as OBJECT ENCODING answers.
+    pub small: Small,
+}
+
+/// Up to which sizes Redis would keep a collection in its small form, by the names of its settings.
+#[derive(Debug, Default)]
+pub struct Small {
+    /// One of them is not Redis's default: it is asked what there is, and not which form it has.
+    pub is_set: AtomicBool,
+    /// `hash-max-listpack-entries`, `-value`.
+    pub hash: [AtomicI64; 2],
+    /// `set-max-listpack-entries`, `-value`.
+    pub set: [AtomicI64; 2],
+    /// `set-max-intset-entries`.
+    pub integers: AtomicI64,
+    /// `zset-max-listpack-entries`, `-value`.
+    pub sorted_set: [AtomicI64; 2],
+    /// `list-max-listpack-size`: entries, or -1 to -5 for 4 to 64 KiB.
+    pub list: AtomicI64,
 }
 
 impl SizeLimits {

@@ -228,15 +228,16 @@ local globals = {
     rawset = rawset, select = select, setmetatable = setmetatable, tonumber = tonumber, tostring = my_tostring, type = type,
     unpack = my_unpack, xpcall = my_xpcall, _VERSION = "Lua 5.1",
     bit = freeze(ours.bit), cjson = freeze(ours.cjson), cmsgpack = freeze(ours.cmsgpack), coroutine = coroutine, math = math,
-    os = freeze({ clock = ours.clock }), redis = freeze(ours.redis), string = string, struct = freeze(ours.struct), table = table,
+    os = freeze({ clock = ours.clock }), redis = freeze(ours.redis), server = ours.redis, string = string, struct = freeze(ours.struct), table = table,
     -- filled for each script
     KEYS = {}, ARGV = {}, _G = {},
 }
 local of_library = clone(globals)
 of_library.redis, of_library.KEYS, of_library.ARGV = freeze(ours.redis_of_library), nil, nil
+of_library.server = of_library.redis
 -- what code may be bound to when it is loaded: the same for all
 local base = clone(of_library)
-base.redis, base._G = nil, nil
+base.redis, base.server, base._G = nil, nil, nil
 
 local strings = getmetatable("")
 strings.__index = string

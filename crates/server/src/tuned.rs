@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::Nanos;
-use commands::call::SizeLimits;
+use commands::call::{SizeLimits, Small};
 use resp::Limits;
 
 use crate::settings::{Config, Settings, Threshold};
@@ -45,6 +45,28 @@ impl Tuned {
         has_changed
     }
 
+    /// The sizes up to which Redis keeps collections in its small forms.
+    fn load_small(&self, settings: &Settings) {
+        let Small { is_set, hash, set, integers, sorted_set, list } = &self.sizes.small;
+        let default = Settings::default();
+        let mut differs = false;
+        for (name, to) in [
+            ("hash-max-listpack-entries", &hash[0]),
+            ("hash-max-listpack-value", &hash[1]),
+            ("set-max-listpack-entries", &set[0]),
+            ("set-max-listpack-value", &set[1]),
+            ("set-max-intset-entries", integers),
+            ("zset-max-listpack-entries", &sorted_set[0]),
+            ("zset-max-listpack-value", &sorted_set[1]),
+            ("list-max-listpack-size", list),
+        ] {
+            let number = settings.accepted_number(name);
+            differs |= number != default.accepted_number(name);
+            to.store(number, Ordering::Relaxed);
+        }
+        is_set.store(differs, Ordering::Relaxed);
+    }
+
     #[cold]
     fn load(&self, settings: &Settings) {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -53,6 +75,7 @@ impl Tuned {
             Threshold::Off => u64::MAX,
             Threshold::From(time) => nanos(time),
         };
+        self.load_small(settings);
         self.timed.store(settings.metrics_latency, Ordering::Relaxed);
         self.slow_ns.store(slow_ns, Ordering::Relaxed);
         self.latency_ns.store(or_off(nanos(settings.latency_threshold)), Ordering::Relaxed);

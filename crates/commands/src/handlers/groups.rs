@@ -33,6 +33,11 @@ pub(super) fn check_read(data: &Data<'_, '_>, query: &Query<'_>, nth: usize) -> 
                            messages. The $ ID would just return an empty result set.";
             Err(format!("ERR The $ ID is meaningless in the context of XREADGROUP: {instead}").into())
         }
+        b"+" => {
+            let instead = "you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new \
+                           messages. The + ID would just return an empty result set.";
+            Err(format!("ERR The + ID is meaningless in the context of XREADGROUP: {instead}").into())
+        }
         id => {
             Id::parse(id, 0)?;
             Ok(group)

@@ -1,9 +1,11 @@
 //! OBJECT: how a value is kept, as far as clients of Redis ask for it.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use resp::{ArgsView, Writer, parse_i64};
 use store::{Form, Found, Packed, Shape, Usage};
 
-use crate::call::{Data, Failure, Outcome};
+use crate::call::{Data, Failure, Outcome, Small};
 
 pub(crate) fn encoding(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if data.access.leaf_count(data.db, args.get(2))? > 0 {
@@ -15,17 +17,19 @@ pub(crate) fn encoding(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
     let found = data.access.peek(data.db, args.get(2))?;
     data.count_lookup(found.is_some());
     match found {
-        Some(found) => out.bulk(encoding_of(&found).as_bytes()),
+        Some(found) => out.bulk(encoding_of(&found, &data.limits.small).as_bytes()),
         None => out.null(),
     }
     Ok(())
 }
 
 /// What clients of Redis expect to hear: of a string, whether it is a number, short, or long; of a collection, how Redis would keep it.
-pub fn encoding_of(found: &Found<'_>) -> &'static str {
+pub fn encoding_of(found: &Found<'_>, small: &Small) -> &'static str {
     if let Some(shape) = found.kind.shape() {
         let packed = Packed::new(shape, found.value);
-        return match packed.form() {
+        let form =
+            if small.is_set.load(Ordering::Relaxed) { small.form(shape, &packed) } else { packed.form() };
+        return match form {
             Form::Integers => "intset",
             Form::Listpack if packed.is_timed() => "listpackex",
             Form::Listpack => "listpack",
@@ -36,6 +40,39 @@ pub fn encoding_of(found: &Found<'_>) -> &'static str {
         len if len <= 20 && parse_i64(found.value).is_some() => "int",
         len if len <= EMBEDDED_BYTES_MAX => "embstr",
         _ => "raw",
+    }
+}
+
+impl Small {
+    /// How Redis would keep what there is.
+    fn form(&self, shape: Shape, packed: &Packed<'_>) -> Form {
+        let is_within = |[entries, value]: &[AtomicI64; 2], values_count: bool| {
+            let value_bytes_max = value.load(Ordering::Relaxed);
+            let fits = |bytes: &[u8]| bytes.len() as i64 <= value_bytes_max;
+            packed.len() as i64 <= entries.load(Ordering::Relaxed)
+                && packed.iter().all(|(key, value)| fits(key) && (!values_count || fits(value)))
+        };
+        let is_small = match shape {
+            Shape::Map => is_within(&self.hash, true),
+            Shape::Scored => is_within(&self.sorted_set, false),
+            Shape::Set if packed.iter().all(|(member, _)| parse_i64(member).is_some()) => {
+                let most = self.integers.load(Ordering::Relaxed);
+                if packed.len() as i64 <= most {
+                    return Form::Integers;
+                }
+                is_within(&self.set, false)
+            }
+            Shape::Set => is_within(&self.set, false),
+            Shape::List => match self.list.load(Ordering::Relaxed) {
+                entries @ 0.. => packed.len() as i64 <= entries,
+                size => {
+                    let bytes_max = 2_048 << -size.max(-5);
+                    packed.iter().map(|(element, _)| element.len() + ENTRY_BYTES).sum::<usize>() <= bytes_max
+                }
+            },
+            Shape::Ordered => false,
+        };
+        if is_small { Form::Listpack } else { Form::Table }
     }
 }
 
@@ -120,5 +157,7 @@ pub(crate) fn help(_data: &mut Data<'_, '_>, _args: ArgsView<'_>, out: &mut Writ
     Ok(())
 }
 
+/// What an element of a list takes in Redis beside its bytes.
+const ENTRY_BYTES: usize = 2;
 /// Longest string that Redis keeps beside its header.
 const EMBEDDED_BYTES_MAX: usize = 44;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use resp::{Args, ArgsView, Writer};
-use store::ValueKind;
+use store::{Stop, ValueKind};
 
 use super::blocking::is_kind;
 use super::groups::{self, Delivered};
@@ -115,12 +115,12 @@ impl<'a> Query<'a> {
         !matches!(ready, Ready::Changed(changed) if changed != self.key(nth))
     }
 
-    /// The same command, with the identifiers that `$` stands for now: it is run again with them.
+    /// The same command, with the identifiers that `$` and `+` stand for now: it is run again with them.
     fn settled(&self, after: &[Id]) -> Args {
         let texts: Vec<String> = after.iter().map(Id::to_string).collect();
         let ids = self.first + self.count;
         let word = |at: usize| match self.args.get(at) {
-            b"$" if at >= ids => texts[at - ids].as_bytes(),
+            b"$" | b"+" if at >= ids => texts[at - ids].as_bytes(),
             word => word,
         };
         let words: Vec<&[u8]> = (0..self.args.len()).map(word).collect();
@@ -178,6 +178,11 @@ pub(crate) fn xread(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         }
         after.push(match query.id(nth) {
             b"$" => stream_to_change(data, query.key(nth))?.meta()?.last,
+            b"+" => {
+                let stream = stream_to_change(data, query.key(nth))?;
+                let before_last = stream.last()?.and_then(|entry| entry.id.before());
+                before_last.map_or_else(|| Ok(stream.meta()?.last), Ok::<_, Stop>)?
+            }
             b">" => {
                 let only = "when calling XREADGROUP using the GROUP <group> <consumer> option.";
                 return Err(format!("ERR The > ID can be specified only {only}").into());

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use thiserror::Error;
 
+use super::compat;
 use super::redis::Alias;
 use super::table::Row;
 use super::{FileError, Secret, SettingError, Settings};
@@ -245,7 +246,12 @@ fn change_one(settings: &mut Settings, name: &str, text: &str) -> Result<Option<
             let Some(key) = alias.key else { return Ok(None) };
             (Row::find(key).ok_or_else(|| ChangeError::Unknown(name.to_owned()))?, text)
         }
-        (None, None) => return Err(ChangeError::Unknown(name.to_owned())),
+        (None, None) => {
+            let accepted = compat::Row::find(&lower).ok_or_else(|| ChangeError::Unknown(name.to_owned()))?;
+            let why = |why| refused(SettingError::Value(format!("{why}")));
+            accepted.set(&mut settings.accepted, text).map_err(why)?;
+            return Ok(Some(accepted.name));
+        }
     };
     let before = row.text(settings);
     row.set(settings, &text).map_err(refused)?;

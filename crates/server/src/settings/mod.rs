@@ -10,8 +10,9 @@
 //!   3. A change of several settings happens whole or not at all.
 //!
 //! `values` has the values, `kinds` what they are, `table` the rows, `file` TOML with line numbers, `redis` the names that Redis's tools
-//! use, `config` changes at run time, `error` why one is not taken, `text` what is generated.
+//! use for these, `compat` those without effect, `config` changes at run time, `error` why one is not taken, `text` what is generated.
 
+mod compat;
 mod config;
 mod error;
 mod file;
@@ -100,7 +101,14 @@ impl Settings {
     /// Names and values that `matches`, for CONFIG GET: this table's names and those of Redis that mean the same.
     pub fn listed(&self, mut matches: impl FnMut(&str) -> bool) -> Vec<(&'static str, String)> {
         let own = ROWS.iter().filter(|row| matches(row.key)).map(|row| (row.key, row.text(self))).collect();
-        redis::listed(self, own, matches)
+        let mut all = redis::listed(self, own, &mut matches);
+        all.extend(compat::listed(&self.accepted, matches));
+        all
+    }
+
+    /// The number that a name of Redis has which is accepted without effect on how data is kept.
+    pub(crate) fn accepted_number(&self, name: &str) -> i64 {
+        compat::number(&self.accepted, name)
     }
 
     /// The number of event loops: what is set, or one for each core that this process may use, by its affinity mask and by the

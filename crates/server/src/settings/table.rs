@@ -163,6 +163,7 @@ macro_rules! table {
                 Settings {
                     $($field: <$kind as Kind>::read($default).expect("a test reads every default"),)*
                     resources: Vec::new(),
+                    accepted: super::compat::Accepted::default(),
                 }
             }
         }

@@ -14,6 +14,8 @@ use super::resources::ResourceSettings;
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the table documents each field, once")]
 pub struct Settings {
+    /// Names of Redis that were set and mean nothing here; no row.
+    pub accepted: super::compat::Accepted,
     pub dir: PathBuf,
     pub engine: Engine,
     pub durability: Durability,

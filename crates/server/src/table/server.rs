@@ -216,6 +216,16 @@ const DEBUG: &[Row] = rows! {
     "debug|reload", -2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::reload),
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
         "Answers OK: what is served is what is saved";
+    "debug|stringmatch-len", 4, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::stringmatch_len),
+        "admin slow dangerous", "", "server", "1.0.0", "O(N) with N being the length",
+        "Whether a string of that many letters matches a pattern",
+        args "len:integer pattern:string";
+    "debug|jmap", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::jmap),
+        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "Refused: the server does not use jemalloc";
+    "debug|change-repl-id", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::change_repl_id),
+        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "Refused: there is no replication";
     "debug|help", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::help),
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
         "Show helpful text about the different subcommands";

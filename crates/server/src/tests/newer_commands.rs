@@ -336,3 +336,94 @@ fn blmovem_waits_until_there_are_enough() {
     assert_eq!(harness.line(&mut waits, "BLMOVEM s t LEFT RIGHT 0.1 COUNT 3 OBO"), "");
     assert_eq!(harness.after(&mut waits, Duration::from_millis(100)), b"*-1\r\n", "as BLMOVE");
 }
+
+/// Names of Redis that mean nothing here are taken as Redis takes them, and told again.
+#[test]
+fn names_of_redis_without_effect_are_set_and_told() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let pair = |name: &str, value: &str| {
+        format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len())
+    };
+    harness.expect(
+        &mut wire,
+        &[
+            ("CONFIG GET zset-max-listpack-entries", &pair("zset-max-listpack-entries", "128")),
+            ("CONFIG SET zset-max-ziplist-entries 7 hz 20", "+OK\r\n"),
+            ("CONFIG GET zset-max-listpack-entries", &pair("zset-max-listpack-entries", "7")),
+            ("CONFIG GET hz", &pair("hz", "20")),
+            (
+                "CONFIG SET hz 0",
+                "-ERR CONFIG SET failed (possibly related to argument 'hz') - argument must be between 1 and 500 inclusive\r\n",
+            ),
+            (
+                "CONFIG SET hz 11 activerehashing maybe",
+                "-ERR CONFIG SET failed (possibly related to argument 'activerehashing') - argument must be 'yes' or 'no'\r\n",
+            ),
+            ("CONFIG GET hz", &pair("hz", "20")),
+            ("CONFIG SET active-defrag-ignore-bytes 1mb", "+OK\r\n"),
+            ("CONFIG GET active-defrag-ignore-bytes", &pair("active-defrag-ignore-bytes", "1048576")),
+            ("CONFIG SET tls-port 0", "+OK\r\n"),
+            (
+                "CONFIG SET tls-port 1",
+                "-ERR CONFIG SET failed (possibly related to argument 'tls-port') - tls-port = 1: here it is always 0\r\n",
+            ),
+            ("CONFIG SET hz 10 hz 10", "-ERR CONFIG SET failed (possibly related to argument 'hz') - duplicate parameter\r\n"),
+        ],
+    );
+}
+
+/// Libraries' tests set the sizes of small forms, and look at OBJECT ENCODING.
+#[test]
+fn sizes_of_small_collections_decide_what_their_encoding_is() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for line in [
+        "HSET h a 1 b 2",
+        "RPUSH l a b c",
+        "SADD i 1 2 3",
+        "SADD s a b",
+        "ZADD z 1 a 2 b",
+        "RPUSH long xxxxxxxxxxx",
+    ] {
+        assert!(harness.line(&mut wire, line).starts_with(':'));
+    }
+    let encodings = |harness: &Harness, wire: &mut Wire| -> Vec<String> {
+        let keys = ["h", "l", "i", "s", "z", "long"];
+        let encoding = |key: &&str| harness.line(wire, &format!("OBJECT ENCODING {key}"));
+        keys.iter().map(encoding).map(|reply| reply.lines().nth(1).unwrap_or_default().to_owned()).collect()
+    };
+    let small = ["listpack", "listpack", "intset", "listpack", "listpack", "listpack"];
+    assert_eq!(encodings(&harness, &mut wire), small);
+    let sets = "CONFIG SET hash-max-listpack-entries 1 list-max-listpack-size 2 set-max-intset-entries 2 \
+                set-max-listpack-entries 1 zset-max-listpack-value 0";
+    assert_eq!(harness.line(&mut wire, sets), "+OK\r\n");
+    let large = ["hashtable", "quicklist", "hashtable", "hashtable", "skiplist", "listpack"];
+    assert_eq!(encodings(&harness, &mut wire), large);
+    assert_eq!(
+        harness.line(&mut wire, "CONFIG SET set-max-listpack-entries 3 list-max-listpack-size -1"),
+        "+OK\r\n"
+    );
+    let some = ["hashtable", "listpack", "listpack", "listpack", "skiplist", "listpack"];
+    assert_eq!(encodings(&harness, &mut wire), some);
+}
+
+#[test]
+fn parts_of_debug_answer_or_say_why_not() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.expect(
+        &mut wire,
+        &[
+            ("DEBUG STRINGMATCH-LEN 100000 a*a*b", ":0\r\n"),
+            ("DEBUG STRINGMATCH-LEN 3 a?a", ":1\r\n"),
+            ("DEBUG STRINGMATCH-LEN 70000000 a", "-ERR the length 70000000 is more than 1048576\r\n"),
+            (
+                "DEBUG CHANGE-REPL-ID",
+                "-ERR there is no replication ID to change: this server has no replicas\r\n",
+            ),
+            ("EVAL return(server.call('ping')) 0", "+PONG\r\n"),
+        ],
+    );
+    assert!(harness.line(&mut wire, "DEBUG JMAP").starts_with("-ERR Internal allocator statistics"));
+}

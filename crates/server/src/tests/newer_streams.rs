@@ -212,6 +212,34 @@ fn xnack_gives_entries_back_at_once() {
     assert!(reply.ends_with(&format!(":{}\r\n", i64::MAX)), "no more than that: {reply}");
 }
 
+/// `+` is the last entry that is there; where there is none, it waits as `$` does.
+#[test]
+fn last_entry_is_read_whatever_the_count_and_is_waited_for() {
+    let mut harness = Harness::new();
+    let (mut wire, mut other) = (harness.connect(), harness.connect());
+    let last = "*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n2-0\r\n*2\r\n$1\r\nf\r\n$1\r\nb\r\n";
+    harness.expect(
+        &mut wire,
+        &[
+            ("XREAD STREAMS s +", "*-1\r\n"),
+            ("XADD s 1-0 f a", "$3\r\n1-0\r\n"),
+            ("XADD s 2-0 f b", "$3\r\n2-0\r\n"),
+            ("XREAD STREAMS s +", last),
+            ("XREAD COUNT 5 STREAMS s +", last),
+            ("XADD s 3-0 f c", "$3\r\n3-0\r\n"),
+            ("XDEL s 3-0", ":1\r\n"),
+            ("XREAD STREAMS s +", last),
+            ("XGROUP CREATE s g 0", "+OK\r\n"),
+        ],
+    );
+    let refused = harness.line(&mut wire, "XREADGROUP GROUP g c STREAMS s +");
+    assert!(refused.starts_with("-ERR The + ID is meaningless in the context of XREADGROUP"), "{refused}");
+    assert_eq!(harness.line(&mut wire, "XREAD BLOCK 0 STREAMS empty +"), "");
+    harness.expect(&mut other, &[("XADD empty 1-0 f a", "$3\r\n1-0\r\n")]);
+    let reply = String::from_utf8(harness.deliver(&mut wire)).expect("text");
+    assert!(reply.contains("1-0"), "{reply}");
+}
+
 #[test]
 fn entries_that_a_producer_names_are_added_once() {
     let (harness, mut wire) = filled();
