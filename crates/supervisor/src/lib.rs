@@ -9,7 +9,6 @@
 //! |---|---|
 //! | `life` | when a worker is started, told something, killed: a state machine without I/O |
 //! | `group`, `drain` | the workers of a topology: which tasks they have, how tasks move, how all end together: the same |
-//! | `merge`, [`figures`] | what workers have done, added up |
 //! | `talk` | what is said between supervisor and worker: job, orders, status |
 //! | `tap` | looks of clients at what components emit |
 //! | `place` | where the programs of components may be |
@@ -28,12 +27,10 @@
 //! Source: supervision trees of Erlang/OTP; docs/adr/0039-workers-and-their-supervisor.md.
 
 mod drain;
-pub mod figures;
 mod group;
 mod lease;
 mod life;
 mod lines;
-mod merge;
 mod place;
 mod process;
 mod room;
@@ -42,7 +39,6 @@ mod talk;
 mod tap;
 mod thread;
 
-pub use figures::{Latencies, Shares, TimeSpent, Times};
 pub use lease::{Hold, Lease};
 pub use life::State;
 pub use place::{Misplaced, Place};
@@ -51,8 +47,11 @@ pub use processes::Account;
 pub use room::{Report, WorkerReport};
 pub use supervisor::{Admitted, Options, Submission, Supervisor};
 pub use talk::{
-    Bounds, ComponentStatus, EDGE_LATENCIES_MAX, EdgeStatus, FigureStatus, JOB_BYTES_MAX, Job, Order, Peer,
-    STATUS_BYTES_MAX, Share, Status, TAPPED_BYTES_MAX, Trial, Word,
+    Bounds, EDGE_LATENCIES_MAX, JOB_BYTES_MAX, Job, Order, Peer, STATUS_BYTES_MAX, Share, TAPPED_BYTES_MAX,
+    Trial, Word,
 };
 pub use tap::{Look, TapError, Tapped};
 pub use thread::USER;
+pub use topology::statistics::{
+    ComponentStatus, EdgeStatus, FigureStatus, Latencies, Shares, Status, TimeSpent, Times,
+};

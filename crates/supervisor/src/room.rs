@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use clock::Nanos;
 use topology::Plan;
+use topology::statistics::Status;
 
 use crate::group::{Group, Wanted};
 use crate::lease::Lease;
 use crate::life::State;
-use crate::merge::{add, keep_done};
-use crate::talk::{Job, Status};
+use crate::talk::Job;
 use crate::tap::Looks;
 
 /// A topology, as whoever asks is told of it.
@@ -210,7 +210,7 @@ impl Entry {
         let Some(gone) = self.workers.remove(&number) else { return Vec::new() };
         let connections = gone.lease.end();
         if let Some(status) = gone.status.filter(|_| !gone.is_outdated) {
-            add(&mut self.former, &keep_done(Arc::unwrap_or_clone(status)));
+            self.former.add(&Arc::unwrap_or_clone(status).without_current());
         }
         connections
     }
@@ -222,7 +222,7 @@ impl Entry {
             all.is_idle = !workers.is_empty();
             for worker in workers.values() {
                 match &worker.status {
-                    Some(status) => add(&mut all, status),
+                    Some(status) => all.add(status),
                     None => all.is_idle = false,
                 }
             }

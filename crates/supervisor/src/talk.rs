@@ -13,8 +13,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{Latencies, Shares, TimeSpent};
-
 /// What a worker runs.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Job {
@@ -213,107 +211,6 @@ impl std::fmt::Debug for Share {
             .field("held", held)
             .finish_non_exhaustive()
     }
-}
-
-/// How a worker is. Counters are those since its start.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
-pub struct Status {
-    /// Nothing is under way.
-    pub is_idle: bool,
-    /// Why nothing can go on, for some seconds now.
-    #[serde(default)]
-    pub blocked: Option<String>,
-    /// In the order of the definition.
-    pub components: Vec<ComponentStatus>,
-}
-
-/// What a component has done, all its tasks together.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
-pub struct ComponentStatus {
-    /// Its id.
-    pub id: String,
-    /// Whether it is a spout.
-    pub is_spout: bool,
-    /// How many tasks it has.
-    pub tasks: u64,
-    /// Tuples that it emitted, further attempts included.
-    pub emitted: u64,
-    /// Tuples that went to tasks of its readers.
-    pub transferred: u64,
-    /// Tuples that a bolt executed.
-    pub executed: u64,
-    /// Tuples that were acknowledged.
-    pub acked: u64,
-    /// Tuples that failed, and of a spout's, were given up.
-    pub failed: u64,
-    /// Tuples that are not finished.
-    pub pending: u64,
-    /// Bytes in its queues.
-    pub queued_bytes: u64,
-    /// Calls that failed.
-    pub faults: u64,
-    /// How often it was made anew.
-    pub restarts: u64,
-    /// What went wrong last.
-    pub last_error: Option<String>,
-    /// How long ago that was, in milliseconds.
-    #[serde(default)]
-    pub last_error_age_ms: Option<u64>,
-    /// What its tasks have reported of themselves.
-    #[serde(default)]
-    pub figures: Vec<FigureStatus>,
-    /// What its time went to.
-    pub time: TimeSpent,
-    /// The same of the last seconds.
-    pub shares: Shares,
-    /// How long things took.
-    pub latencies: Latencies,
-    /// Of a spout that can tell: the age of the oldest that its source has and that was not emitted; 0 if there is nothing.
-    pub lag_ms: Option<u64>,
-    /// Who reads what it emits.
-    #[serde(default)]
-    pub edges: Vec<EdgeStatus>,
-    /// What it emits on, and how many tuples.
-    #[serde(default)]
-    pub streams: Vec<(String, u64)>,
-}
-
-/// What a component has reported of itself under a name.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
-pub struct FigureStatus {
-    /// The name.
-    pub name: String,
-    /// How often.
-    pub count: u64,
-    /// All together.
-    pub sum: f64,
-    /// The last time.
-    pub last: f64,
-}
-
-/// A stream of a component and one of its readers.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-pub struct EdgeStatus {
-    /// The stream.
-    pub stream: String,
-    /// The reader.
-    pub to: String,
-    /// Tuples that went to its tasks.
-    pub transferred: u64,
-    /// Bytes that wait there from this component, of all its streams.
-    pub queued_bytes: u64,
-    /// Tuples of it that the reader executed.
-    #[serde(default)]
-    pub executed: u64,
-    /// Tuples of it that the reader acknowledged.
-    #[serde(default)]
-    pub acked: u64,
-    /// Tuples of it that failed there.
-    #[serde(default)]
-    pub failed: u64,
-    /// How long its tuples took there. Of the first [`EDGE_LATENCIES_MAX`] edges of a topology.
-    #[serde(default, skip_serializing_if = "Latencies::is_empty")]
-    pub latencies: Latencies,
 }
 
 /// Most bytes of the line of a job: a definition of 1 MiB, its properties, and what JSON adds.

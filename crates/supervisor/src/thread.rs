@@ -8,12 +8,13 @@ use std::time::Duration;
 use clock::{Clock, Nanos};
 use processes::{Process, ending};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use topology::statistics::Status;
 
 use crate::life::{Action, State};
 use crate::lines::Lines;
 use crate::process::Program;
 use crate::room::{Entries, Room};
-use crate::talk::{Job, STATUS_BYTES_MAX, Share, Status, Word};
+use crate::talk::{Job, STATUS_BYTES_MAX, Share, Word};
 
 /// The thread.
 pub(crate) struct Keeper {

@@ -16,6 +16,7 @@
 //! | [`spout`], [`bolt`] | one task: queues, credits, parcels, ticks, moves; `emitter` is what both send with |
 //! | [`changes`], [`epochs`] | what a task changes in an epoch; exactly-once: one group of all tasks, new generations |
 //! | [`past`] | what an exactly-once spout has emitted, also with another number of tasks |
+//! | [`statistics`] | what components have done, added up over tasks and workers |
 //! | [`tap`] | a look at what a component emits |
 //! | [`lifecycle`] | activate, deactivate, kill with a wait |
 //! | [`assignment`], [`ranges`] | which worker runs a task; which task owns a key |
@@ -49,6 +50,7 @@ pub mod problem;
 pub mod random;
 pub mod ranges;
 pub mod spout;
+pub mod statistics;
 pub mod tap;
 mod ticks;
 pub mod tracker;

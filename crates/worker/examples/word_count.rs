@@ -100,12 +100,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     let ended = running.kill(Duration::from_secs(30));
     for component in &ended.stats.components {
         println!(
-            "{:10} executed {:9}  acked {:9}  failed {}  p99 {:?}",
-            component.id, component.executed, component.acked, component.failed, component.execute.p99
+            "{:10} executed {:9}  acked {:9}  failed {}  p99 {} us",
+            component.id,
+            component.executed,
+            component.acked,
+            component.failed,
+            component.latencies.execute.p99_us()
         );
     }
     let sentences = ended.stats.component("sentences").expect("it is declared");
-    println!("{} sentences/s, complete after {:?}", sentences.acked / seconds.max(1), sentences.complete.p50);
+    println!(
+        "{} sentences/s, complete after {} us",
+        sentences.acked / seconds.max(1),
+        sentences.latencies.complete.mean_us()
+    );
     Ok(())
 }
 

@@ -27,7 +27,7 @@ pub(crate) use exact::Exact;
 pub(crate) use spout::SpoutCell;
 
 use crate::mailbox::Mailbox;
-use crate::measured::Latencies;
+use crate::measured::Measurements;
 use crate::stats::{Board, TaskBoard};
 use crate::times::Standing;
 
@@ -225,7 +225,7 @@ impl Common {
         &self.board.tasks[self.task.0 as usize]
     }
 
-    fn latencies(&self) -> &Latencies {
+    fn latencies(&self) -> &Measurements {
         &self.board.components[usize::from(self.component.0)]
     }
 

@@ -16,7 +16,7 @@
 //! | `mailbox`, `post` | what threads send each other |
 //! | [`links`], [`carrier`], `inbox` | what workers send each other |
 //! | `quiet` | whether all is finished, asked only while a topology drains |
-//! | [`stats`], `measured`, [`times`] | counters and latencies by components and edges; what the time of tasks goes to |
+//! | [`stats`], `measured`, `times` | counters and latencies by components and edges; what the time of tasks goes to |
 //! | `tap` | looks at what components emit |
 //!
 //! Invariants
@@ -47,12 +47,10 @@ pub mod running;
 pub mod stats;
 mod sync;
 mod tap;
-pub mod times;
+mod times;
 mod trouble;
 
 pub use inbox::Inbox;
-pub use measured::EdgeLatency;
 pub use part::{Move, Part};
 pub use running::{Ended, Options, Running, StartError};
-pub use stats::{ComponentStats, EdgeStats, Latency, Stats, StreamStats};
-pub use times::TimeSpent;
+pub use stats::Stats;

@@ -223,6 +223,15 @@ impl Running {
         self.board.snapshot(&self.plan, (self.clock.now(), self.clock.unix_ms()), &is_here)
     }
 
+    /// Within this time the part `quantile` (0 to 1) of the tuples of a spout were acknowledged, to two digits; 0 if there is no such spout or none was.
+    #[must_use]
+    pub fn complete_within(&self, spout: &str, quantile: f64) -> Duration {
+        let found = self.plan.components().find(|(_, component)| component.id == spout);
+        found.map_or(Duration::ZERO, |(id, _)| {
+            self.board.components[usize::from(id.0)].complete_within(quantile)
+        })
+    }
+
     /// What the look `id` has seen of what `component` emits here, since the last time. It begins with the first time, and ends when nobody has asked for it
     /// for 10 s.
     #[must_use]

@@ -1,7 +1,7 @@
 //! Counters and latencies of a topology, by components and edges.
 //!
-//! Threads write plain atomics of their own tasks, at least each 100 ms and before they park; a reader adds them up. Latencies are
-//! histograms of a component with two significant digits. Executions are sampled: one of 16, each one while they take longer than 10 us.
+//! Threads write plain atomics of their own tasks, at least each 100 ms and before they park; a reader adds them up. Executions are sampled: one of
+//! 16, each one while they take longer than 10 us.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -9,137 +9,35 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::{Nanos, UnixMs};
-use hdrhistogram::Histogram;
 use topology::Plan;
 use topology::bolt::InputCounts;
-use topology::component::{Backlog, Condition, Figures};
+use topology::component::{Backlog, Condition, Figure, Figures};
 use topology::definition::Kind;
 use topology::ids::{ComponentId, StreamId, TaskId};
 use topology::plan::Edge;
+use topology::statistics::{ComponentStatus, EdgeStatus, FigureStatus, Latencies, Shares, TimeSpent};
 
-use crate::measured::{EdgeLatency, Latencies};
+use crate::measured::Measurements;
 use crate::sync::lock;
-use crate::times::{STANDINGS, TimeSpent, Times};
+use crate::times::{self, STANDINGS, Times};
 use crate::trouble::Trouble;
 
 /// What a topology has done since its start.
 #[derive(Clone, Debug)]
 pub struct Stats {
-    /// In the order of the definition.
-    pub components: Vec<ComponentStats>,
+    /// In the order of the definition. Without shares of time, which are those between two looks.
+    pub components: Vec<ComponentStatus>,
     /// Components whose code does not return: for each, the task and for how long by now.
     pub stalled: Vec<(String, TaskId, Duration)>,
     /// Why nothing can go on, for some seconds now: no task of a component here can do anything, or with exactly-once no epoch ends.
     pub blocked: Option<String>,
 }
 
-/// What a component has done, all its tasks together.
-#[derive(Clone, Debug)]
-pub struct ComponentStats {
-    /// Its id.
-    pub id: String,
-    /// Whether it is a spout.
-    pub kind: Kind,
-    /// How many of its tasks are in this worker.
-    pub tasks: u32,
-    /// Tuples that were executed, by a bolt.
-    pub executed: u64,
-    /// Tuples that were acknowledged: by a bolt, or of a spout's, all that came of them.
-    pub acked: u64,
-    /// Tuples that failed at a bolt; tuples of a spout's that will not be tried again.
-    pub failed: u64,
-    /// Tuples of a spout's that are not finished; tuples that a bolt has kept.
-    pub pending: u64,
-    /// Bytes in its queues.
-    pub queued_bytes: u64,
-    /// Calls that failed or panicked, those of tuples included.
-    pub faults: u64,
-    /// How often a component was made anew.
-    pub restarts: u64,
-    /// What went wrong last, and how long ago.
-    pub last_error: Option<(Duration, String)>,
-    /// What it has reported of itself.
-    pub figures: Figures,
-    /// What it has emitted.
-    pub streams: Vec<StreamStats>,
-    /// Time of an execution.
-    pub execute: Latency,
-    /// Time from the execution of a tuple to its acknowledgement, for bolts.
-    pub process: Latency,
-    /// Time that tuples wait in its queues.
-    pub queue: Latency,
-    /// Time from the emission of a tuple to its acknowledgement, for spouts.
-    pub complete: Latency,
-    /// What the time of its tasks went to, added up.
-    pub time: TimeSpent,
-    /// For spouts that can tell: the age of the oldest that its source has and that was not emitted; zero if there is nothing.
-    pub lag: Option<Duration>,
-}
-
-/// A stream of a component.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamStats {
-    /// Its id.
-    pub id: String,
-    /// Tuples that were emitted, further attempts included.
-    pub emitted: u64,
-    /// Who reads it.
-    pub readers: Vec<EdgeStats>,
-}
-
-/// An edge: a stream and one of its readers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EdgeStats {
-    /// The reader.
-    pub to: String,
-    /// Tuples that went to its tasks.
-    pub transferred: u64,
-    /// Bytes that wait there in queues from this component, of all its streams.
-    pub queued_bytes: u64,
-    /// Tuples of it that the reader executed.
-    pub executed: u64,
-    /// Tuples of it that the reader acknowledged.
-    pub acked: u64,
-    /// Tuples of it that failed there.
-    pub failed: u64,
-    /// Time of an execution.
-    pub execute: EdgeLatency,
-    /// Time from the execution of a tuple to its acknowledgement by the reader.
-    pub process: EdgeLatency,
-    /// Time that tuples wait in the reader's queues.
-    pub queue: EdgeLatency,
-}
-
-/// A latency.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Latency {
-    /// How many were measured.
-    pub samples: u64,
-    /// On average.
-    pub mean: Duration,
-    /// Half of them took no longer.
-    pub p50: Duration,
-    /// One in a hundred took longer.
-    pub p99: Duration,
-    /// The longest.
-    pub max: Duration,
-    /// How many took at most so long as each of [`BOUNDS`] says, and more than the one before; then those beyond all.
-    pub buckets: [u64; BOUNDS.len() + 1],
-}
-
 impl Stats {
     /// The component of this id.
     #[must_use]
-    pub fn component(&self, id: &str) -> Option<&ComponentStats> {
+    pub fn component(&self, id: &str) -> Option<&ComponentStatus> {
         self.components.iter().find(|component| component.id == id)
-    }
-}
-
-impl ComponentStats {
-    /// Tuples that were emitted on all streams.
-    #[must_use]
-    pub fn emitted(&self) -> u64 {
-        self.streams.iter().map(|stream| stream.emitted).sum()
     }
 }
 
@@ -149,7 +47,7 @@ pub(crate) struct Board {
     pub(crate) tasks: Vec<TaskBoard>,
     /// What tasks had done here before they moved elsewhere.
     former: Vec<TaskBoard>,
-    pub(crate) components: Vec<Latencies>,
+    pub(crate) components: Vec<Measurements>,
     /// Streams that each component reads, in order.
     inputs: Vec<Vec<StreamId>>,
     pub(crate) threads: Vec<ThreadBoard>,
@@ -218,7 +116,7 @@ impl Board {
         Self {
             tasks: (0..plan.tasks_count()).map(task).collect(),
             former: (0..plan.tasks_count()).map(task).collect(),
-            components: inputs.iter().map(|streams| Latencies::new(streams)).collect(),
+            components: inputs.iter().map(|streams| Measurements::new(streams)).collect(),
             threads: (0..threads).map(|_| ThreadBoard::new()).collect(),
             epochs: Mutex::default(),
             shown: plan.components().map(|_| Default::default()).collect(),
@@ -248,10 +146,10 @@ impl Board {
     ) -> Stats {
         let turns: Vec<(TaskId, Duration)> =
             self.threads.iter().filter_map(|thread| thread.current(now)).collect();
-        let components = plan.components().map(|(id, _)| ComponentStats {
-            tasks: plan.tasks(id).filter(|task| is_here(TaskId(*task))).count() as u32,
+        let components = plan.components().map(|(id, _)| ComponentStatus {
+            tasks: plan.tasks(id).filter(|task| is_here(TaskId(*task))).count() as u64,
             time: self.time(plan, id, now, &turns),
-            lag: self.lag(plan, id, unix),
+            lag_ms: self.lag_ms(plan, id, unix),
             ..self.component(plan, id, now)
         });
         let components = components.collect();
@@ -280,18 +178,23 @@ impl Board {
         *lock(&self.tasks[task.0 as usize].times) = times;
     }
 
-    fn component(&self, plan: &Plan, component: ComponentId, now: Nanos) -> ComponentStats {
+    fn component(&self, plan: &Plan, component: ComponentId, now: Nanos) -> ComponentStatus {
         let tasks = || self.boards(plan, component);
         let sum = |of: &dyn Fn(&TaskBoard) -> &AtomicU64| tasks().map(|task| read(of(task))).sum::<u64>();
         let inputs = |of: fn(&InputBoard) -> &AtomicU64| {
             tasks().flat_map(|task| &task.inputs).map(|input| read(of(input))).sum::<u64>()
         };
         let definition = plan.component(component);
-        let latencies = &self.components[usize::from(component.0)];
-        ComponentStats {
+        let errors = tasks().filter_map(|task| lock(&task.last_error).clone());
+        let last_error = errors.max_by_key(|(at, _)| *at);
+        let age_ms = |at| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+        let (streams, edges) = self.streams(plan, component);
+        ComponentStatus {
             id: definition.id.clone(),
-            kind: definition.kind,
+            is_spout: definition.kind == Kind::Spout,
             tasks: 0,
+            emitted: streams.iter().map(|(_, emitted)| emitted).sum(),
+            transferred: edges.iter().map(|edge| edge.transferred).sum(),
             executed: inputs(|input| &input.executed),
             acked: sum(&|task| &task.acked) + inputs(|input| &input.acked),
             failed: sum(&|task| &task.failed) + inputs(|input| &input.failed),
@@ -299,21 +202,15 @@ impl Board {
             queued_bytes: tasks().flat_map(|task| &task.queued).map(|(_, bytes)| read(bytes)).sum(),
             faults: sum(&|task| &task.faults),
             restarts: sum(&|task| &task.restarts),
-            last_error: tasks()
-                .filter_map(|task| lock(&task.last_error).clone())
-                .max_by_key(|(at, _)| *at)
-                .map(|(at, error)| (now.since(at), error)),
-            figures: tasks().fold(Figures::default(), |mut all, task| {
-                all.add(&lock(&task.figures));
-                all
-            }),
-            streams: self.streams(plan, component),
-            execute: latencies.execute.latency(),
-            process: latencies.process.latency(),
-            queue: latencies.queue.latency(),
-            complete: latencies.complete.latency(),
+            last_error_age_ms: last_error.as_ref().map(|(at, _)| age_ms(*at)),
+            last_error: last_error.map(|(_, error)| error),
+            figures: figures(tasks()),
             time: TimeSpent::default(),
-            lag: None,
+            shares: Shares::default(),
+            latencies: self.components[usize::from(component.0)].latencies(),
+            lag_ms: None,
+            edges,
+            streams,
         }
     }
 
@@ -337,14 +234,14 @@ impl Board {
         // Until a thread publishes them, times are taken to go on as they did: what was shown may have been too much.
         let shown = &self.shown[usize::from(component.0)];
         let most = |at: usize| shown[at].fetch_max(spent[at], Ordering::Relaxed).max(spent[at]);
-        TimeSpent::of(std::array::from_fn(most))
+        times::time_spent(std::array::from_fn(most))
     }
 
-    /// The oldest backlog of the tasks that can tell.
-    fn lag(&self, plan: &Plan, component: ComponentId, unix: UnixMs) -> Option<Duration> {
+    /// The age of the oldest backlog of the tasks that can tell.
+    fn lag_ms(&self, plan: &Plan, component: ComponentId, unix: UnixMs) -> Option<u64> {
         let backlogs = self.tasks[range(plan, component)].iter().map(|task| read(&task.backlog));
         let known = backlogs.filter(|backlog| *backlog != UNKNOWN);
-        known.map(|since| Duration::from_millis(unix.0.saturating_sub(since))).max()
+        known.map(|since| unix.0.saturating_sub(since)).max()
     }
 
     fn boards(&self, plan: &Plan, component: ComponentId) -> impl Iterator<Item = &TaskBoard> {
@@ -352,23 +249,29 @@ impl Board {
         self.tasks[range.clone()].iter().chain(&self.former[range])
     }
 
-    fn streams(&self, plan: &Plan, component: ComponentId) -> Vec<StreamStats> {
+    /// What it has emitted on each stream, and the edges from there.
+    fn streams(&self, plan: &Plan, component: ComponentId) -> (Vec<(String, u64)>, Vec<EdgeStatus>) {
         let mut at = 0;
         let mut next = || {
             at += 1;
             self.boards(plan, component).map(|task| read(&task.emitted[at - 1])).sum()
         };
-        let streams = plan.streams(component).map(|(number, stream)| {
-            let emitted = next();
-            let edges = plan.readers(number);
-            let readers = edges.map(|edge| EdgeStats { transferred: next(), ..self.edge(plan, edge) });
-            StreamStats { id: stream.id.clone(), emitted, readers: readers.collect() }
-        });
-        streams.collect()
+        let (mut streams, mut edges) = (Vec::new(), Vec::new());
+        for (number, stream) in plan.streams(component) {
+            streams.push((stream.id.clone(), next()));
+            for edge in plan.readers(number) {
+                edges.push(EdgeStatus {
+                    stream: stream.id.clone(),
+                    transferred: next(),
+                    ..self.edge(plan, edge)
+                });
+            }
+        }
+        (streams, edges)
     }
 
     /// What the reader of an edge has done with its tuples.
-    fn edge(&self, plan: &Plan, edge: &Edge) -> EdgeStats {
+    fn edge(&self, plan: &Plan, edge: &Edge) -> EdgeStatus {
         let tasks = self.tasks[range(plan, edge.to)].iter();
         let queued = tasks.filter_map(|task| task.queued_from(edge.from)).map(read);
         let streams = &self.inputs[usize::from(edge.to.0)];
@@ -377,16 +280,20 @@ impl Board {
             self.boards(plan, edge.to).map(|task| read(of(&task.inputs[place]))).sum()
         };
         let latencies = &self.components[usize::from(edge.to.0)];
-        EdgeStats {
+        EdgeStatus {
+            stream: String::new(),
             to: plan.component(edge.to).id.clone(),
             transferred: 0,
             queued_bytes: queued.sum(),
             executed: sum(|input| &input.executed),
             acked: sum(|input| &input.acked),
             failed: sum(|input| &input.failed),
-            execute: latencies.execute.of_stream(place),
-            process: latencies.process.of_stream(place),
-            queue: latencies.queue.of_stream(place),
+            latencies: Latencies {
+                execute: latencies.execute.of_stream(place),
+                process: latencies.process.of_stream(place),
+                queue: latencies.queue.of_stream(place),
+                ..Latencies::default()
+            },
         }
     }
 }
@@ -489,30 +396,17 @@ impl ThreadBoard {
     }
 }
 
-impl Latency {
-    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
-        if histogram.is_empty() {
-            return Self::default();
-        }
-        Self {
-            samples: histogram.len(),
-            mean: Duration::from_nanos(histogram.mean() as u64),
-            p50: Duration::from_nanos(histogram.value_at_quantile(0.5)),
-            p99: Duration::from_nanos(histogram.value_at_quantile(0.99)),
-            max: Duration::from_nanos(histogram.max()),
-            buckets: buckets(histogram),
-        }
-    }
-}
-
-fn buckets(histogram: &Histogram<u64>) -> [u64; BOUNDS.len() + 1] {
-    let mut buckets = [0; BOUNDS.len() + 1];
-    for value in histogram.iter_recorded() {
-        let nanos = value.value_iterated_to();
-        let at = BOUNDS.partition_point(|bound| bound.as_nanos() < nanos.into());
-        buckets[at] += value.count_at_value();
-    }
-    buckets
+/// What tasks have reported of themselves, by name.
+fn figures<'a>(tasks: impl Iterator<Item = &'a TaskBoard>) -> Vec<FigureStatus> {
+    let mut all = Figures::default();
+    tasks.for_each(|task| all.add(&lock(&task.figures)));
+    let status = |(name, Figure { count, sum, last }): (&str, Figure)| FigureStatus {
+        name: name.to_owned(),
+        count,
+        sum,
+        last,
+    };
+    all.iter().map(status).collect()
 }
 
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
@@ -533,21 +427,6 @@ fn range(plan: &Plan, component: ComponentId) -> std::ops::Range<usize> {
     tasks.start as usize..tasks.end as usize
 }
 
-/// Bounds of the buckets of a [`Latency`].
-pub const BOUNDS: [Duration; 25] = bounds();
-
-const fn bounds() -> [Duration; 25] {
-    let (mut bounds, mut at, mut decade) = ([Duration::ZERO; 25], 0, 1);
-    while at < 25 {
-        bounds[at] = Duration::from_micros(decade * [1, 2, 5][at % 3]);
-        at += 1;
-        if at.is_multiple_of(3) {
-            decade *= 10;
-        }
-    }
-    bounds
-}
-
 /// What a source has is not known.
 const UNKNOWN: u64 = 0;
 /// It has nothing: later than all times, so its age is zero.
@@ -556,5 +435,3 @@ const NOTHING: u64 = u64::MAX;
 const NO_TASK: u32 = u32::MAX;
 /// A turn that takes longer is shown.
 const STALL: Duration = Duration::from_secs(1);
-/// Latencies beyond count as this one: an hour.
-pub(crate) const LONGEST_NS: u64 = 3_600_000_000_000;

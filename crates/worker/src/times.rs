@@ -3,9 +3,8 @@
 //! An executor reads the clock once a turn anyway, and accounts the time since the task's last change to the state that it was in. What a reader
 //! is shown goes on from there to its own `now`, so a thread that waits in the kernel has nothing to write.
 
-use std::time::Duration;
-
 use clock::Nanos;
+use topology::statistics::TimeSpent;
 
 /// What a task is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,19 +25,6 @@ pub(crate) struct Times {
     spent: [u64; STANDINGS],
     /// What it is at, and since when; `None`: it is not here.
     now: Option<(Standing, Nanos)>,
-}
-
-/// What the time of tasks went to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TimeSpent {
-    /// Components were called, or took no tuple though some waited.
-    pub busy: Duration,
-    /// There was something to do, and no room downstream, or too much was unfinished.
-    pub back_pressured: Duration,
-    /// There was nothing to do.
-    pub idle: Duration,
-    /// There was something to do, and the thread was at another task.
-    pub runnable: Duration,
 }
 
 impl Times {
@@ -84,15 +70,14 @@ impl Times {
     }
 }
 
-impl TimeSpent {
-    pub(crate) fn of(spent: [u64; STANDINGS]) -> Self {
-        let of = |standing| Duration::from_nanos(spent[standing as usize]);
-        Self {
-            busy: of(Standing::Busy),
-            back_pressured: of(Standing::BackPressured),
-            idle: of(Standing::Idle),
-            runnable: of(Standing::Runnable),
-        }
+/// As it is told: in microseconds.
+pub(crate) fn time_spent(spent_ns: [u64; STANDINGS]) -> TimeSpent {
+    let of = |standing| spent_ns[standing as usize] / 1_000;
+    TimeSpent {
+        busy_us: of(Standing::Busy),
+        back_pressured_us: of(Standing::BackPressured),
+        idle_us: of(Standing::Idle),
+        runnable_us: of(Standing::Runnable),
     }
 }
 
@@ -103,10 +88,6 @@ pub(crate) const STANDINGS: usize = 4;
 mod tests {
     use super::*;
 
-    fn spent(busy: u64, back_pressured: u64, idle: u64, runnable: u64) -> TimeSpent {
-        TimeSpent::of([busy, back_pressured, idle, runnable])
-    }
-
     #[test]
     fn each_moment_is_of_one_kind() {
         let mut times = Times::new(Nanos(100));
@@ -116,8 +97,10 @@ mod tests {
         times.enter(Nanos(130), Standing::Busy);
         times.enter(Nanos(131), Standing::Idle);
         times.on_work(Nanos(181));
-        assert_eq!(TimeSpent::of(times.until(Nanos(200), None)), spent(6, 15, 50, 29));
-        assert_eq!(TimeSpent::of(times.until(Nanos(200), Some(Nanos(190)))), spent(16, 15, 50, 19));
+        assert_eq!(times.until(Nanos(200), None), [6, 15, 50, 29]);
+        assert_eq!(times.until(Nanos(200), Some(Nanos(190))), [16, 15, 50, 19]);
+        let spent = TimeSpent { busy_us: 1, back_pressured_us: 2, idle_us: 3, runnable_us: 4 };
+        assert_eq!(time_spent([1_000, 2_999, 3_000, 4_000]), spent);
     }
 
     #[test]
@@ -126,6 +109,6 @@ mod tests {
         times.stop(Nanos(7));
         former.add(&times);
         former.add(&times);
-        assert_eq!(TimeSpent::of(former.until(Nanos(1_000), None)), spent(0, 0, 0, 14));
+        assert_eq!(former.until(Nanos(1_000), None), [0, 0, 0, 14]);
     }
 }

@@ -298,6 +298,7 @@ const SIZE_BYTES_MAX: usize = 64 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::Quantiles;
     use crate::transport::Went;
 
     fn small() -> Topology {
@@ -340,7 +341,7 @@ mod tests {
     fn rates_between_polls_are_told_if_there_are_several() {
         let ran = |polled: &[f64]| Outcome {
             went: Went::default(),
-            complete: worker::Latency::default(),
+            complete: Quantiles::default(),
             polled: polled.to_vec(),
         };
         assert_eq!(polled(&[ran(&[5.0, 7.0]), ran(&[4.0, 6.0])]), "; between two polls 4 to 7 messages/s");

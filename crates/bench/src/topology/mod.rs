@@ -11,7 +11,7 @@ use topology::component::{Bolt, BoltOut, Fault, Next, Outcome as Verdict, Spout,
 use topology::definition::Guarantee;
 use topology::tracker::Position;
 use topology::value::Value;
-use worker::{Latency, Stats};
+use worker::Stats;
 
 pub use self::workers::Dealt;
 use self::workers::Workers;
@@ -58,9 +58,18 @@ pub struct Outcome {
     /// Messages that were acknowledged, or executed at the last level; processor time of the process.
     pub went: Went,
     /// From emission to acknowledgement.
-    pub complete: Latency,
+    pub complete: Quantiles,
     /// Messages a second between two polls; empty for Storm.
     pub polled: Vec<f64>,
+}
+
+/// How long half of the messages took at most, and all but one in a hundred.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quantiles {
+    /// Half of them.
+    pub p50: Duration,
+    /// All but one in a hundred.
+    pub p99: Duration,
 }
 
 /// Runs a topology of this shape.
@@ -80,6 +89,10 @@ pub fn run(shape: &Shape) -> Result<Outcome, Failure> {
         (done(shape, &stats()), Instant::now(), processor_time(&[std::process::id()])?);
     let polled = poll(shape, before, || done(shape, &stats()));
     let after = stats();
+    // The slowest worker's: quantiles of several do not add up.
+    let longest =
+        |quantile| topologies.iter().map(|it| it.complete_within(quantile)).max().unwrap_or_default();
+    let complete = Quantiles { p50: longest(0.5), p99: longest(0.99) };
     let (took, cpu) = (start.elapsed(), processor_time(&[std::process::id()])?.saturating_sub(cpu));
     let (mut is_finished, mut faults) = (true, 0);
     for topology in topologies {
@@ -90,10 +103,6 @@ pub fn run(shape: &Shape) -> Result<Outcome, Failure> {
     if faults > 0 || !is_finished {
         return Err(format!("{faults} tuples failed, all finished: {is_finished}"));
     }
-    let spouts = || after.iter().filter_map(|it| it.component(SPOUT)).map(|spout| spout.complete);
-    // The slowest worker's: histograms of several do not add up.
-    let longest = |time: fn(Latency) -> Duration| spouts().map(time).max().unwrap_or_default();
-    let complete = Latency { p50: longest(|it| it.p50), p99: longest(|it| it.p99), ..Latency::default() };
     let messages = done(shape, &after).saturating_sub(before);
     Ok(Outcome { went: Went { messages, took, cpu }, complete, polled })
 }
@@ -138,7 +147,7 @@ pub fn run_storm(shape: &Shape) -> Result<Outcome, Failure> {
         return Err(format!("{} tuples failed in storm", ran.failed));
     }
     let nanos = Duration::from_nanos;
-    let complete = Latency { p50: nanos(ran.p50_ns), p99: nanos(ran.p99_ns), ..Latency::default() };
+    let complete = Quantiles { p50: nanos(ran.p50_ns), p99: nanos(ran.p99_ns) };
     let went = Went { messages: ran.messages, took: nanos(ran.took_ns), cpu: nanos(ran.cpu_ns) };
     Ok(Outcome { went, complete, polled: Vec::new() })
 }

@@ -74,6 +74,12 @@ impl Workers {
         self.running.iter().map(Running::stats).collect()
     }
 
+    /// Within this time the part `quantile` of the messages were acknowledged, at the slowest worker.
+    pub(super) fn complete_within(&self, quantile: f64) -> Duration {
+        let workers = self.running.iter();
+        workers.map(|it| it.complete_within(super::SPOUT, quantile)).max().unwrap_or_default()
+    }
+
     /// Ends them when nothing is under way, at the latest after `grace`: whether nothing was, and what each had done.
     pub(super) fn end(self, grace: Duration) -> (bool, Vec<Stats>) {
         self.running.iter().for_each(Running::begin_drain);

@@ -5,7 +5,6 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use flux::Definition;
-use topology::definition::Kind;
 use worker::{Ended, Options, Running};
 
 use super::text::{counted, row, table};
@@ -47,7 +46,7 @@ fn judge(ended: &Ended, children: usize) -> Result<(), Failure> {
         return Err(Failure::System(format!("{children} children could not be ended")));
     }
     if !ended.is_finished {
-        let pending = ended.stats.components.iter().filter(|it| it.kind == Kind::Spout);
+        let pending = ended.stats.components.iter().filter(|it| it.is_spout);
         let tuples = counted(pending.map(|it| it.pending).sum(), "tuple");
         return Err(Failure::System(format!(
             "{tuples} were not finished within topology.message.timeout.secs"
@@ -87,12 +86,12 @@ fn figures(ended: &Ended) -> String {
     let head = ["component", "emitted", "executed", "acked", "failed", "pending", "faults", "last error"];
     let mut rows = vec![row(head)];
     for it in &ended.stats.components {
-        let numbers = [it.emitted(), it.executed, it.acked, it.failed, it.pending, it.faults];
+        let numbers = [it.emitted, it.executed, it.acked, it.failed, it.pending, it.faults];
         let numbers = numbers.map(|number| number.to_string());
-        let error = it.last_error.as_ref().map_or("", |(_, error)| error);
+        let error = it.last_error.as_deref().unwrap_or_default();
         let mut cells = vec![it.id.clone()];
         cells.extend(numbers);
-        cells.push(error.lines().next().unwrap_or("").to_owned());
+        cells.push(error.lines().next().unwrap_or_default().to_owned());
         rows.push(cells);
     }
     table(&rows)

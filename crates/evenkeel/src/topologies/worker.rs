@@ -16,14 +16,10 @@ use rustix::process::{
     DumpableBehavior, Resource, Rlimit, Signal, set_dumpable_behavior, set_parent_process_death_signal,
     setpriority_process, setrlimit,
 };
-use supervisor::{
-    Bounds, ComponentStatus, EDGE_LATENCIES_MAX, EdgeStatus, FigureStatus, JOB_BYTES_MAX, Job, Latencies,
-    Misplaced, Order, Place, Shares, Status, TimeSpent, Times, Trial, Word,
-};
-use topology::component::Figure;
-use topology::definition::Kind;
+use supervisor::{Bounds, EDGE_LATENCIES_MAX, JOB_BYTES_MAX, Job, Misplaced, Order, Place, Trial, Word};
 use topology::ids::{TaskId, WorkerId};
-use worker::{ComponentStats, EdgeLatency, EdgeStats, Latency, Move, Options, Running, Stats};
+use topology::statistics::{ComponentStatus, Latencies, Shares, Status, TimeSpent};
+use worker::{Move, Options, Running, Stats};
 
 use super::builtin;
 use super::peers::Peers;
@@ -81,7 +77,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     bound_the_end(grace)?;
     let ended = running.kill(grace);
     let left = shell::wait_for_children(CHILDREN_GRACE);
-    say(&Recent::default().status(&ended.stats));
+    say(&Recent::default().status(ended.stats));
     if left > 0 {
         return Err(Failure::System(format!("{left} children could not be ended")));
     }
@@ -185,7 +181,7 @@ fn serve(running: &Running, peers: &Peers, to_do: &Receiver<Event>) -> Duration 
         if next <= now {
             next = now + STATUS_INTERVAL;
             running.expire_looks();
-            if !say(&recent.status(&running.stats())) {
+            if !say(&recent.status(running.stats())) {
                 return Duration::ZERO;
             }
         }
@@ -239,112 +235,32 @@ fn obey(running: &Running, peers: &Peers, order: Order) -> bool {
 
 impl Recent {
     /// How the topology is; shares of time are of about the last [`SHARES_INTERVALS`].
-    fn status(&mut self, stats: &Stats) -> Status {
-        let components = &stats.components;
+    fn status(&mut self, stats: Stats) -> Status {
+        let Stats { mut components, blocked, .. } = stats;
         let is_idle = components.iter().all(|it| it.pending == 0 && it.queued_bytes == 0);
-        let spent: Vec<TimeSpent> = components.iter().map(|it| time_spent(&it.time)).collect();
         let former = self.spent.front();
-        let each = components.iter().zip(&spent).enumerate();
-        let components =
-            each.map(|(at, (it, spent))| component(it, *spent, former.and_then(|former| former.get(at))));
-        let mut components: Vec<ComponentStatus> = components.collect();
+        for (at, it) in components.iter_mut().enumerate() {
+            let former = former.and_then(|former| former.get(at));
+            it.shares = former.map_or_else(Shares::default, |former| it.time.shares_since(former));
+            shorten_error(it);
+        }
         let edges = components.iter_mut().flat_map(|it| &mut it.edges);
         edges.skip(EDGE_LATENCIES_MAX).for_each(|edge| edge.latencies = Latencies::default());
-        let status = Status { is_idle, blocked: stats.blocked.clone(), components };
-        self.spent.push_back(spent);
+        self.spent.push_back(components.iter().map(|it| it.time).collect());
         if self.spent.len() > SHARES_INTERVALS {
             self.spent.pop_front();
         }
-        status
+        Status { is_idle, blocked, components }
     }
 }
 
-fn time_spent(it: &worker::TimeSpent) -> TimeSpent {
-    TimeSpent {
-        busy_us: micros(it.busy),
-        back_pressured_us: micros(it.back_pressured),
-        idle_us: micros(it.idle),
-        runnable_us: micros(it.runnable),
+/// Leaves of the last error what is told: what went wrong long ago says nothing of now.
+fn shorten_error(it: &mut ComponentStatus) {
+    if it.last_error_age_ms.is_some_and(|age_ms| age_ms >= ERROR_SHOWN_MS) {
+        (it.last_error, it.last_error_age_ms) = (None, None);
     }
-}
-
-fn times(it: &Latency) -> Times {
-    times_of(it.samples, it.mean.as_nanos().saturating_mul(it.samples.into()), &it.buckets)
-}
-
-fn edge_times(it: &EdgeLatency) -> Times {
-    times_of(it.samples, it.sum.as_nanos(), &it.buckets)
-}
-
-fn times_of(count: u64, sum_ns: u128, buckets: &[u64]) -> Times {
-    const { assert!(Times::BOUNDS_US.len() == worker::stats::BOUNDS.len()) };
-    let used = buckets.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
-    let sum_ns = u64::try_from(sum_ns).unwrap_or(u64::MAX);
-    Times { count, sum_ns, buckets: buckets[..used].to_vec() }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn component(it: &ComponentStats, spent: TimeSpent, former: Option<&TimeSpent>) -> ComponentStatus {
-    let readers = it.streams.iter().flat_map(|stream| &stream.readers);
-    // What went wrong long ago says nothing of now.
-    let error = it.last_error.as_ref().filter(|(age, _)| *age < ERROR_SHOWN);
-    ComponentStatus {
-        id: it.id.clone(),
-        is_spout: it.kind == Kind::Spout,
-        tasks: it.tasks.into(),
-        emitted: it.emitted(),
-        transferred: readers.map(|edge| edge.transferred).sum(),
-        executed: it.executed,
-        acked: it.acked,
-        failed: it.failed,
-        pending: it.pending,
-        queued_bytes: it.queued_bytes,
-        faults: it.faults,
-        restarts: it.restarts,
-        last_error: error.map(|(_, error)| error[..error.floor_char_boundary(ERROR_BYTES_MAX)].to_owned()),
-        last_error_age_ms: error.map(|(age, _)| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-        figures: it
-            .figures
-            .iter()
-            .map(|(name, Figure { count, sum, last })| FigureStatus {
-                name: name.to_owned(),
-                count,
-                sum,
-                last,
-            })
-            .collect(),
-        time: spent,
-        shares: former.map_or_else(Shares::default, |former| spent.shares_since(former)),
-        latencies: Latencies {
-            execute: times(&it.execute),
-            process: times(&it.process),
-            queue: times(&it.queue),
-            complete: times(&it.complete),
-        },
-        lag_ms: it.lag.map(|lag| u64::try_from(lag.as_millis()).unwrap_or(u64::MAX)),
-        edges: it.streams.iter().flat_map(|it| it.readers.iter().map(|to| edge(&it.id, to))).collect(),
-        streams: it.streams.iter().map(|stream| (stream.id.clone(), stream.emitted)).collect(),
-    }
-}
-
-fn edge(stream: &str, it: &EdgeStats) -> EdgeStatus {
-    EdgeStatus {
-        stream: stream.to_owned(),
-        to: it.to.clone(),
-        transferred: it.transferred,
-        queued_bytes: it.queued_bytes,
-        executed: it.executed,
-        acked: it.acked,
-        failed: it.failed,
-        latencies: Latencies {
-            execute: edge_times(&it.execute),
-            process: edge_times(&it.process),
-            queue: edge_times(&it.queue),
-            complete: Times::default(),
-        },
+    if let Some(error) = &mut it.last_error {
+        error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
     }
 }
 
@@ -375,4 +291,4 @@ const END_MAX: Duration = Duration::from_secs(7);
 /// What is told of an error.
 const ERROR_BYTES_MAX: usize = 500;
 /// How long it is told.
-const ERROR_SHOWN: Duration = Duration::from_secs(3_600);
+const ERROR_SHOWN_MS: u64 = 3_600_000;

@@ -186,10 +186,7 @@ fn tuple_of_a_command_that_the_server_refuses_is_a_dead_letter_and_the_others_ar
         assert!(letter["error"].starts_with("WRONGTYPE"), "{letter:?}");
     }
     let stats = running.stats();
-    let error = stats
-        .component("numbers")
-        .and_then(|spout| spout.last_error.clone().map(|(_, error)| error))
-        .unwrap_or_default();
+    let error = stats.component("numbers").and_then(|spout| spout.last_error.clone()).unwrap_or_default();
     assert!(error.contains("the store refused XADD") && error.contains("WRONGTYPE"), "{error}");
 }
 
@@ -232,7 +229,7 @@ fn tuple_of_a_command_that_is_not_queued_is_a_dead_letter_and_epochs_that_are_to
     let error = || {
         let stats = running.stats();
         let error = stats.component("numbers").and_then(|spout| spout.last_error.clone());
-        error.map(|(_, error)| error).unwrap_or_default()
+        error.unwrap_or_default()
     };
     let seen = || number(port, &["SCARD", "seen"]);
     eventually(&format!("all are seen, not {} ({})", seen(), error()), || seen() == END);
@@ -269,12 +266,8 @@ fn second_runner_of_a_topology_does_not_count_twice() {
         Ok(())
     });
     eventually("all numbers are counted", || number(port, &["XLEN", "seen"]) == END);
-    let error = |running: &Running| {
-        running
-            .stats()
-            .component("numbers")
-            .and_then(|spout| spout.last_error.clone().map(|(_, error)| error))
-    };
+    let error =
+        |running: &Running| running.stats().component("numbers").and_then(|spout| spout.last_error.clone());
     eventually("the first one is told", || {
         error(&one).is_some_and(|error| error.contains("does it run twice?"))
     });
@@ -290,11 +283,7 @@ fn state_that_is_of_another_type_fails_its_tuples_alone() {
     assert!(call(port, &["SET", "counts", "no hash"]).is_ok());
     let running = run("typed", port, |_| Ok(()));
     let error = || {
-        running
-            .stats()
-            .component("numbers")
-            .and_then(|spout| spout.last_error.clone().map(|(_, error)| error))
-            .unwrap_or_default()
+        running.stats().component("numbers").and_then(|spout| spout.last_error.clone()).unwrap_or_default()
     };
     let letters = || number(port, &["XLEN", "topology:typed:dead-letters"]);
     eventually(&format!("tuples are given up ({})", error()), || letters() >= 5);
@@ -316,11 +305,7 @@ fn bolt_that_fails_each_tuple_is_made_anew_less_and_less_often_and_it_is_said_wh
         if well.load(Ordering::Acquire) { Ok(()) } else { Err(Fault::silent("not yet")) }
     });
     let error = || {
-        running
-            .stats()
-            .component("numbers")
-            .and_then(|spout| spout.last_error.clone().map(|(_, error)| error))
-            .unwrap_or_default()
+        running.stats().component("numbers").and_then(|spout| spout.last_error.clone()).unwrap_or_default()
     };
     let said = "times in a row they began anew and nothing came of it, the last time because a tuple failed at `count`: not yet";
     eventually("it is said", || error().starts_with("all tasks wait for ") && error().ends_with(said));

@@ -210,7 +210,7 @@ impl Place {
         let sinks =
             ["pairs-out", "minutes-out", "joined-out"].map(|id| stats.component(id).expect("it is there"));
         sinks.iter().all(|sink| {
-            let emitted = stats.components.iter().flat_map(|it| &it.streams).flat_map(|it| &it.readers);
+            let emitted = stats.components.iter().flat_map(|it| &it.edges);
             emitted.filter(|edge| edge.to == sink.id).map(|edge| edge.transferred).sum::<u64>() == sink.acked
         })
     }
@@ -234,7 +234,7 @@ impl Place {
                 wrong,
                 (0, 0, 0),
                 "{when}: {} of {}",
-                component.last_error.as_ref().map_or("", |(_, it)| it),
+                component.last_error.as_deref().unwrap_or_default(),
                 component.id
             );
         }

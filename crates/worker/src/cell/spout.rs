@@ -242,7 +242,7 @@ impl SpoutCell {
     /// Tells the spout what became of its tuples.
     fn settle(&mut self, now: Nanos) {
         while let Some(completed) = self.task.poll_completed() {
-            self.common.latencies().complete.record(completed.latency, completed.acked.into());
+            self.common.latencies().on_complete(completed.latency, completed.acked.into());
             if self.exact.is_some() {
                 self.acked += u64::from(completed.acked);
             }

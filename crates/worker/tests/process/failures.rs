@@ -13,8 +13,8 @@ use crate::fixture::{GRACE, Test, Told, all_acked, next};
 const TUPLES: u64 = 2_000;
 
 /// What went wrong last.
-fn error(component: &worker::ComponentStats) -> Option<&str> {
-    component.last_error.as_ref().map(|(_, error)| error.as_str())
+fn error(component: &topology::statistics::ComponentStatus) -> Option<&str> {
+    component.last_error.as_deref()
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn tuple_that_makes_a_bolt_panic_is_given_up_and_the_bolt_is_named_and_goes_on()
     assert_eq!(error(fragile), Some("panicked: thirteen"));
     let numbers = ended.stats.component("numbers").unwrap();
     assert_eq!(numbers.failed, 1);
-    let edge = &numbers.streams[0].readers[0];
+    let edge = &numbers.edges[0];
     assert_eq!((edge.executed, edge.acked, edge.failed), (101, 99, 2));
 }
 
@@ -98,8 +98,8 @@ fn failures_are_those_of_the_edge_on_which_the_tuple_came() {
     (0..2_000).for_each(|_| _ = next(&told));
     let ended = running.kill(GRACE);
     let of = |stream: usize| {
-        let edge = &ended.stats.component("halves").unwrap().streams[stream].readers[0];
-        assert!(edge.execute.samples > 0 && edge.queue.samples <= 1_000, "{edge:?}");
+        let edge = &ended.stats.component("halves").unwrap().edges[stream];
+        assert!(edge.latencies.execute.count > 0 && edge.latencies.queue.count <= 1_000, "{edge:?}");
         (edge.to.as_str(), edge.transferred, edge.executed, edge.acked, edge.failed)
     };
     assert_eq!((of(0), of(1)), (("picky", 1_000, 1_000, 1_000, 0), ("picky", 1_000, 1_000, 0, 1_000)));

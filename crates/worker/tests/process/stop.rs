@@ -29,7 +29,7 @@ fn kill_finishes_what_is_under_way_and_emits_nothing_new() {
     let ended = running.kill(GRACE);
     assert!(ended.is_finished && ended.stalled.is_empty());
     let stats = |id: &str| ended.stats.component(id).unwrap().clone();
-    assert_eq!(stats("numbers").acked, stats("numbers").emitted());
+    assert_eq!(stats("numbers").acked, stats("numbers").emitted);
     assert_eq!(stats("sink").acked, stats("numbers").acked);
 }
 

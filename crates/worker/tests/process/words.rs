@@ -45,24 +45,26 @@ fn count_equals_a_plain_count(threads: usize) {
     .fields("split", &["word"]);
     let (running, told) = test.start(threads);
     all_acked(&told, SENTENCES);
+    let within = |quantile| running.complete_within("numbers", quantile);
+    assert!(!within(0.5).is_zero() && within(0.5) <= within(1.0));
     let ended = running.kill(GRACE);
     assert!(ended.is_finished && ended.stalled.is_empty());
     assert_eq!(*counts.lock().unwrap(), plain_count(SENTENCES));
 
     let stats = |id: &str| ended.stats.component(id).unwrap().clone();
     let (numbers, split, count) = (stats("numbers"), stats("split"), stats("count"));
-    assert_eq!((numbers.emitted(), numbers.acked, numbers.pending), (SENTENCES, SENTENCES, 0));
-    assert_eq!((split.executed, split.acked, split.emitted()), (SENTENCES, SENTENCES, 3 * SENTENCES));
-    assert_eq!(
-        (split.streams[0].readers[0].to.as_str(), split.streams[0].readers[0].transferred),
-        ("count", 3 * SENTENCES)
-    );
+    assert_eq!((numbers.emitted, numbers.acked, numbers.pending), (SENTENCES, SENTENCES, 0));
+    assert_eq!((split.executed, split.acked, split.emitted), (SENTENCES, SENTENCES, 3 * SENTENCES));
+    assert_eq!((split.edges[0].to.as_str(), split.edges[0].transferred), ("count", 3 * SENTENCES));
     assert_eq!((count.executed, count.failed, count.faults, count.queued_bytes), (3 * SENTENCES, 0, 0, 0));
-    let edge = &split.streams[0].readers[0];
+    let edge = &split.edges[0];
     assert_eq!((edge.executed, edge.acked, edge.failed), (3 * SENTENCES, 3 * SENTENCES, 0));
-    assert_eq!((edge.execute.samples, edge.process.samples), (count.execute.samples, count.process.samples));
-    assert_eq!(numbers.complete.samples, SENTENCES);
-    assert!(split.execute.samples > 0 && split.execute.max >= split.execute.p50);
+    assert_eq!(
+        (&edge.latencies.execute, &edge.latencies.process),
+        (&count.latencies.execute, &count.latencies.process)
+    );
+    assert_eq!(numbers.latencies.complete.count, SENTENCES);
+    assert!(split.latencies.execute.count > 0);
 }
 
 #[test]

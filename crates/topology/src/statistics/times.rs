@@ -1,5 +1,7 @@
 //! Figures of components that can be added up: what their time went to, and how long things took.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// What the time of a component's tasks went to since the start, in microseconds.
@@ -108,33 +110,19 @@ impl Latencies {
 
 impl Times {
     /// Bounds of the buckets, in microseconds.
-    pub const BOUNDS_US: [u64; 25] = [
-        1,
-        2,
-        5,
-        10,
-        20,
-        50,
-        100,
-        200,
-        500,
-        1_000,
-        2_000,
-        5_000,
-        10_000,
-        20_000,
-        50_000,
-        100_000,
-        200_000,
-        500_000,
-        1_000_000,
-        2_000_000,
-        5_000_000,
-        10_000_000,
-        20_000_000,
-        50_000_000,
-        100_000_000,
-    ];
+    pub const BOUNDS_US: [u64; 25] = bounds_us();
+
+    /// Adds `count` measurements of `latency`.
+    pub fn record(&mut self, latency: Duration, count: u64) {
+        let place = Self::BOUNDS_US.partition_point(|bound| Duration::from_micros(*bound) < latency);
+        if self.buckets.len() <= place {
+            self.buckets.resize(place + 1, 0);
+        }
+        self.buckets[place] += count;
+        self.count += count;
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.sum_ns = self.sum_ns.saturating_add(nanos.saturating_mul(count));
+    }
 
     /// Adds others.
     pub fn add(&mut self, other: &Self) {
@@ -163,6 +151,16 @@ impl Times {
     pub fn at_most(&self, place: usize) -> u64 {
         self.buckets.iter().take(place + 1).sum()
     }
+}
+
+/// Three for each power of ten, from 1 us to 100 s.
+const fn bounds_us() -> [u64; 25] {
+    let (mut bounds, mut at) = ([0; 25], 0);
+    while at < bounds.len() {
+        bounds[at] = [1, 2, 5][at % 3] * 10_u64.pow(at as u32 / 3);
+        at += 1;
+    }
+    bounds
 }
 
 #[cfg(test)]
