@@ -13,24 +13,23 @@
 //!   3. A pause doubles from `pause_min` to `pause_max`; a connection that has answered sets it back.
 //!
 //! **Bounds.** What waits to be sent is the owner's matter ([`Link::waiting_bytes`]).
-//! Source: the threads of children in `shell`.
+//! The thread and its owner share a [`Duplex`].
 
 mod attend;
-mod shared;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
+use processes::duplex::Duplex;
 use resp::Value;
 
 use crate::target::Target;
 use attend::Attendant;
-use shared::Shared;
 
 /// How a link behaves.
 #[derive(Clone, Debug)]
@@ -64,7 +63,12 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<Shared>,
+    /// Notified when something has come.
+    came: Arc<Condvar>,
 }
+
+/// With the tokens of the requests that have no reply, in their order.
+type Shared = Duplex<Event, VecDeque<u64>>;
 
 impl Link {
     /// Starts the thread, which connects. `wake` is called when there are events.
@@ -89,12 +93,18 @@ impl Link {
         clock: Arc<dyn Clock>,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(Box::new(wake), options.inbox_bytes_max)?);
+        let came = Arc::new(Condvar::new());
+        let notify = Arc::clone(&came);
+        let wake_both = move || {
+            notify.notify_all();
+            wake();
+        };
+        let shared = Arc::new(Shared::new(wake_both, options.inbox_bytes_max)?);
         let builder = std::thread::Builder::new().name(options.name.clone());
         let target = target.clone();
         let attendant = Attendant { target, options, clock, shared: Arc::clone(&shared) };
         builder.spawn(move || attendant.run())?;
-        Ok(Self { shared })
+        Ok(Self { shared, came })
     }
 
     /// What has happened since the last call, in order.
@@ -106,18 +116,23 @@ impl Link {
     /// Has the request sent that `append` appends, on the connection of `life`; its reply comes with `token`. Whether that life goes on: if
     /// not, nothing is sent.
     pub fn send(&self, life: u64, token: u64, append: impl FnOnce(&mut Vec<u8>)) -> bool {
-        self.shared.send(life, token, append)
+        let sent = self.shared.send(life, |out, owed| {
+            append(out);
+            owed.push_back(token);
+        });
+        sent.is_some()
     }
 
     /// Bytes that wait to be sent.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
-        self.shared.waiting_bytes()
+        self.shared.lock().out.len()
     }
 
     /// Waits until all requests have a reply, or the connection is lost, at most for `time`.
     pub fn wait(&self, time: Duration) {
-        self.shared.wait(time);
+        let state = self.shared.lock();
+        drop(self.came.wait_timeout_while(state, time, |it| it.life.is_some() && !it.more.is_empty()));
     }
 }
 

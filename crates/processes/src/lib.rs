@@ -1,4 +1,5 @@
-//! A child process: a group of its own, its three pipes, and its end, after which nothing of it is left.
+//! A child process: a group of its own, its three pipes, and its end, after which nothing of it is left. And what threads that wait for such pipes share
+//! ([`duplex`]).
 //!
 //! The group is killed while the process is not waited for, so that its number is nobody else's. Processes that left the group (daemons, groups that it
 //! made) are found by a mark in their environment, which all that it starts inherits. One that clears its environment as well is found where this process
@@ -7,6 +8,7 @@
 //! Out of scope: what is read and written, when a process is started again (`shell`, `supervisor`).
 
 mod account;
+pub mod duplex;
 mod handed;
 mod orphans;
 

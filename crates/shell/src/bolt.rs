@@ -15,11 +15,11 @@ use topology::component::{Bolt, BoltOut, Condition, Context, Fault, Outcome, Out
 use topology::definition::Guarantee;
 use topology::message::Misuse;
 
+use crate::child_thread::{Event, Spec};
 use crate::held::Held;
 use crate::kept::Kept;
 use crate::message::{Emit, Message};
 use crate::speak::{self, Told};
-use crate::supervisor::{Event, Spec};
 
 /// A bolt that a child executes.
 #[derive(Debug)]

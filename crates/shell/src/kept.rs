@@ -5,15 +5,15 @@ use std::io;
 
 use topology::component::{Condition, Context, Figures};
 
+use crate::child_thread::{Asks, ChildThread, Event, Spec};
 use crate::codec::Codec;
 use crate::message::Message;
-use crate::supervisor::{Asks, Event, Spec, Supervisor};
 
 /// A child that is started again whenever it ends, once it was started.
 #[derive(Debug)]
 pub(crate) struct Kept {
     spec: Spec,
-    supervisor: Option<Supervisor>,
+    supervisor: Option<ChildThread>,
     /// The life that is told things.
     life: Option<u64>,
     events: VecDeque<Event>,
@@ -36,7 +36,7 @@ impl Kept {
 
     /// Starts it for the task of `context`, whose waker is called when there are events.
     pub(crate) fn start(&mut self, context: &Context<'_>) -> io::Result<()> {
-        let supervisor = Supervisor::start(&self.spec, context.plan(), context.task(), context.waker())?;
+        let supervisor = ChildThread::start(&self.spec, context.plan(), context.task(), context.waker())?;
         self.supervisor = Some(supervisor);
         Ok(())
     }
@@ -119,6 +119,6 @@ impl Kept {
     pub(crate) fn has_room(&self, open: usize) -> bool {
         self.is_alive()
             && self.spec.limits.open_max.is_none_or(|most| open < most)
-            && self.supervisor.as_ref().is_some_and(Supervisor::has_room)
+            && self.supervisor.as_ref().is_some_and(ChildThread::has_room)
     }
 }

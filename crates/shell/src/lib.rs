@@ -1,7 +1,7 @@
 //! Components of topologies that are processes in any language: Apache Storm's multilang protocol, and the children that speak it.
 //!
 //! ```text
-//!  component (thread of its task)  --tuples, commands-->  supervisor (its own thread)  --stdin-->   child
+//!  component (thread of its task)  --tuples, commands-->  its own thread            --stdin-->   child
 //!                                  <----- events -------  frames, heartbeats           <--stdout--
 //! ```
 //!
@@ -11,7 +11,7 @@
 //! | [`framing`], [`message`] | where a message of a child ends; what it says |
 //! | [`speak`], [`handshake`] | what a child is told |
 //! | [`pulse`] | whether a child still answers |
-//! | [`supervisor`], `child`, `lines` | keeps a child running; one child, its pipes and its end; its standard error |
+//! | [`child_thread`], `child`, `lines` | keeps a child running; one child, its pipes and its end; its standard error |
 //! | `census` | how many processes a child has, and their memory |
 //! | `held` | the tuples that a bolt's child has, and those that are told again after its end |
 //! | [`bolt`], [`spout`], `kept` | the components; a child as they have it |
@@ -29,6 +29,7 @@
 pub mod bolt;
 mod census;
 mod child;
+pub mod child_thread;
 pub mod codec;
 pub mod framing;
 pub mod handshake;
@@ -41,13 +42,12 @@ mod secret;
 pub mod serve;
 pub mod speak;
 pub mod spout;
-pub mod supervisor;
 mod value;
 
 pub use bolt::ShellBolt;
+pub use child_thread::{Limits, Spec, wait_for_children};
 pub use codec::Codec;
 pub use message::{Emit, Garbage, Level, Message};
 pub use secret::Secret;
 pub use serve::serve;
 pub use spout::ShellSpout;
-pub use supervisor::{Limits, Spec, wait_for_children};

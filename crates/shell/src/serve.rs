@@ -1,8 +1,8 @@
-//! The other side of the protocol: this process is the child, and runs a component for whoever started it, Apache Storm or a [`crate::supervisor`].
+//! The other side of the protocol: this process is the child, and runs a component for whoever started it, Apache Storm or a [`crate::child_thread`].
 //!
 //! ```text
 //!  stdin --handshake, tuples, commands--> session: calls the component --emit, ack, fail, sync--> stdout
-//!                                           ^ the component's waker rings a bell
+//!                                           ^ the component's waker
 //! ```
 //!
 //! [`Child`] has no I/O: messages come in, bytes for standard output go out. It speaks as its parent does, JSON or MessagePack.
@@ -17,11 +17,11 @@ mod spout;
 mod tests;
 
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use processes::duplex::{EventFd, wait};
+use rustix::event::{PollFd, PollFlags};
 use topology::builder::Factory;
 use topology::component::Waker;
 
@@ -55,23 +55,19 @@ enum Session {
 /// # Errors
 /// What it was sent is no message of the protocol, or the component could not begin.
 pub fn serve(factory: &Factory) -> Result<(), String> {
-    let bell =
-        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| error.to_string())?;
-    let bell = Arc::new(bell);
-    let ringer = Arc::clone(&bell);
-    let waker = Waker::new(move || {
-        // It fails when it was rung 2^64 times and not heard: then it is ringing.
-        let _ = rustix::io::write(&*ringer, &1_u64.to_ne_bytes());
-    });
+    let wakes = Arc::new(EventFd::new().map_err(|error| error.to_string())?);
+    let wake = Arc::clone(&wakes);
+    let waker = Waker::new(move || wake.wake());
     let mut child = Child::new(factory, waker);
     let mut input = std::io::stdin().lock();
     let mut buffer = vec![0; READ_BYTES];
     loop {
-        let (is_readable, is_rung) = wait(&input, &bell);
-        if is_rung {
-            let mut count = [0; 8];
-            let _ = rustix::io::read(&*bell, &mut count);
-            child.on_bell();
+        let mut fds = [PollFd::new(&input, PollFlags::IN), wakes.poll_fd()];
+        wait(&mut fds, None);
+        let [is_readable, is_woken] = fds.map(|fd| !fd.revents().is_empty());
+        if is_woken {
+            wakes.clear();
+            child.on_wake();
         }
         if is_readable {
             let count = input.read(&mut buffer).map_err(|error| format!("standard input: {error}"))?;
@@ -92,7 +88,7 @@ pub fn serve(factory: &Factory) -> Result<(), String> {
 }
 
 impl<'a> Child<'a> {
-    /// A child of `factory`, whose component calls `waker` for [`Child::on_bell`].
+    /// A child of `factory`, whose component calls `waker` for [`Child::on_wake`].
     #[must_use]
     pub fn new(factory: &'a Factory, waker: Waker) -> Self {
         Self { factory, waker, frames: None, session: None, pid_dir: None, out: Vec::new() }
@@ -120,7 +116,7 @@ impl<'a> Child<'a> {
     }
 
     /// The component's waker was called.
-    pub fn on_bell(&mut self) {
+    pub fn on_wake(&mut self) {
         // A spout looks at what has happened when it is asked for the next tuple.
         if let Some(Session::Bolt(session)) = &mut self.session {
             session.wake(&mut self.out);
@@ -182,15 +178,6 @@ fn unreadable(garbage: &Garbage) -> String {
         Garbage::NoMessage { error, begin } => format!("standard input has no message: {error}: `{begin}`"),
         other => other.to_string(),
     }
-}
-
-/// Waits for the two; which is ready.
-fn wait(input: &impl AsFd, bell: &OwnedFd) -> (bool, bool) {
-    let mut fds = [PollFd::new(input, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
-    // A signal ends it early, which does no harm.
-    let _ = poll(&mut fds, None);
-    let [input, bell] = fds.map(|fd| !fd.revents().is_empty());
-    (input, bell)
 }
 
 /// A tuple as large as a server's largest value, and more.

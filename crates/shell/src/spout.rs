@@ -14,10 +14,10 @@ use serde_json::Value as Json;
 use topology::component::{Condition, Context, Fault, Next, Spout, SpoutOut};
 use topology::tracker::{DeadLetter, Position};
 
+use crate::child_thread::{Event, Spec};
 use crate::kept::Kept;
 use crate::message::{Emit, Message};
 use crate::speak::{self, Command};
-use crate::supervisor::{Event, Spec};
 
 /// A spout whose tuples a child emits.
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use clock::{Clock, SystemClock};
 use serde_json::Map;
+use shell::child_thread::{Asks, ChildThread, Event, Limits, Spec};
 use shell::codec::Codec;
 use shell::message::Message;
 use shell::speak::{self, Command};
-use shell::supervisor::{Asks, Event, Limits, Spec, Supervisor};
 use topology::Plan;
 use topology::component::Waker;
 use topology::definition::{Component, Grouping, Settings, Stream, Subscription, Topology};
@@ -19,7 +19,7 @@ use topology::ids::TaskId;
 
 /// A child with its events.
 struct Watched {
-    supervisor: Supervisor,
+    supervisor: ChildThread,
     events: VecDeque<Event>,
     bell: Arc<(Mutex<bool>, Condvar)>,
 }
@@ -57,7 +57,7 @@ impl Watched {
             *ringer.0.lock().expect("no panic") = true;
             ringer.1.notify_one();
         });
-        let supervisor = Supervisor::start(&spec, &plan, task, waker).expect("a thread");
+        let supervisor = ChildThread::start(&spec, &plan, task, waker).expect("a thread");
         Self { supervisor, events: VecDeque::new(), bell }
     }
 

@@ -1,11 +1,11 @@
 //! What all topologies are, shared by the thread that has their processes and by callers.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use clock::Nanos;
+use processes::duplex::EventFd;
 use topology::Plan;
 use topology::statistics::Status;
 
@@ -100,7 +100,7 @@ pub(crate) struct Employed {
 pub(crate) struct Room {
     entries: Mutex<Entries>,
     /// Wakes the thread.
-    pub(crate) bell: OwnedFd,
+    pub(crate) waker: EventFd,
     /// Ends connections, by their numbers.
     on_end: OnceLock<EndConnections>,
 }
@@ -125,8 +125,8 @@ pub(crate) struct Entries {
 }
 
 impl Room {
-    pub(crate) fn new(bell: OwnedFd) -> Self {
-        Self { entries: Mutex::default(), bell, on_end: OnceLock::new() }
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self { entries: Mutex::default(), waker: EventFd::new()?, on_end: OnceLock::new() })
     }
 
     /// What ends connections. Once.
@@ -144,17 +144,6 @@ impl Room {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Entries> {
         // Entries are whole whatever panics.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Wakes the thread.
-    pub(crate) fn ring(&self) {
-        // It fails only when the bell has rung often enough.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-    }
-
-    /// Takes what was rung.
-    pub(crate) fn hear(&self) {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 }
 

@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::Clock;
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::group::Wanted;
 use crate::lease::Lease;
@@ -87,9 +86,8 @@ impl Supervisor {
     /// # Errors
     /// The system has no descriptor left.
     pub fn new(options: Options) -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let place = Place::new(&options.dir);
-        Ok(Self { options, place, room: Arc::new(Room::new(bell)), thread: Mutex::default() })
+        Ok(Self { options, place, room: Arc::new(Room::new()?), thread: Mutex::default() })
     }
 
     /// Begins to run workers. Their components reach this server at `address`, as `host:port`. What workers of a former server have left behind
@@ -145,7 +143,7 @@ impl Supervisor {
             }
         }
         drop(entries);
-        self.room.ring();
+        self.room.waker.wake();
     }
 
     /// Ends a topology: what is under way is finished, for at most `wait`.
@@ -175,7 +173,7 @@ impl Supervisor {
         if let Some(entry) = self.room.lock().by_name.get_mut(name) {
             change(entry);
         }
-        self.room.ring();
+        self.room.waker.wake();
     }
 
     /// The worker that runs and was given a token that `is_it`: a token ends with its worker.
@@ -243,7 +241,7 @@ impl Supervisor {
         let (tapped, orders) = entry.looks.take(now, (cursor, count), running).ok_or(TapError::Ended)?;
         orders.into_iter().for_each(|(worker, order)| entry.group.tell(worker, order));
         drop(entries);
-        self.room.ring();
+        self.room.waker.wake();
         Ok(tapped)
     }
 
@@ -254,7 +252,7 @@ impl Supervisor {
         entries.is_stopping = true;
         entries.by_name.values_mut().for_each(|entry| entry.group.stop(now, wait));
         drop(entries);
-        self.room.ring();
+        self.room.waker.wake();
         if let Some(thread) = self.thread().take() {
             // It has nothing to say: a panic of it was reported where it happened.
             let _ = thread.join();

@@ -1,13 +1,14 @@
-//! The thread that has all worker processes: one loop that waits for their pipes, their ends, the bell and the next time at once.
+//! The thread that has all worker processes: one loop that waits for their pipes, their ends, callers and the next time at once.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, Nanos};
+use processes::duplex::{Outgoing, is_passing, wait};
 use processes::{Process, ending};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use topology::statistics::Status;
 
 use crate::life::{Action, State};
@@ -35,9 +36,7 @@ struct Worker {
     name: String,
     number: u32,
     process: Process,
-    /// What is being written, and how much of it is.
-    out: Vec<u8>,
-    written: usize,
+    out: Outgoing,
     statuses: Lines,
     log: Log,
 }
@@ -151,20 +150,16 @@ impl Keeper {
 
     /// Waits until there is something to do.
     fn wait(&self, due: Option<Nanos>) {
-        let mut fds = vec![PollFd::new(&self.room.bell, PollFlags::IN)];
-        for Worker { process, out, written, .. } in self.workers.values() {
+        let mut fds = vec![self.room.waker.poll_fd()];
+        for Worker { process, out, .. } in self.workers.values() {
             fds.push(PollFd::new(&process.exit, PollFlags::IN));
             fds.extend(process.stdout.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
             fds.extend(process.stderr.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
-            let stdin = process.stdin.iter().filter(|_| *written < out.len());
+            let stdin = process.stdin.iter().filter(|_| !out.is_empty());
             fds.extend(stdin.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
         }
-        let time = due.map(|due| due.since(self.clock.now()) + Duration::from_millis(1));
-        let timeout = time
-            .map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });
-        // A signal ends it early, which does no harm.
-        let _ = poll(&mut fds, timeout.as_ref());
-        self.room.hear();
+        wait(&mut fds, due.map(|due| due.since(self.clock.now()) + Duration::from_millis(1)));
+        self.room.waker.clear();
     }
 
     /// Carries what can be carried without waiting.
@@ -242,39 +237,32 @@ impl Worker {
         };
         let statuses = Lines::new(STATUS_BYTES_MAX);
         let (name, number) = (job.name.clone(), job.share.worker);
-        let mut worker = Self { name, number, process, out: Vec::new(), written: 0, statuses, log };
+        let mut worker = Self { name, number, process, out: Outgoing::default(), statuses, log };
         worker.say(job);
         worker
     }
 
     /// Has a line written.
     fn say(&mut self, line: &impl serde::Serialize) {
-        self.out.extend(serde_json::to_vec(line).expect("plain values are JSON"));
-        self.out.push(b'\n');
+        let out = self.out.bytes();
+        out.extend(serde_json::to_vec(line).expect("plain values are JSON"));
+        out.push(b'\n');
     }
 
     fn write(&mut self) {
         let Some(pipe) = &mut self.process.stdin else { return };
-        while self.written < self.out.len() {
-            match pipe.write(&self.out[self.written..]) {
-                Ok(count) => self.written += count,
-                Err(error) if is_passing(error.kind()) => return,
-                Err(_) => {
-                    // Its end follows.
-                    self.process.stdin = None;
-                    break;
-                }
-            }
+        if self.out.write_to(pipe).is_err() {
+            // Its end follows.
+            self.process.stdin = None;
+            self.out = Outgoing::default();
         }
-        self.out = Vec::new();
-        self.written = 0;
     }
 
     /// One read of standard output: what the worker has said.
     fn read(&mut self, buffer: &mut [u8]) -> Vec<Heard> {
         let Some(pipe) = &mut self.process.stdout else { return Vec::new() };
         let count = match pipe.read(buffer) {
-            Err(error) if is_passing(error.kind()) => return Vec::new(),
+            Err(error) if is_passing(&error) => return Vec::new(),
             Ok(0) | Err(_) => {
                 self.process.stdout = None;
                 return Vec::new();
@@ -363,10 +351,6 @@ pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn is_passing(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// Who workers say they are when they log in.

@@ -1,16 +1,16 @@
-//! The link's thread: one loop that waits for the socket, the bell and the next time at once.
+//! The link's thread: one loop that waits for the socket, the owner and the next time at once.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Read;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, Nanos};
+use processes::duplex::{Outgoing, Pauses, is_passing, wait};
 use resp::Value;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
-use super::Options;
-use super::shared::{Duties, Shared};
+use super::{Event, Options, Shared};
 use crate::target::{Protocol, Target};
 
 /// What the thread knows.
@@ -25,9 +25,7 @@ pub(super) struct Attendant {
 struct Life<'a> {
     of: &'a Attendant,
     stream: TcpStream,
-    /// What is being sent, and how much of it is.
-    out: Vec<u8>,
-    sent: usize,
+    out: Outgoing,
     /// What came and was not read, from `read` on.
     input: Vec<u8>,
     read: usize,
@@ -48,20 +46,12 @@ pub(super) struct Silence {
 impl Attendant {
     /// One connection after the other, until it is stopped.
     pub(super) fn run(self) {
-        let (mut life, mut pause) = (0, self.options.pause_min);
-        while !self.shared.is_stopped() {
-            life += 1;
-            let (why, has_answered) = self.live(life);
-            if self.shared.is_stopped() {
-                return;
-            }
-            self.shared.end_life(why);
-            if has_answered {
-                pause = self.options.pause_min;
-            }
-            self.rest(self.clock.now() + pause);
-            pause = (pause * 2).min(self.options.pause_max);
-        }
+        let pauses = Pauses { least: self.options.pause_min, most: self.options.pause_max };
+        let now = || Duration::from_nanos(self.clock.now().0);
+        self.shared.run(pauses, now, |number| {
+            let (why, has_answered) = self.live(number);
+            (Event::Lost(why), has_answered)
+        });
     }
 
     /// Keeps a connection to its end: why it ended, and whether the server has answered a request.
@@ -85,25 +75,16 @@ impl Attendant {
         stream.set_nonblocking(true)?;
         Ok(stream)
     }
-
-    /// Waits until `end`, or until it is stopped.
-    fn rest(&self, end: Nanos) {
-        while !self.shared.is_stopped() && self.clock.now() < end {
-            self.shared.hear();
-            let mut fds = [PollFd::new(&self.shared.bell, PollFlags::IN)];
-            wait(&mut fds, Some(end.since(self.clock.now())));
-        }
-    }
 }
 
 impl<'a> Life<'a> {
     fn new(of: &'a Attendant, stream: TcpStream) -> Self {
-        let login = of.target.login();
+        let (login, mut out) = (of.target.login(), Outgoing::default());
+        out.bytes().extend(login.concat().into_bytes());
         Self {
             of,
             stream,
-            out: login.concat().into_bytes(),
-            sent: 0,
+            out,
             input: Vec::new(),
             read: 0,
             replies: Vec::new(),
@@ -116,23 +97,15 @@ impl<'a> Life<'a> {
     /// Carries bytes until the connection has ended, or has to be: why.
     fn run(&mut self, number: u64) -> String {
         if self.login == 0 {
-            self.of.shared.begin_life(number);
+            self.of.shared.begin(number, Event::Connected(number));
         }
         loop {
-            if self.sent == self.out.len() {
-                self.out.clear();
-                self.sent = 0;
-            }
-            // The login goes alone: what follows is for a connection that is logged in.
-            let duties = self.of.shared.duties(&mut self.out);
-            if duties.is_stopped {
-                return "it is stopped".to_owned();
-            }
-            let (is_readable, is_writable) = match self.wait(duties) {
+            let Some((is_full, is_owed)) = self.take_requests() else { return "it is stopped".to_owned() };
+            let (is_readable, is_writable) = match self.wait(is_full, is_owed) {
                 Ok(ready) => ready,
                 Err(why) => return why,
             };
-            if is_writable && let Err(error) = self.write() {
+            if is_writable && let Err(error) = self.out.write_to(&mut self.stream) {
                 return error.to_string();
             }
             if is_readable && let Err(why) = self.read(number) {
@@ -141,38 +114,38 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Waits for the socket and the bell; whether the socket can be read and written.
-    fn wait(&mut self, duties: Duties) -> Result<(bool, bool), String> {
+    /// Takes what is to be sent, if nothing is being sent; whether the owner is behind, and whether a reply is to come. `None`: the thread is to end.
+    fn take_requests(&mut self) -> Option<(bool, bool)> {
+        let mut state = self.of.shared.lock();
+        // The login goes alone: what follows is for a connection that is logged in.
+        if self.out.is_empty() {
+            std::mem::swap(self.out.bytes(), &mut state.out);
+        }
+        (!state.is_stopped).then_some((state.is_full, !state.more.is_empty()))
+    }
+
+    /// Waits for the socket and the owner; whether the socket can be read and written.
+    fn wait(&mut self, is_full: bool, is_owed: bool) -> Result<(bool, bool), String> {
         let (now, timeout) = (self.of.clock.now(), self.of.options.timeout);
-        let is_owed = (duties.is_owed || self.login > 0) && !duties.is_full;
+        let is_owed = (is_owed || self.login > 0) && !is_full;
         let left = self.silence.left(is_owed, now, timeout);
         if left == Some(Duration::ZERO) {
             return Err(format!("no reply within {timeout:?}"));
         }
-        let is_writing = self.sent < self.out.len();
+        let is_writing = !self.out.is_empty();
         let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, !duties.is_full);
+        flags.set(PollFlags::IN, !is_full);
         flags.set(PollFlags::OUT, is_writing);
-        let bell = PollFd::new(&self.of.shared.bell, PollFlags::IN);
-        let mut fds = [bell, PollFd::new(&self.stream, flags)];
+        let mut fds = [self.of.shared.waker.poll_fd(), PollFd::new(&self.stream, flags)];
         // A socket that nobody will read is left out: its end would be told again and again.
         let count = if flags.is_empty() { 1 } else { 2 };
         wait(&mut fds[..count], left);
-        let [bell, socket] = fds.map(|fd| fd.revents());
-        if !bell.is_empty() {
-            self.of.shared.hear();
+        let [waker, socket] = fds.map(|fd| fd.revents());
+        if !waker.is_empty() {
+            self.of.shared.waker.clear();
         }
         let is_ready = !socket.is_empty();
-        Ok((is_ready && !duties.is_full, is_ready && is_writing))
-    }
-
-    fn write(&mut self) -> std::io::Result<()> {
-        match self.stream.write(&self.out[self.sent..]) {
-            Ok(count) => self.sent += count,
-            Err(error) if is_passing(error.kind()) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
+        Ok((is_ready && !is_full, is_ready && is_writing))
     }
 
     /// One read of the socket.
@@ -190,7 +163,7 @@ impl<'a> Life<'a> {
                 self.silence.end();
                 self.take_replies(number)
             }
-            Err(error) if is_passing(error.kind()) => Ok(()),
+            Err(error) if is_passing(&error) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -206,17 +179,24 @@ impl<'a> Life<'a> {
             }
             self.login -= 1;
             if self.login == 0 {
-                self.of.shared.begin_life(number);
+                self.of.shared.begin(number, Event::Connected(number));
             }
         }
         if self.replies.is_empty() {
             return Ok(());
         }
         self.has_answered = true;
-        match self.of.shared.post(&mut self.replies) {
-            0 => Ok(()),
-            excess => Err(format!("{excess} replies that nobody has asked for")),
-        }
+        let excess = self.of.shared.post(|state| {
+            let mut excess = 0;
+            for (value, bytes) in self.replies.drain(..) {
+                match state.more.pop_front() {
+                    Some(token) => state.push(Event::Reply(token, value), bytes),
+                    None => excess += 1,
+                }
+            }
+            excess
+        });
+        if excess > 0 { Err(format!("{excess} replies that nobody has asked for")) } else { Ok(()) }
     }
 
     /// The next reply, if it has all come, and its length.
@@ -246,18 +226,6 @@ impl Silence {
     pub(super) fn end(&mut self) {
         self.since = None;
     }
-}
-
-/// Waits until one is ready, or for `time`.
-fn wait(fds: &mut [PollFd<'_>], time: Option<Duration>) {
-    let timeout =
-        time.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });
-    // A signal ends it early, which does no harm.
-    let _ = poll(fds, timeout.as_ref());
-}
-
-fn is_passing(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 pub(super) const TOO_LONG: &str = "a reply has more than";

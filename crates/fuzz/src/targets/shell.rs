@@ -103,7 +103,7 @@ pub(super) fn serve(input: &[u8]) {
         let answers = |size: usize| {
             let mut child = Child::new(&factory, Waker::new(|| ()));
             let pieces = input.chunks(size).try_for_each(|piece| child.on_bytes(piece));
-            child.on_bell();
+            child.on_wake();
             (child.take_out(), pieces.is_ok())
         };
         assert_eq!(answers(input.len().max(1)), answers(1), "pieces of one byte");

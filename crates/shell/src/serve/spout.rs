@@ -1,7 +1,7 @@
 //! A spout as a child.
 //!
 //! On Apache Storm a tuple that fails is the spout's to emit again: it is kept here until it is acknowledged, and emitted again up to
-//! `evenkeel.attempts_max` times. Under a [`crate::Supervisor`] the topology does that, and `fail` means that the tuple is given up.
+//! `evenkeel.attempts_max` times. Under a [`crate::ChildThread`] the topology does that, and `fail` means that the tuple is given up.
 
 use std::collections::{BTreeMap, VecDeque};
 

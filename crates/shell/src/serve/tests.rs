@@ -84,7 +84,7 @@ fn bolt_is_told_tuples_and_says_what_became_of_them() {
     assert_eq!(told(&mut child, heartbeat), "{\"command\":\"sync\"};");
     assert!(told(&mut child, &tuple("3", "stop")).contains("ack"));
     assert_eq!(told(&mut child, &tuple("4", "b")), "", "it waits while the bolt takes none");
-    child.on_bell();
+    child.on_wake();
     assert!(String::from_utf8_lossy(&child.out).contains(r#""anchors":["4"]"#));
     assert!(child.on_bytes(b"{}\nend\n").is_err());
 }

@@ -11,11 +11,10 @@
 //!   2. What waits for the component has at most `inbox_bytes_max`, and what one read gives beyond it: then the child's pipe fills.
 //!   3. A pause doubles from `pause_min` to `pause_max`; a life of a minute sets it back.
 //!
-//! **Bounds.** What waits for the child is the component's matter ([`Supervisor::has_room`]).
+//! **Bounds.** What waits for the child is the component's matter ([`ChildThread::has_room`]).
 
 mod attend;
 mod living;
-mod shared;
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
+use processes::duplex::Duplex;
 use serde_json::{Map, Value as Json};
 use topology::Plan;
 use topology::component::Waker;
@@ -35,7 +35,6 @@ use crate::message::Message;
 use crate::secret::Secret;
 use attend::Attendant;
 use living::Living;
-use shared::Shared;
 
 pub use living::wait_for_children;
 
@@ -103,21 +102,37 @@ pub enum Event {
     Ended(String),
 }
 
+type Shared = Duplex<Event, Told>;
+
+/// What a child was told and has not done.
+#[derive(Debug, Default)]
+struct Told {
+    /// Tuples that wait to be written, and those of what the child's thread has taken and not written.
+    out_tuples: usize,
+    taken_tuples: usize,
+    /// The component waits until the child has taken more.
+    is_awaited: bool,
+    /// Answers that the child will give.
+    owed: u32,
+    /// Why the child is to be ended.
+    end: Option<String>,
+}
+
 /// Keeps a child running until it is dropped.
 #[derive(Debug)]
-pub struct Supervisor {
+pub struct ChildThread {
     shared: Arc<Shared>,
     limits: Limits,
 }
 
-impl Supervisor {
+impl ChildThread {
     /// Starts the thread, and so the child of `task`. `waker` is called when there are events.
     ///
     /// # Errors
     /// The system has no thread or no descriptor. A command that cannot be started is an event.
     pub fn start(spec: &Spec, plan: &Plan, task: TaskId, waker: Waker) -> io::Result<Self> {
         let component = plan.component(plan.component_of(task));
-        let shared = Arc::new(Shared::new(waker, spec.limits.inbox_bytes_max)?);
+        let shared = Arc::new(Shared::new(move || waker.wake(), spec.limits.inbox_bytes_max)?);
         let plan = plan.clone();
         let attendant = Attendant {
             name: component.id.clone(),
@@ -138,29 +153,41 @@ impl Supervisor {
 
     /// Moves what has happened to `events`.
     pub fn take(&self, events: &mut VecDeque<Event>) {
-        self.shared.take(events);
+        events.append(&mut self.shared.take());
     }
 
     /// Has what `append` appends written to the child of `life`.
     ///
-    /// Returns whether that life goes on; if not nothing is appended.
+    /// Returns what `append` does, or `None`, with nothing appended, if that life is over.
     pub fn tell<R>(&self, life: u64, asks: Asks, append: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
-        self.shared.tell(life, asks, append)
+        self.shared.send(life, |out, told| {
+            told.owed += asks.answers;
+            told.out_tuples += asks.tuples;
+            append(out)
+        })
     }
 
     /// Whether less than the limits allow waits to be written. If not, the waker is called when the child has taken some of it.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.shared.has_room(self.limits.tuples_max, self.limits.waiting_bytes_max)
+        let mut state = self.shared.lock();
+        let tuples = state.more.out_tuples + state.more.taken_tuples;
+        let has_room = tuples < self.limits.tuples_max && state.out.len() < self.limits.waiting_bytes_max;
+        state.more.is_awaited |= !has_room;
+        has_room
     }
 
     /// Ends the child of `life`, because of what it did; another one is started after the pause.
     pub fn end(&self, life: u64, why: String) {
-        self.shared.end(life, why);
+        let mut state = self.shared.lock();
+        if state.life == Some(life) {
+            state.more.end.get_or_insert(why);
+            self.shared.waker.wake();
+        }
     }
 }
 
-impl Drop for Supervisor {
+impl Drop for ChildThread {
     /// Has the child's standard input closed, and what is left of it killed after its grace; does not wait for that ([`wait_for_children`]).
     fn drop(&mut self) {
         self.shared.stop();

@@ -1,16 +1,16 @@
-//! The child's thread: one loop that waits for the pipes, the child's end, the bell and the next time at once.
+//! The child's thread: one loop that waits for the pipes, the child's end, the component and the next time at once.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, Nanos};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use processes::duplex::{Outgoing, Pauses, is_passing, wait};
+use rustix::event::{PollFd, PollFlags};
 use topology::Plan;
 use topology::ids::TaskId;
 
-use super::shared::{Duties, Shared};
-use super::{Event, Spec};
+use super::{Event, Shared, Spec};
 use crate::census::{self, Usage};
 use crate::child::Child;
 use crate::framing::Frames;
@@ -38,9 +38,7 @@ struct Life<'a> {
     frames: Frames,
     lines: Lines,
     pulse: Pulse,
-    /// What is being written, and how much of it is.
-    out: Vec<u8>,
-    written: usize,
+    out: Outgoing,
     has_begun: bool,
     /// Its pipe is closed, or it was told to end: it has until then.
     until: Option<Nanos>,
@@ -49,26 +47,29 @@ struct Life<'a> {
     buffer: Box<[u8]>,
 }
 
+/// What the thread has to do.
+struct Duties {
+    end: Option<String>,
+    is_stopped: bool,
+    /// The component is behind: nothing is to be read.
+    is_full: bool,
+    /// Answers that the child will give.
+    owed: u32,
+}
+
 impl Attendant {
     /// One child after the other, until it is stopped.
     pub(super) fn run(self) {
-        let (mut life, mut pause) = (0, self.spec.limits.pause_min);
-        while !self.shared.is_stopped() {
-            life += 1;
+        let pauses = Pauses { least: self.spec.limits.pause_min, most: self.spec.limits.pause_max };
+        let now = || Duration::from_nanos(self.clock.now().0);
+        self.shared.run(pauses, now, |number| {
             let start = self.clock.now();
-            let why = self.live(life);
-            if self.shared.is_stopped() {
-                return;
+            let why = self.live(number);
+            if !self.shared.is_stopped() {
+                tracing::warn!(component = self.name, task = self.task.0, why, "a child has ended");
             }
-            tracing::warn!(component = self.name, task = self.task.0, why, "a child has ended");
-            self.shared.end_life(why);
-            let end = self.clock.now();
-            if end.since(start) >= CALM {
-                pause = self.spec.limits.pause_min;
-            }
-            self.rest(end + pause);
-            pause = (pause * 2).min(self.spec.limits.pause_max);
-        }
+            (Event::Ended(why), self.clock.now().since(start) >= CALM)
+        });
     }
 
     /// Runs a child to its end; why it ended.
@@ -79,14 +80,14 @@ impl Attendant {
                 Err(error) => return format!("`{}` cannot be started: {error}", self.spec.command.join(" ")),
             };
         child.limit_processes(self.spec.limits.children_max + SLACK_PROCESSES);
-        let mut out = Vec::new();
+        let mut out = Outgoing::default();
         handshake::append(
             self.spec.codec,
             &self.plan,
             self.task,
             &self.spec.config,
             child.pid_dir(),
-            &mut out,
+            out.bytes(),
         );
         let mut life = Life {
             of: self,
@@ -96,7 +97,6 @@ impl Attendant {
             lines: Lines::default(),
             pulse: Pulse::new(self.clock.now(), self.spec.limits.timeout),
             out,
-            written: 0,
             has_begun: false,
             until: None,
             watched: self.clock.now(),
@@ -107,15 +107,6 @@ impl Attendant {
         life.read_errors();
         life.lines.end(|line| self.log_line(line));
         why.unwrap_or_else(|| processes::ending(status))
-    }
-
-    /// Waits until `end`, or until it is stopped.
-    fn rest(&self, end: Nanos) {
-        while !self.shared.is_stopped() && self.clock.now() < end {
-            self.shared.hear();
-            let mut fds = [PollFd::new(&self.shared.bell, PollFlags::IN)];
-            wait(&mut fds, Some(end.since(self.clock.now())));
-        }
     }
 
     fn log_line(&self, line: &str) {
@@ -138,12 +129,7 @@ impl Life<'_> {
     /// Carries bytes until the child has ended, or has to be: then why.
     fn run(&mut self) -> Option<String> {
         loop {
-            if self.written == self.out.len() {
-                self.out.clear();
-                self.written = 0;
-            }
-            // The handshake goes alone: what follows is for a child that has answered it.
-            let duties = self.of.shared.duties(&mut self.out);
+            let duties = self.duties();
             if let Some(why) = duties.end {
                 return Some(why);
             }
@@ -159,8 +145,8 @@ impl Life<'_> {
                 return Some(why);
             }
             let ready = self.wait(now, &duties);
-            if ready.bell {
-                self.of.shared.hear();
+            if ready.waker {
+                self.of.shared.waker.clear();
             }
             if ready.stdin {
                 self.write();
@@ -179,6 +165,25 @@ impl Life<'_> {
         }
     }
 
+    /// What is to be done; takes what is to be written, if nothing is being written.
+    fn duties(&mut self) -> Duties {
+        let mut state = self.of.shared.lock();
+        let mut is_awaited = false;
+        // The handshake goes alone: what follows is for a child that has answered it.
+        if self.out.is_empty() {
+            std::mem::swap(self.out.bytes(), &mut state.out);
+            state.more.taken_tuples = std::mem::take(&mut state.more.out_tuples);
+            is_awaited = std::mem::take(&mut state.more.is_awaited);
+        }
+        let (is_stopped, is_full) = (state.is_stopped, state.is_full);
+        let duties = Duties { end: state.more.end.clone(), is_stopped, is_full, owed: state.more.owed };
+        drop(state);
+        if is_awaited {
+            self.of.shared.wake_owner();
+        }
+        duties
+    }
+
     /// Asks a child that rests, and gives up one that does not answer.
     fn beat(&mut self, now: Nanos, duties: &Duties) -> Option<String> {
         let may_ask = self.of.is_bolt;
@@ -191,7 +196,7 @@ impl Life<'_> {
         match self.pulse.poll(now, may_ask) {
             Beat::Rest => None,
             Beat::Ask => {
-                speak::heartbeat(self.of.spec.codec, &mut self.out);
+                speak::heartbeat(self.of.spec.codec, self.out.bytes());
                 self.pulse.on_told(now);
                 None
             }
@@ -229,16 +234,14 @@ impl Life<'_> {
     }
 
     fn wait(&self, now: Nanos, duties: &Duties) -> Ready {
-        let is_writing = self.written < self.out.len();
+        let is_writing = !self.out.is_empty();
         let (stdin, stdout) = (self.child.process.stdin.as_ref(), self.child.process.stdout.as_ref());
         let stdin = stdin.filter(|_| is_writing).map(|pipe| PollFd::new(pipe, PollFlags::OUT));
         let stdout = stdout.filter(|_| !duties.is_full).map(|pipe| PollFd::new(pipe, PollFlags::IN));
         let stderr = self.child.process.stderr.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN));
         let has = [stdin.is_some(), stdout.is_some(), stderr.is_some()];
-        let mut fds = vec![
-            PollFd::new(&self.of.shared.bell, PollFlags::IN),
-            PollFd::new(&self.child.process.exit, PollFlags::IN),
-        ];
+        let mut fds =
+            vec![self.of.shared.waker.poll_fd(), PollFd::new(&self.child.process.exit, PollFlags::IN)];
         fds.extend([stdin, stdout, stderr].into_iter().flatten());
         let due = [self.until, self.pulse.next_due(self.of.is_bolt), Some(self.watched)];
         let due = due.into_iter().flatten().min();
@@ -246,7 +249,7 @@ impl Life<'_> {
         let mut is_ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let mut next = |has: bool| has && is_ready.next().unwrap_or(false);
         Ready {
-            bell: next(true),
+            waker: next(true),
             exit: next(true),
             stdin: next(has[0]),
             stdout: next(has[1]),
@@ -256,15 +259,10 @@ impl Life<'_> {
 
     fn write(&mut self) {
         let Some(pipe) = &mut self.child.process.stdin else { return };
-        match pipe.write(&self.out[self.written..]) {
-            Ok(count) => self.written += count,
-            Err(error) if is_passing(error.kind()) => {}
-            Err(_) => {
-                self.child.process.stdin = None;
-                self.out.clear();
-                self.written = 0;
-                self.expect_end();
-            }
+        if self.out.write_to(pipe).is_err() {
+            self.child.process.stdin = None;
+            self.out.clear();
+            self.expect_end();
         }
     }
 
@@ -280,7 +278,7 @@ impl Life<'_> {
                 self.frames.push(&self.buffer[..count]);
                 return self.take_messages();
             }
-            Err(error) if is_passing(error.kind()) => {}
+            Err(error) if is_passing(&error) => {}
             Err(_) => self.child.process.stdout = None,
         }
         Ok(())
@@ -303,25 +301,34 @@ impl Life<'_> {
     }
 
     fn take_messages(&mut self) -> Result<(), Garbage> {
-        let mut events = Vec::new();
-        let result = self.sort_messages(&mut events);
-        let syncs = events.iter().filter(|event| **event == Event::Said(Message::Sync)).count();
-        let owed = self.of.shared.on_answers(syncs as u32);
+        let mut messages = Vec::new();
+        let result = self.sort_messages(&mut messages);
+        let syncs = messages.iter().filter(|message| **message == Message::Sync).count();
+        let owed = {
+            let told = &mut self.of.shared.lock().more;
+            told.owed = told.owed.saturating_sub(syncs as u32);
+            told.owed
+        };
         self.pulse.on_message(self.of.clock.now(), owed > 0);
-        if !events.is_empty() {
-            self.of.shared.post(events);
+        if !messages.is_empty() {
+            self.of.shared.post(|state| {
+                for message in messages {
+                    let bytes = message.size_bytes();
+                    state.push(Event::Said(message), bytes);
+                }
+            });
         }
         result
     }
 
     /// Takes what is for the log, and appends what is for the component.
-    fn sort_messages(&mut self, events: &mut Vec<Event>) -> Result<(), Garbage> {
+    fn sort_messages(&mut self, messages: &mut Vec<Message>) -> Result<(), Garbage> {
         while let Some(bytes) = self.frames.read()? {
             let message = Message::decode(self.of.spec.codec, bytes)?;
             match message {
                 Message::Pid(_) if !self.has_begun => {
                     self.has_begun = true;
-                    self.of.shared.begin_life(self.number);
+                    self.of.shared.begin(self.number, Event::Started(self.number));
                 }
                 Message::Log(level, text) => self.of.log(level, &text),
                 _ if !self.has_begun => {
@@ -330,9 +337,9 @@ impl Life<'_> {
                 Message::Pid(_) => {}
                 Message::Error(text) => {
                     self.of.log(Level::Error, &text);
-                    events.push(Event::Said(Message::Error(text)));
+                    messages.push(Message::Error(text));
                 }
-                message => events.push(Event::Said(message)),
+                message => messages.push(message),
             }
         }
         Ok(())
@@ -361,23 +368,11 @@ impl Life<'_> {
 
 /// What is ready.
 struct Ready {
-    bell: bool,
+    waker: bool,
     exit: bool,
     stdin: bool,
     stdout: bool,
     stderr: bool,
-}
-
-/// Waits until one is ready, or for `time`.
-fn wait(fds: &mut [PollFd<'_>], time: Option<Duration>) {
-    let timeout =
-        time.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });
-    // A signal ends it early, which does no harm.
-    let _ = poll(fds, timeout.as_ref());
-}
-
-fn is_passing(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// A child that lived so long begins with the shortest pause again.
