@@ -48,11 +48,11 @@ impl Keys {
         let own = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()));
         let provider = provider();
-        let anybody = Arc::new(Anybody(provider.signature_verification_algorithms));
+        let algorithms = provider.signature_verification_algorithms;
         let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(anybody)
+            .with_custom_certificate_verifier(Arc::new(Verifier { roots: None, algorithms }))
             .with_no_client_auth();
         let server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
@@ -76,7 +76,7 @@ impl Keys {
             .with_protocol_versions(&[&TLS13])
             .map_err(unfit("tls_cert"))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(SignedBy { roots, algorithms }))
+            .with_custom_certificate_verifier(Arc::new(Verifier { roots: Some(roots), algorithms }))
             .with_client_auth_cert(chain.clone(), secret()?)
             .map_err(unfit("tls_key"))?;
         let server = ServerConfig::builder_with_provider(provider)
@@ -139,53 +139,15 @@ fn certificates(setting: &'static str, file: &Pem) -> Result<Vec<CertificateDer<
     Ok(found)
 }
 
-/// Takes any certificate: who the peer is, it proves afterwards.
+/// Takes certificates that a CA has signed for servers, whatever names they have: nodes are dialed by address. Without a CA it takes any: who the
+/// peer is, it proves afterwards.
 #[derive(Debug)]
-struct Anybody(WebPkiSupportedAlgorithms);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, TlsError> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        Err(only_13())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        rustls::crypto::verify_tls13_signature(message, cert, signed, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
-}
-
-/// Takes certificates that a CA has signed for servers, whatever names they have: nodes are dialed by address.
-#[derive(Debug)]
-struct SignedBy {
-    roots: Arc<RootCertStore>,
+struct Verifier {
+    roots: Option<Arc<RootCertStore>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for SignedBy {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         cert: &CertificateDer<'_>,
@@ -194,9 +156,10 @@ impl ServerCertVerifier for SignedBy {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, TlsError> {
-        let cert = ParsedCertificate::try_from(cert)?;
-        let algorithms = self.algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&cert, &self.roots, between, now, algorithms)?;
+        if let Some(roots) = &self.roots {
+            let (cert, algorithms) = (ParsedCertificate::try_from(cert)?, self.algorithms.all);
+            verify_server_cert_signed_by_trust_anchor(&cert, roots, between, now, algorithms)?;
+        }
         Ok(ServerCertVerified::assertion())
     }
 
@@ -206,7 +169,7 @@ impl ServerCertVerifier for SignedBy {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        Err(only_13())
+        Err(TlsError::General("no version but TLS 1.3 is offered".to_owned()))
     }
 
     fn verify_tls13_signature(
@@ -221,10 +184,6 @@ impl ServerCertVerifier for SignedBy {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
     }
-}
-
-fn only_13() -> TlsError {
-    TlsError::General("no version but TLS 1.3 is offered".to_owned())
 }
 
 #[cfg(test)]
