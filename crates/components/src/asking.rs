@@ -134,7 +134,7 @@ pub(crate) fn target(arguments: &Arguments) -> Result<Target, String> {
 /// # Errors
 /// There is none that speaks the Redis protocol.
 pub(crate) fn target_at(url: &str) -> Result<Target, String> {
-    let target: Target = url.parse()?;
+    let target = url.parse::<Target>().map_err(|error| error.to_string())?;
     if target.protocol != connection::Protocol::Resp {
         return Err(format!("{target} does not speak the Redis protocol"));
     }
@@ -207,7 +207,7 @@ impl<A: Ask> Bolt for Asking<A> {
             match event {
                 Event::Connected(life) => self.line.on_connected(life),
                 Event::Reply(_, reply) => result = self.on_reply(reply, out).and(result),
-                Event::Lost(why) => result = Err(self.line.on_loss(&why, out)),
+                Event::Lost(loss) => result = Err(self.line.on_loss(&loss, out)),
             }
         }
         result

@@ -202,7 +202,7 @@ impl Bolt for Closing {
                 Event::Reply(LOAD, Reply::Error(text)) => result = Err(asking::refusal(&text)),
                 Event::Reply(LOAD, _) => {}
                 Event::Reply(_, reply) => result = self.on_reply(reply, out).and(result),
-                Event::Lost(why) => result = Err(self.line.on_loss(&why, out)),
+                Event::Lost(loss) => result = Err(self.line.on_loss(&loss, out)),
             }
         }
         result

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use clock::{Clock, SystemClock};
-use connection::{Event, Link, Options};
+use connection::{Event, Link, Loss, Options};
 use topology::bolt::TupleId;
 use topology::component::{BoltOut, Context, Fault};
 
@@ -68,9 +68,9 @@ impl<K> Line<K> {
     }
 
     /// What was under way fails: whether it was done is not known.
-    pub(crate) fn on_loss(&mut self, why: &str, out: &mut BoltOut<'_>) -> Fault {
+    pub(crate) fn on_loss(&mut self, loss: &Loss, out: &mut BoltOut<'_>) -> Fault {
         self.life = None;
-        let fault = Fault::silent(why);
+        let fault = Fault::silent(loss.to_string());
         for (tuple, _) in self.open.drain(..) {
             out.fail(tuple, &fault).unwrap_or(());
         }

@@ -137,10 +137,10 @@ impl StreamSpout {
                         Err(error) => result = Err(Fault::new(error).after(ERROR_PAUSE)),
                     }
                 }
-                Event::Lost(why) => {
+                Event::Lost(loss) => {
                     (self.life, self.is_asked) = (None, false);
-                    self.reading.on_lost(&why);
-                    result = Err(Fault::new(why));
+                    self.reading.on_lost(&loss);
+                    result = Err(Fault::new(loss.to_string()));
                 }
             }
         }

@@ -3,12 +3,16 @@
 //! | module | what |
 //! |---|---|
 //! | [`target`] | where a server is, and who we are there |
+//! | [`client`] | a blocking connection: a request, and its answer |
 //! | [`link`] | a connection on a thread of its own, for who must not wait: requests in, replies out, reconnects |
 //!
 //! Out of scope: what requests mean; TLS.
 
+pub mod client;
 pub mod link;
+mod replies;
 pub mod target;
 
-pub use link::{Event, Link, Options, is_too_long};
-pub use target::{Protocol, Target};
+pub use client::{Client, ClientError};
+pub use link::{Event, Link, Loss, Options};
+pub use target::{Protocol, Target, TargetError};

@@ -48,6 +48,35 @@ pub struct Options {
     pub pause_max: Duration,
 }
 
+/// Why there is no connection, by what its owner can do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// None could be made: the server is to be started, or another one to be named.
+    #[error("no server answers at {target}: {why}")]
+    NoServer {
+        /// Where.
+        target: String,
+        /// What the system says.
+        why: String,
+    },
+    /// A reply had more than [`Options::reply_bytes_max`]: less is to be asked for.
+    #[error("the connection to {target} is lost: a reply has more than {bytes_max} bytes")]
+    ReplyTooLong {
+        /// Where.
+        target: String,
+        /// The bound.
+        bytes_max: usize,
+    },
+    /// It has ended: the next one may do better.
+    #[error("the connection to {target} is lost: {why}")]
+    Ended {
+        /// Where.
+        target: String,
+        /// How it ended.
+        why: String,
+    },
+}
+
 /// What an owner hears.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -56,7 +85,7 @@ pub enum Event {
     /// The reply to the request of this token, which may be an error of the server's.
     Reply(u64, Value),
     /// The connection is gone, or there was none; and why.
-    Lost(String),
+    Lost(Loss),
 }
 
 /// Keeps a connection until it is dropped.
@@ -141,12 +170,6 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.shared.stop();
     }
-}
-
-/// Whether a connection was lost for a reply that had more than [`Options::reply_bytes_max`]: `why` is what [`Event::Lost`] says.
-#[must_use]
-pub fn is_too_long(why: &str) -> bool {
-    why.contains(attend::TOO_LONG)
 }
 
 impl Options {

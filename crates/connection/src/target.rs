@@ -30,6 +30,11 @@ pub struct Target {
     database: u32,
 }
 
+/// What is wrong with a URL, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TargetError(String);
+
 impl Target {
     /// A server on this machine.
     #[must_use]
@@ -55,24 +60,33 @@ impl Target {
         auth.iter().chain(&select).map(|words| encoded(words)).collect()
     }
 
-    fn from_url(url: &Url) -> Result<Self, String> {
+    fn from_url(url: &Url) -> Result<Self, TargetError> {
+        let wrong = |text: &str| TargetError(text.to_owned());
         let protocol = match url.scheme() {
             "redis" | "valkey" => Protocol::Resp,
             "memcached" => Protocol::Memcached,
-            "rediss" | "valkeys" => return Err("TLS is not supported yet: use redis://".to_owned()),
-            other => return Err(format!("`{other}:` is no scheme of a server: use redis://host:port")),
+            "rediss" | "valkeys" => return Err(wrong("TLS is not supported yet: use redis://")),
+            other => {
+                return Err(TargetError(format!(
+                    "`{other}:` is no scheme of a server: use redis://host:port"
+                )));
+            }
         };
-        let host = url.host_str().filter(|host| !host.is_empty()).ok_or("no host: use redis://host:port")?;
+        let host = url
+            .host_str()
+            .filter(|host| !host.is_empty())
+            .ok_or_else(|| wrong("no host: use redis://host:port"))?;
         let port = url.port().unwrap_or(protocol.port());
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let found = (bare, port).to_socket_addrs().map_err(|error| format!("{host}: {error}"))?.next();
+        let found =
+            (bare, port).to_socket_addrs().map_err(|error| TargetError(format!("{host}: {error}")))?.next();
         let database = url.path().trim_matches('/');
         let is_more = !url.username().is_empty() || url.password().is_some() || !database.is_empty();
         if protocol == Protocol::Memcached && is_more {
-            return Err("memcached knows neither user nor database: use memcached://host:port".to_owned());
+            return Err(wrong("memcached knows neither user nor database: use memcached://host:port"));
         }
         Ok(Self {
-            address: found.ok_or_else(|| format!("{host} has no address"))?,
+            address: found.ok_or_else(|| TargetError(format!("{host} has no address")))?,
             protocol,
             name: format!("{}://{host}:{port}", protocol.scheme()),
             user: (!url.username().is_empty()).then(|| decoded(url.username())),
@@ -80,7 +94,8 @@ impl Target {
             database: if database.is_empty() {
                 0
             } else {
-                database.parse().map_err(|_| format!("`{database}` is no number of a database"))?
+                let wrong = |_| TargetError(format!("`{database}` is no number of a database"));
+                database.parse().map_err(wrong)?
             },
         })
     }
@@ -104,10 +119,10 @@ impl Protocol {
 }
 
 impl FromStr for Target {
-    type Err = String;
+    type Err = TargetError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let url = Url::parse(text).map_err(|error| format!("{error}: use redis://host:port"))?;
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        let url = Url::parse(text).map_err(|error| TargetError(format!("{error}: use redis://host:port")))?;
         Self::from_url(&url)
     }
 }
@@ -138,7 +153,7 @@ fn encoded(words: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<Target, String> {
+    fn parsed(text: &str) -> Result<Target, TargetError> {
         text.parse()
     }
 
@@ -181,7 +196,7 @@ mod tests {
             ("memcached://ann:pw@127.0.0.1", "neither user"),
             ("memcached://127.0.0.1/1", "nor database"),
         ] {
-            let error = parsed(text).expect_err("refused");
+            let error = parsed(text).expect_err("refused").to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

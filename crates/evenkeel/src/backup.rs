@@ -7,6 +7,7 @@ use crate::client;
 use crate::failure::Failure;
 use crate::peer;
 use crate::running::Running;
+use connection::Client;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -20,9 +21,9 @@ pub(crate) fn run(dir: &Path, out: &Path) -> Result<(), Failure> {
     let running = peer::running(dir)?;
     let out =
         std::path::absolute(out).map_err(|error| Failure::System(format!("{}: {error}", out.display())))?;
-    let mut stream = connect(&running, dir)?;
-    client::log_in(&mut stream)?;
-    client::call(&mut stream, &[b"BACKUP", out.as_os_str().as_encoded_bytes()])?;
+    let mut server = Client::new(connect(&running, dir)?);
+    client::log_in(&mut server)?;
+    server.call_bytes(&[b"BACKUP", out.as_os_str().as_encoded_bytes()])?;
     let done = format!("backup of {} is in {}\n", dir.display(), out.display());
     crate::output::say(std::io::stdout(), &done);
     Ok(())

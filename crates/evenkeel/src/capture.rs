@@ -5,8 +5,7 @@
 //! by the server and counted in the file.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +14,7 @@ use std::time::Duration;
 use capture::{END_BYTES, Ending};
 use clap::{Args, ValueEnum};
 use clock::{Clock, Nanos, SystemClock};
+use connection::{Client, ClientError};
 use resp::Value;
 use server::settings::Size;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Capture) -> Result<(), Failure> {
         signal_hook::flag::register(signal, Arc::clone(&is_told))
             .map_err(|error| Failure::System(error.to_string()))?;
     }
-    let mut source = Source::new(client::connect(&options.server.target()?)?);
+    let mut source = Source { client: client::connect(&options.server.target()?)? };
     let header = source.start(options)?;
     let mut file = create(&options.file)?;
     let failed = |error: std::io::Error| {
@@ -126,18 +126,10 @@ fn create(path: &Path) -> Result<File, Failure> {
 
 /// The connection to the server; a read never waits.
 struct Source {
-    stream: TcpStream,
-    /// What one read takes at most.
-    buffer: Box<[u8]>,
-    input: Vec<u8>,
-    consumed: usize,
+    client: Client,
 }
 
 impl Source {
-    fn new(stream: TcpStream) -> Self {
-        Source { stream, buffer: vec![0; READ_BYTES].into(), input: Vec::new(), consumed: 0 }
-    }
-
     /// Begins the capture; returns the beginning of the file.
     fn start(&mut self, options: &Capture) -> Result<Vec<u8>, Failure> {
         let bytes_max = options.bytes_max.0.to_string();
@@ -155,18 +147,11 @@ impl Source {
     }
 
     fn send(&mut self, command: &[&str]) -> Result<(), Failure> {
-        let mut request = Vec::new();
-        resp::encode_command(&mut request, command);
-        self.write(&request)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let written = || {
-            self.stream.set_nonblocking(false)?;
-            (&self.stream).write_all(bytes)?;
-            self.stream.set_nonblocking(true)
-        };
-        written().map_err(|error: std::io::Error| Failure::NoServer(format!("the server went away: {error}")))
+        let command: Vec<&[u8]> = command.iter().map(|word| word.as_bytes()).collect();
+        self.client.stream().set_nonblocking(false).map_err(ClientError::Lost)?;
+        self.client.send(&command)?;
+        self.client.stream().set_nonblocking(true).map_err(ClientError::Lost)?;
+        Ok(())
     }
 
     /// Waits for a reply, which comes at once.
@@ -182,31 +167,17 @@ impl Source {
 
     /// The next value; `None` if nothing came for a while.
     fn receive(&mut self) -> Result<Option<Value>, Failure> {
-        loop {
-            let decoded = resp::decode_value(&self.input[self.consumed..]);
-            if let Some((value, length)) =
-                decoded.map_err(|error| Failure::NoServer(format!("no reply of a server: {error}")))?
-            {
-                self.consumed += length;
-                return Ok(Some(value));
+        let received = self.client.receive().map_err(|error| match error {
+            ClientError::Closed => {
+                Failure::NoServer("the server went away; the file has everything recorded before".to_owned())
             }
-            self.input.drain(..self.consumed);
-            self.consumed = 0;
-            match self.stream.read(&mut self.buffer) {
-                Ok(0) => {
-                    let text = "the server went away; the file has everything recorded before";
-                    return Err(Failure::NoServer(text.to_owned()));
-                }
-                Ok(count) => self.input.extend_from_slice(&self.buffer[..count]),
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock | ErrorKind::Interrupted => {
-                        gather();
-                        return Ok(None);
-                    }
-                    _ => return Err(Failure::NoServer(format!("the server went away: {error}"))),
-                },
-            }
+            ClientError::Garbage(error) => Failure::NoServer(format!("no reply of a server: {error}")),
+            error => error.into(),
+        })?;
+        if received.is_none() {
+            gather();
         }
+        Ok(received)
     }
 }
 
@@ -221,4 +192,3 @@ fn gather() {
 const PACE: Duration = Duration::from_millis(5);
 /// How long a reply may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-const READ_BYTES: usize = 256 << 10;

@@ -1,12 +1,10 @@
-//! One request of a running server, for the commands that ask one: blocking, and as long as the answer takes.
+//! The running server, for the commands that ask one: which one it is, and how they log in.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::OnceLock;
 
 use clap::Args;
-use connection::{Protocol, Target};
-use resp::Value;
+use connection::{Client, ClientError, Target};
 
 use crate::failure::Failure;
 
@@ -63,72 +61,37 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 ///
 /// # Errors
 /// One line.
-#[expect(clippy::disallowed_methods, reason = "a client, not the server: one blocking connection")]
-pub(crate) fn connect(target: &Target) -> Result<TcpStream, Failure> {
-    if target.protocol != Protocol::Resp {
-        return Err(Failure::Place(format!("{target} does not speak the Redis protocol")));
+pub(crate) fn connect(target: &Target) -> Result<Client, Failure> {
+    let mut client = Client::connect(target)?;
+    if target.login().is_empty() {
+        log_in(&mut client)?;
     }
-    let mut stream = TcpStream::connect(target.address)
-        .map_err(|error| Failure::NoServer(format!("no server answers at {target}: {error}")))?;
-    let login = target.login();
-    if login.is_empty() {
-        log_in(&mut stream)?;
-    }
-    for command in login {
-        exchange(&mut stream, command.as_bytes())?;
-    }
-    Ok(stream)
+    Ok(client)
 }
 
 /// Sends the password of the environment, if there is one.
 ///
 /// # Errors
 /// One line.
-pub(crate) fn log_in(stream: &mut (impl Read + Write)) -> Result<(), Failure> {
+pub(crate) fn log_in(client: &mut Client<impl Read + Write>) -> Result<(), Failure> {
     let Some(password) = std::env::var_os("REDISCLI_AUTH") else { return Ok(()) };
-    call(stream, &[b"AUTH", password.as_encoded_bytes()]).map(drop)
+    client.call_bytes(&[b"AUTH", password.as_encoded_bytes()])?;
+    Ok(())
 }
 
-/// Sends a command and waits for its answer.
-///
-/// # Errors
-/// One line: what the server refused, or how the connection ended.
-pub(crate) fn call(stream: &mut (impl Read + Write), args: &[&[u8]]) -> Result<Value, Failure> {
-    let mut request = Vec::new();
-    resp::encode_command(&mut request, args);
-    exchange(stream, &request)
-}
-
-fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Value, Failure> {
-    let lost = |error: std::io::Error| Failure::NoServer(format!("the server went away: {error}"));
-    stream.write_all(request).map_err(lost)?;
-    let (mut reply, mut end) = (Vec::new(), resp::ValueEnd::default());
-    let mut chunk = vec![0; 64 << 10];
-    let garbage = |error| Failure::NoServer(format!("the server answered something else: {error}"));
-    while end.find(&reply).map_err(garbage)?.is_none() {
-        match stream.read(&mut chunk).map_err(lost)? {
-            0 => {
-                let text = "the server closed the connection without an answer; see its log";
-                return Err(Failure::NoServer(text.to_owned()));
-            }
-            len => reply.extend_from_slice(&chunk[..len]),
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match &error {
+            ClientError::NotRedis(_) => Self::Place(error.to_string()),
+            ClientError::Refused(text) if text.starts_with("NOAUTH") => Self::Refused(
+                "the server wants a password: set it in the environment as REDISCLI_AUTH".to_owned(),
+            ),
+            ClientError::Refused(_) => Self::Refused(error.to_string()),
+            _ => Self::NoServer(error.to_string()),
         }
-    }
-    match resp::decode_value(&reply).map_err(garbage)? {
-        Some((Value::Error(text), _)) => Err(refusal(&String::from_utf8_lossy(&text))),
-        Some((value, _)) => Ok(value),
-        None => unreachable!("its end was found"),
     }
 }
 
 static URL: OnceLock<Option<String>> = OnceLock::new();
 /// The descriptor that a component reads its server's URL from.
 pub(crate) const URL_DESCRIPTOR: &str = "EVENKEEL_URL_FD";
-
-fn refusal(text: &str) -> Failure {
-    if text.starts_with("NOAUTH") {
-        let text = "the server wants a password: set it in the environment as REDISCLI_AUTH";
-        return Failure::Refused(text.to_owned());
-    }
-    Failure::Refused(format!("the server refused: {text}"))
-}

@@ -67,11 +67,8 @@ enum End {
 /// # Errors
 /// One line: no server, or what it says.
 pub(crate) fn run(options: &Tx) -> Result<(), Failure> {
-    let mut stream = client::connect(&options.server.target()?)?;
-    let mut call = |words: &[&str]| {
-        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        client::call(&mut stream, &words)
-    };
+    let mut server = client::connect(&options.server.target()?)?;
+    let mut call = |words: &[&str]| server.call(words).map_err(Failure::from);
     // The server logs by this name who decided what.
     call(&["CLIENT", "SETNAME", &own_name()])?;
     let text = match &options.what {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clock::{Clock, SystemClock};
-use connection::{Event, Link, Options};
+use connection::{Event, Link, Loss, Options};
 use resp::Value as Reply;
 use topology::changes::StateKey;
 use topology::component::{Backlog, Condition, Context, Fault, Next, Spout, SpoutOut};
@@ -94,12 +94,12 @@ impl PositionSpout {
                     (self.life, self.is_asked) = (Some(life), false);
                     self.ask_for_count();
                 }
-                Event::Lost(why) => {
+                Event::Lost(loss) => {
                     (self.life, self.is_asked) = (None, false);
-                    if connection::is_too_long(&why) {
+                    if matches!(loss, Loss::ReplyTooLong { .. }) {
                         self.count.on_too_large();
                     }
-                    result = Err(Fault::new(why));
+                    result = Err(Fault::new(loss.to_string()));
                 }
                 Event::Reply(KEPT, reply) => self.on_kept(&reply),
                 Event::Reply(LOOK, reply) => result = self.on_look(&reply).and(result),

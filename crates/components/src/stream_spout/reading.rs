@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use clock::Nanos;
+use connection::Loss;
 use resp::Value as Reply;
 
 use super::count::{self, Count};
@@ -67,8 +68,8 @@ impl Reading {
     }
 
     /// The connection was lost, maybe for what it was asked.
-    pub(super) fn on_lost(&mut self, why: &str) {
-        if connection::is_too_long(why) {
+    pub(super) fn on_lost(&mut self, loss: &Loss) {
+        if matches!(loss, Loss::ReplyTooLong { .. }) {
             self.count.on_too_large();
         }
     }
@@ -294,9 +295,9 @@ mod tests {
         assert!(error.contains("more than 9 B"), "{error}");
         assert!(request(&mut reading, 0).contains("COUNT 1 "), "it goes on where it was");
         reading.count.on_taken();
-        reading.on_lost("the connection to x is lost: the server closed it");
+        reading.on_lost(&Loss::Ended { target: "x".to_owned(), why: "the server closed it".to_owned() });
         assert!(request(&mut reading, 0).contains("COUNT 2 "));
-        reading.on_lost("the connection to x is lost: a reply has more than 9 bytes");
+        reading.on_lost(&Loss::ReplyTooLong { target: "x".to_owned(), bytes_max: 9 });
         assert!(request(&mut reading, 0).contains("COUNT 1 "));
     }
 

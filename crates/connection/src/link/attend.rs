@@ -1,6 +1,5 @@
 //! The link's thread: one loop that waits for the socket, the owner and the next time at once.
 
-use std::io::Read;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,8 @@ use processes::duplex::{Outgoing, Pauses, is_passing, wait};
 use resp::Value;
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Event, Options, Shared};
+use super::{Event, Loss, Options, Shared};
+use crate::replies::{Misfit, Replies};
 use crate::target::{Protocol, Target};
 
 /// What the thread knows.
@@ -26,9 +26,7 @@ struct Life<'a> {
     of: &'a Attendant,
     stream: TcpStream,
     out: Outgoing,
-    /// What came and was not read, from `read` on.
-    input: Vec<u8>,
-    read: usize,
+    input: Replies,
     replies: Vec<(Value, usize)>,
     /// Replies of the login that are to come.
     login: usize,
@@ -55,15 +53,18 @@ impl Attendant {
     }
 
     /// Keeps a connection to its end: why it ended, and whether the server has answered a request.
-    fn live(&self, number: u64) -> (String, bool) {
+    fn live(&self, number: u64) -> (Loss, bool) {
         match self.connect() {
-            Err(error) => (format!("no server answers at {}: {error}", self.target), false),
+            Err(error) => (Loss::NoServer { target: self.target.to_string(), why: error.to_string() }, false),
             Ok(stream) => {
                 let mut life = Life::new(self, stream);
-                let why = life.run(number);
-                (format!("the connection to {} is lost: {why}", self.target), life.has_answered)
+                (life.run(number), life.has_answered)
             }
         }
+    }
+
+    fn ended(&self, why: &(impl ToString + ?Sized)) -> Loss {
+        Loss::Ended { target: self.target.to_string(), why: why.to_string() }
     }
 
     fn connect(&self) -> std::io::Result<TcpStream> {
@@ -85,8 +86,7 @@ impl<'a> Life<'a> {
             of,
             stream,
             out,
-            input: Vec::new(),
-            read: 0,
+            input: Replies::default(),
             replies: Vec::new(),
             login: login.len(),
             has_answered: false,
@@ -95,21 +95,23 @@ impl<'a> Life<'a> {
     }
 
     /// Carries bytes until the connection has ended, or has to be: why.
-    fn run(&mut self, number: u64) -> String {
+    fn run(&mut self, number: u64) -> Loss {
         if self.login == 0 {
             self.of.shared.begin(number, Event::Connected(number));
         }
         loop {
-            let Some((is_full, is_owed)) = self.take_requests() else { return "it is stopped".to_owned() };
+            let Some((is_full, is_owed)) = self.take_requests() else {
+                return self.of.ended("it is stopped");
+            };
             let (is_readable, is_writable) = match self.wait(is_full, is_owed) {
                 Ok(ready) => ready,
-                Err(why) => return why,
+                Err(loss) => return loss,
             };
             if is_writable && let Err(error) = self.out.write_to(&mut self.stream) {
-                return error.to_string();
+                return self.of.ended(&error);
             }
-            if is_readable && let Err(why) = self.read(number) {
-                return why;
+            if is_readable && let Err(loss) = self.read(number) {
+                return loss;
             }
         }
     }
@@ -125,12 +127,12 @@ impl<'a> Life<'a> {
     }
 
     /// Waits for the socket and the owner; whether the socket can be read and written.
-    fn wait(&mut self, is_full: bool, is_owed: bool) -> Result<(bool, bool), String> {
+    fn wait(&mut self, is_full: bool, is_owed: bool) -> Result<(bool, bool), Loss> {
         let (now, timeout) = (self.of.clock.now(), self.of.options.timeout);
         let is_owed = (is_owed || self.login > 0) && !is_full;
         let left = self.silence.left(is_owed, now, timeout);
         if left == Some(Duration::ZERO) {
-            return Err(format!("no reply within {timeout:?}"));
+            return Err(self.of.ended(&format!("no reply within {timeout:?}")));
         }
         let is_writing = !self.out.is_empty();
         let mut flags = PollFlags::empty();
@@ -149,33 +151,27 @@ impl<'a> Life<'a> {
     }
 
     /// One read of the socket.
-    fn read(&mut self, number: u64) -> Result<(), String> {
-        self.input.drain(..self.read);
-        self.read = 0;
-        let have = self.input.len();
-        // A long reply is read in pieces as long as what has come of it, so that it is looked at a few times.
-        self.input.resize(have + have.clamp(READ_BYTES_MIN, READ_BYTES_MAX), 0);
-        let result = self.stream.read(&mut self.input[have..]);
-        self.input.truncate(have + *result.as_ref().unwrap_or(&0));
-        match result {
-            Ok(0) => Err("the server closed it".to_owned()),
+    fn read(&mut self, number: u64) -> Result<(), Loss> {
+        match self.input.read_from(&mut self.stream) {
+            Ok(0) => Err(self.of.ended("the server closed it")),
             Ok(_) => {
                 self.silence.end();
                 self.take_replies(number)
             }
             Err(error) if is_passing(&error) => Ok(()),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(self.of.ended(&error)),
         }
     }
 
-    fn take_replies(&mut self, number: u64) -> Result<(), String> {
+    fn take_replies(&mut self, number: u64) -> Result<(), Loss> {
         while let Some((value, bytes)) = self.next_reply()? {
             if self.login == 0 {
                 self.replies.push((value, bytes));
                 continue;
             }
             if let Value::Error(text) = value {
-                return Err(format!("the server refused the login: {}", String::from_utf8_lossy(&text)));
+                let text = String::from_utf8_lossy(&text);
+                return Err(self.of.ended(&format!("the server refused the login: {text}")));
             }
             self.login -= 1;
             if self.login == 0 {
@@ -196,22 +192,19 @@ impl<'a> Life<'a> {
             }
             excess
         });
-        if excess > 0 { Err(format!("{excess} replies that nobody has asked for")) } else { Ok(()) }
+        if excess > 0 {
+            return Err(self.of.ended(&format!("{excess} replies that nobody has asked for")));
+        }
+        Ok(())
     }
 
     /// The next reply, if it has all come, and its length.
-    fn next_reply(&mut self) -> Result<Option<(Value, usize)>, String> {
-        let garbage = |error: resp::DecodeError| format!("what it sent is no reply: {error}");
-        let input = &self.input[self.read..];
-        let length = resp::skip_value(input).map_err(garbage)?;
-        let most = self.of.options.reply_bytes_max;
-        if length.unwrap_or(input.len()) > most {
-            return Err(format!("{TOO_LONG} {most} bytes"));
-        }
-        let Some(length) = length else { return Ok(None) };
-        let value = resp::decode_value(&input[..length]).map_err(garbage)?;
-        self.read += length;
-        Ok(value)
+    fn next_reply(&mut self) -> Result<Option<(Value, usize)>, Loss> {
+        let bytes_max = self.of.options.reply_bytes_max;
+        self.input.next(bytes_max).map_err(|misfit| match misfit {
+            Misfit::TooLong => Loss::ReplyTooLong { target: self.of.target.to_string(), bytes_max },
+            Misfit::Garbage(error) => self.of.ended(&format!("what it sent is no reply: {error}")),
+        })
     }
 }
 
@@ -228,7 +221,4 @@ impl Silence {
     }
 }
 
-pub(super) const TOO_LONG: &str = "a reply has more than";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const READ_BYTES_MIN: usize = 64 << 10;
-const READ_BYTES_MAX: usize = 16 << 20;

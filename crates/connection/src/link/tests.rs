@@ -67,6 +67,7 @@ fn replies_come_with_the_tokens_of_their_requests_and_a_lost_connection_is_made_
     assert_eq!(next(&link, &bell, &mut events), Event::Reply(8, Value::Bulk(b"two".to_vec())));
     drop(server);
     let Event::Lost(why) = next(&link, &bell, &mut events) else { panic!("it is lost") };
+    let why = why.to_string();
     assert!(why.contains("the server closed it"), "{why}");
     assert!(!link.send(1, 10, |_| unreachable!("that life is over")));
     let _server = listener.accept().expect("it connects again");
@@ -83,6 +84,7 @@ fn login_is_first_and_its_refusal_is_said_without_the_password() {
     assert_eq!(read(&mut server, login.len()), login);
     server.write_all(b"-WRONGPASS no\r\n").expect("it is sent");
     let Event::Lost(why) = next(&link, &bell, &mut events) else { panic!("it is lost") };
+    let why = why.to_string();
     assert!(why.contains("refused the login: WRONGPASS no") && !why.contains("secret"), "{why}");
     let (mut server, _) = listener.accept().expect("it connects again");
     read(&mut server, login.len());
@@ -99,6 +101,7 @@ fn reply_that_nobody_has_asked_for_ends_the_connection() {
     server.write_all(b"+OK\r\n").expect("it is sent");
     assert_eq!(next(&link, &bell, &mut events), Event::Connected(1));
     let Event::Lost(why) = next(&link, &bell, &mut events) else { panic!("it is lost") };
+    let why = why.to_string();
     assert!(why.contains("nobody has asked for"), "{why}");
 }
 
@@ -143,6 +146,7 @@ fn link_that_was_idle_for_a_day_gives_the_next_request_its_full_time_and_no_more
     // It looks at the clock when something happens: nothing else wakes it before 30 s of its own.
     assert!(link.send(1, 6, |out| out.extend_from_slice(PING)));
     let Event::Lost(why) = next(&link, &bell, &mut events) else { panic!("it is given up") };
+    let why = why.to_string();
     assert!(why.contains("no reply within 30s"), "{why}");
 }
 

@@ -1,10 +1,9 @@
 //! `evenkeel topology` on a server: submits a definition, and asks about what runs.
 
-use std::net::TcpStream;
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
-use connection::Target;
+use connection::{Client, Target};
 use resp::Value;
 use serde_json::Value as Json;
 
@@ -23,37 +22,37 @@ use crate::reply::{field, items, to_json, told};
 ///
 /// # Errors
 /// One line: no server, or what it says.
-pub(super) fn run(server: &Server, what: &What) -> Result<(), Failure> {
+pub(super) fn run(address: &Server, what: &What) -> Result<(), Failure> {
     let submission = match what {
         What::Run(Run { submitted, .. }) | What::Diff { submitted, .. } => Some(submitted.source.read()?),
         _ => None,
     };
-    let url = server.target()?;
-    let mut stream = client::connect(&url)?;
+    let url = address.target()?;
+    let mut server = client::connect(&url)?;
     let text = match (what, submission) {
-        (What::Run(run), Some(submission)) => submit(&mut stream, &url, run, &submission)?,
+        (What::Run(run), Some(submission)) => submit(&mut server, &url, run, &submission)?,
         (What::Diff { submitted, json }, Some(submission)) => {
-            let diff = call(&mut stream, &request("DIFF", submitted, &submission).1)?;
+            let diff = server.call(&request("DIFF", submitted, &submission).1)?;
             if *json { format!("{:#}\n", to_json(&diff)) } else { diff::shown(&diff) }
         }
         (What::List { json }, _) => {
-            let list = call(&mut stream, &["TOPOLOGY", "LIST"])?;
+            let list = server.call(&["TOPOLOGY", "LIST"])?;
             let all = items(&list).iter().map(to_json).collect();
             if *json { format!("{:#}\n", Json::Array(all)) } else { listed(&list) }
         }
         (What::Show { name, json }, _) => {
-            let one = call(&mut stream, &["TOPOLOGY", "SHOW", name])?;
-            let letters = if *json { String::new() } else { letters(&mut stream, &one) };
+            let one = server.call(&["TOPOLOGY", "SHOW", name])?;
+            let letters = if *json { String::new() } else { letters(&mut server, &one) };
             if *json { format!("{:#}\n", to_json(&one)) } else { shown(&one) + &letters }
         }
         (What::Kill(ending), _) => {
-            let has_trial = call(&mut stream, &["TOPOLOGY", "TRIAL", &ending.name]).is_ok();
-            end(&mut stream, "KILL", ending)?;
-            await_end(&mut stream, ending, has_trial)?;
+            let has_trial = server.call(&["TOPOLOGY", "TRIAL", &ending.name]).is_ok();
+            end(&mut server, "KILL", ending)?;
+            await_end(&mut server, ending, has_trial)?;
             format!("{} is ended and forgotten\n", ending.name)
         }
         (What::Restart(ending), _) => {
-            end(&mut stream, "RESTART", ending)?;
+            end(&mut server, "RESTART", ending)?;
             format!("{} is started anew\n", ending.name)
         }
         (What::Rebalance { name, workers, executors, wait }, _) => {
@@ -62,23 +61,23 @@ pub(super) fn run(server: &Server, what: &What) -> Result<(), Failure> {
             for (id, count) in executors {
                 words.extend(["EXECUTORS".to_owned(), id.clone(), count.to_string()]);
             }
-            call(&mut stream, &words)?;
-            await_balance(&mut stream, name, Duration::from_secs((*wait).into()))?
+            server.call(&words)?;
+            await_balance(&mut server, name, Duration::from_secs((*wait).into()))?
         }
-        (What::Try(what), _) => trial::run(&mut stream, what)?,
-        (What::Switch { name, wait }, _) => trial::switch(&mut stream, name, *wait)?,
-        (What::Tap(what), _) => tap::run(&mut stream, what)?,
-        (What::Replay(what), _) => replay::run(&mut stream, what)?,
+        (What::Try(what), _) => trial::run(&mut server, what)?,
+        (What::Switch { name, wait }, _) => trial::switch(&mut server, name, *wait)?,
+        (What::Tap(what), _) => tap::run(&mut server, what)?,
+        (What::Replay(what), _) => replay::run(&mut server, what)?,
         (What::Drain(ending), _) => {
-            end(&mut stream, "DRAIN", ending)?;
+            end(&mut server, "DRAIN", ending)?;
             format!("{} is drained; `evenkeel topology activate {0}` lets it go on\n", ending.name)
         }
         (What::Activate { name }, _) => {
-            call(&mut stream, &["TOPOLOGY", "ACTIVATE", name])?;
+            server.call(&["TOPOLOGY", "ACTIVATE", name])?;
             format!("{name} is active\n")
         }
         (What::Deactivate { name }, _) => {
-            call(&mut stream, &["TOPOLOGY", "DEACTIVATE", name])?;
+            server.call(&["TOPOLOGY", "DEACTIVATE", name])?;
             format!("{name} is inactive\n")
         }
         (What::Check(_) | What::Package { .. } | What::Run(_) | What::Diff { .. }, _) => {
@@ -90,15 +89,10 @@ pub(super) fn run(server: &Server, what: &What) -> Result<(), Failure> {
 }
 
 /// Runs a definition; one that takes the place of another one only with --replace, and what that changes is said before.
-fn submit(
-    stream: &mut TcpStream,
-    url: &Target,
-    run: &Run,
-    submission: &Submission,
-) -> Result<String, Failure> {
+fn submit(server: &mut Client, url: &Target, run: &Run, submission: &Submission) -> Result<String, Failure> {
     let (name, mut words) = request("SUBMIT", &run.submitted, submission);
-    if status(stream, &name)?.is_some_and(|status| status != "killed") {
-        let diff = call(stream, &request("DIFF", &run.submitted, submission).1)?;
+    if status(server, &name)?.is_some_and(|status| status != "killed") {
+        let diff = server.call(&request("DIFF", &run.submitted, submission).1)?;
         crate::output::say(std::io::stdout(), &diff::shown(&diff));
         if !run.replace {
             return Err(Failure::Refused(format!(
@@ -107,7 +101,7 @@ fn submit(
         }
     }
     words.extend(run.replace.then(|| "REPLACE".to_owned()));
-    call(stream, &words)?;
+    server.call(&words)?;
     Ok(format!("{name} runs on {url}; `evenkeel topology show {name}` shows what it does\n"))
 }
 
@@ -127,27 +121,22 @@ pub(super) fn request(verb: &str, submitted: &Submitted, submission: &Submission
 }
 
 /// What the topology `name` does, if the server has it.
-fn status(stream: &mut TcpStream, name: &str) -> Result<Option<String>, Failure> {
-    let list = call(stream, &["TOPOLOGY", "LIST"])?;
+fn status(server: &mut Client, name: &str) -> Result<Option<String>, Failure> {
+    let list = server.call(&["TOPOLOGY", "LIST"])?;
     Ok(items(&list).iter().find(|it| told(it, "name") == name).map(|it| told(it, "status")))
 }
 
-pub(super) fn call(stream: &mut TcpStream, words: &[impl AsRef<str>]) -> Result<Value, Failure> {
-    let words: Vec<&[u8]> = words.iter().map(|word| word.as_ref().as_bytes()).collect();
-    client::call(stream, &words)
-}
-
-fn end(stream: &mut TcpStream, verb: &str, ending: &Ending) -> Result<Value, Failure> {
-    call(stream, &["TOPOLOGY", verb, &ending.name, "WAIT", &ending.wait.to_string()])
+fn end(server: &mut Client, verb: &str, ending: &Ending) -> Result<Value, Failure> {
+    Ok(server.call(&["TOPOLOGY", verb, &ending.name, "WAIT", &ending.wait.to_string()])?)
 }
 
 /// Waits until the server does not list it any more.
-fn await_end(stream: &mut TcpStream, ending: &Ending, has_trial: bool) -> Result<(), Failure> {
+fn await_end(server: &mut Client, ending: &Ending, has_trial: bool) -> Result<(), Failure> {
     let until = SystemClock.now() + Duration::from_secs(ending.wait.into()) + KILL_GRACE;
     loop {
         // Its trial ends with it.
         let trial = format!("{}-try", ending.name);
-        if status(stream, &ending.name)?.is_none() && (!has_trial || status(stream, &trial)?.is_none()) {
+        if status(server, &ending.name)?.is_none() && (!has_trial || status(server, &trial)?.is_none()) {
             return Ok(());
         }
         if SystemClock.now() > until {
@@ -161,10 +150,10 @@ fn await_end(stream: &mut TcpStream, ending: &Ending, has_trial: bool) -> Result
 }
 
 /// Waits until all tasks are where they are to be; what there is to say.
-fn await_balance(stream: &mut TcpStream, name: &str, wait: Duration) -> Result<String, Failure> {
+fn await_balance(server: &mut Client, name: &str, wait: Duration) -> Result<String, Failure> {
     let until = SystemClock.now() + wait;
     loop {
-        let one = call(stream, &["TOPOLOGY", "SHOW", name])?;
+        let one = server.call(&["TOPOLOGY", "SHOW", name])?;
         if !["rebalancing", "waiting", "restarting"].contains(&told(&one, "status").as_str()) {
             let count = items(field(&one, "workers")).len();
             return Ok(format!("{name} has {}\n", counted(count as u64, "worker")));
@@ -254,11 +243,11 @@ fn shown(one: &Value) -> String {
 }
 
 /// How many dead letters the topology has, where its keys are streams.
-fn letters(stream: &mut TcpStream, one: &Value) -> String {
+fn letters(server: &mut Client, one: &Value) -> String {
     let mut text = String::new();
     for key in items(field(one, "dead_letters")) {
         let Value::Bulk(key) = key else { continue };
-        if let Ok(Value::Integer(count @ 1..)) = client::call(stream, &[b"XLEN", key]) {
+        if let Ok(Value::Integer(count @ 1..)) = server.call_bytes(&[b"XLEN", key]) {
             let (count, key) = (counted(count as u64, "dead letter"), String::from_utf8_lossy(key));
             text += &format!(
                 "{count} in `{key}`; `evenkeel topology replay {} --dead-letter` sends them back\n",

@@ -3,13 +3,11 @@
 //! A letter is appended to its stream as a new entry and removed by one script: after a crash it is in one of both. Those that come meanwhile, such as
 //! a tuple that dies again, are left alone.
 
-use std::net::TcpStream;
-
+use connection::Client;
 use resp::Value;
 
 use super::arguments::Replay;
 use super::text::counted;
-use crate::client;
 use crate::failure::Failure;
 use crate::reply::{field, items, told};
 
@@ -29,8 +27,8 @@ struct Tally {
 ///
 /// # Errors
 /// One line: what the server says. What was sent until then is sent.
-pub(super) fn run(stream: &mut TcpStream, replay: &Replay) -> Result<String, Failure> {
-    let keys = keys(stream, replay)?;
+pub(super) fn run(server: &mut Client, replay: &Replay) -> Result<String, Failure> {
+    let keys = keys(server, replay)?;
     if keys.is_empty() {
         return Err(Failure::Refused(format!(
             "{} keeps no dead letters: its stream-spouts have no --dead-letter",
@@ -39,7 +37,7 @@ pub(super) fn run(stream: &mut TcpStream, replay: &Replay) -> Result<String, Fai
     }
     let (mut tally, mut were_any) = (Tally::default(), false);
     for key in &keys {
-        were_any |= send_all(stream, replay, key, &mut tally)?;
+        were_any |= send_all(server, replay, key, &mut tally)?;
     }
     if !were_any {
         let keys: Vec<_> = keys.iter().map(|key| format!("`{}`", String::from_utf8_lossy(key))).collect();
@@ -49,25 +47,25 @@ pub(super) fn run(stream: &mut TcpStream, replay: &Replay) -> Result<String, Fai
 }
 
 /// The streams that have the letters.
-fn keys(stream: &mut TcpStream, replay: &Replay) -> Result<Vec<Vec<u8>>, Failure> {
+fn keys(server: &mut Client, replay: &Replay) -> Result<Vec<Vec<u8>>, Failure> {
     if !replay.dead_letter {
         return Ok(vec![replay.letters.clone().into_bytes()]);
     }
-    let topology = client::call(stream, &[b"TOPOLOGY", b"SHOW", replay.letters.as_bytes()])?;
+    let topology = server.call_bytes(&[b"TOPOLOGY", b"SHOW", replay.letters.as_bytes()])?;
     Ok(items(field(&topology, "dead_letters")).iter().map(|key| bytes(key).to_vec()).collect())
 }
 
 /// Sends those of one stream; whether there are any.
-fn send_all(stream: &mut TcpStream, replay: &Replay, key: &[u8], tally: &mut Tally) -> Result<bool, Failure> {
-    let newest = client::call(stream, &[b"XREVRANGE", key, b"+", b"-", b"COUNT", b"1"])?;
+fn send_all(server: &mut Client, replay: &Replay, key: &[u8], tally: &mut Tally) -> Result<bool, Failure> {
+    let newest = server.call_bytes(&[b"XREVRANGE", key, b"+", b"-", b"COUNT", b"1"])?;
     let Some(last) = items(&newest).first().and_then(id) else { return Ok(false) };
     let mut from = b"-".to_vec();
     loop {
-        let letters = client::call(stream, &[b"XRANGE", key, &from, &last, b"COUNT", BATCH])?;
+        let letters = server.call_bytes(&[b"XRANGE", key, &from, &last, b"COUNT", BATCH])?;
         let Some(end) = items(&letters).last().and_then(id) else { break };
         for letter in items(&letters) {
             if tally.sent < replay.count {
-                send(stream, replay, (key, letter), tally)?;
+                send(server, replay, (key, letter), tally)?;
             }
         }
         from = [b"(", &end[..]].concat();
@@ -80,7 +78,7 @@ fn send_all(stream: &mut TcpStream, replay: &Replay, key: &[u8], tally: &mut Tal
 
 /// Sends one letter of the stream at `key`, if it is one that is to be sent.
 fn send(
-    stream: &mut TcpStream,
+    server: &mut Client,
     replay: &Replay,
     (key, letter): (&[u8], &Value),
     tally: &mut Tally,
@@ -108,7 +106,8 @@ fn send(
         return Ok(());
     }
     let words = [b"EVAL", MOVE, b"2", key, &to, id];
-    client::call(stream, &[&words[..], &values].concat()).map(drop)
+    server.call_bytes(&[&words[..], &values].concat())?;
+    Ok(())
 }
 
 /// Names and values of the entry that a letter was.

@@ -1,14 +1,13 @@
 //! `evenkeel topology tap`: shows what a component emits, by asking the server for it again and again.
 
 use std::io::Write;
-use std::net::TcpStream;
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
+use connection::Client;
 use resp::Value;
 
 use super::arguments::Tap;
-use super::remote::call;
 use super::text::counted;
 use crate::failure::Failure;
 use crate::reply::{field, items};
@@ -17,11 +16,11 @@ use crate::reply::{field, items};
 ///
 /// # Errors
 /// One line: what the server says.
-pub(super) fn run(stream: &mut TcpStream, tap: &Tap) -> Result<String, Failure> {
+pub(super) fn run(server: &mut Client, tap: &Tap) -> Result<String, Failure> {
     let until = SystemClock.now() + tap.length;
     let (mut left, mut cursor, mut skipped) = (tap.count.unwrap_or(u64::MAX), 0, 0);
     while left > 0 && SystemClock.now() < until {
-        let reply = call(stream, &request(tap, cursor, left))?;
+        let reply = server.call(&request(tap, cursor, left))?;
         let number = |name| if let Value::Integer(number) = field(&reply, name) { *number as u64 } else { 0 };
         cursor = number("cursor");
         let tuples = items(field(&reply, "tuples"));

@@ -1,14 +1,14 @@
 //! `evenkeel topology try` and `switch`: a definition runs beside the live one, and takes its place when it is as far.
 
 use std::collections::BTreeMap;
-use std::net::TcpStream;
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
+use connection::Client;
 use resp::Value;
 
 use super::arguments::Try;
-use super::remote::{call, request};
+use super::remote::request;
 use super::text::counted;
 use crate::failure::Failure;
 use crate::reply::{field, items, told};
@@ -17,10 +17,10 @@ use crate::reply::{field, items, told};
 ///
 /// # Errors
 /// One line: a file cannot be read, or what the server says.
-pub(super) fn run(stream: &mut TcpStream, what: &Try) -> Result<String, Failure> {
+pub(super) fn run(server: &mut Client, what: &Try) -> Result<String, Failure> {
     let Some(submitted) = what.submitted() else {
         let name = what.stop.as_deref().unwrap_or_default();
-        let keys = call(stream, &["TOPOLOGY", "UNTRY", name])?;
+        let keys = server.call(&["TOPOLOGY", "UNTRY", name])?;
         return Ok(format!("the trial of {name} has ended; {} removed\n", keys_of(&keys)));
     };
     let submission = submitted.source.read()?;
@@ -28,7 +28,7 @@ pub(super) fn run(stream: &mut TcpStream, what: &Try) -> Result<String, Failure>
     let Try { from, prefix, programs, .. } = what;
     words.extend(["PREFIX", prefix, "FROM", from].map(str::to_owned));
     words.extend(programs.then(|| "PROGRAMS".to_owned()));
-    call(stream, &words)?;
+    server.call(&words)?;
     Ok(format!(
         "{name}-try runs beside {name}, and writes keys that begin with `{prefix}`; `evenkeel topology switch {name}` puts it in its place, `evenkeel topology try --stop {name}` removes it\n"
     ))
@@ -38,11 +38,11 @@ pub(super) fn run(stream: &mut TcpStream, what: &Try) -> Result<String, Failure>
 ///
 /// # Errors
 /// One line: it is not within the time, or what the server says.
-pub(super) fn switch(stream: &mut TcpStream, name: &str, wait: u32) -> Result<String, Failure> {
+pub(super) fn switch(server: &mut Client, name: &str, wait: u32) -> Result<String, Failure> {
     if wait > 0 {
-        await_position(stream, name, Duration::from_secs(wait.into()))?;
+        await_position(server, name, Duration::from_secs(wait.into()))?;
     }
-    let keys = call(stream, &["TOPOLOGY", "SWITCH", name])?;
+    let keys = server.call(&["TOPOLOGY", "SWITCH", name])?;
     Ok(format!("{name} runs the definition that was tried; {} renamed\n", keys_of(&keys)))
 }
 
@@ -52,12 +52,12 @@ fn keys_of(reply: &Value) -> String {
 }
 
 /// Waits until the trial has read what the topology has read by now.
-fn await_position(stream: &mut TcpStream, name: &str, wait: Duration) -> Result<(), Failure> {
-    let trial = call(stream, &["TOPOLOGY", "TRIAL", name])?;
-    let (goals, _) = positions(stream, name, &trial)?;
+fn await_position(server: &mut Client, name: &str, wait: Duration) -> Result<(), Failure> {
+    let trial = server.call(&["TOPOLOGY", "TRIAL", name])?;
+    let (goals, _) = positions(server, name, &trial)?;
     let until = SystemClock.now() + wait;
     loop {
-        let (_, reached) = positions(stream, name, &trial)?;
+        let (_, reached) = positions(server, name, &trial)?;
         let late = goals.iter().find(|(of, goal)| reached.get(*of).is_none_or(|at| at < *goal));
         let Some((of, _)) = late else { return Ok(()) };
         if SystemClock.now() > until {
@@ -74,12 +74,12 @@ fn await_position(stream: &mut TcpStream, name: &str, wait: Duration) -> Result<
 type Positions = BTreeMap<String, u128>;
 
 /// How far the topology is, and its trial.
-fn positions(stream: &mut TcpStream, name: &str, trial: &Value) -> Result<(Positions, Positions), Failure> {
+fn positions(server: &mut Client, name: &str, trial: &Value) -> Result<(Positions, Positions), Failure> {
     let (mut live, mut tried) = (Positions::new(), Positions::new());
     if told(trial, "exactly_once") == "1" {
         let trial_name = told(trial, "name");
         for (name, into) in [(name, &mut live), (trial_name.as_str(), &mut tried)] {
-            let epochs = call(stream, &["HGETALL", &format!("topology:{name}:epochs")])?;
+            let epochs = server.call(&["HGETALL", &format!("topology:{name}:epochs")])?;
             for (spout, at) in items(&epochs).chunks_exact(2).filter_map(position) {
                 // Of all its tasks, of which there may be another number.
                 let furthest: &mut u128 = into.entry(format!("positions of `{spout}`")).or_default();
@@ -90,10 +90,10 @@ fn positions(stream: &mut TcpStream, name: &str, trial: &Value) -> Result<(Posit
     }
     for group in items(field(trial, "groups")) {
         let key = told(group, "stream");
-        if told(trial, "from") == "end" || call(stream, &["EXISTS", &key])? == Value::Integer(0) {
+        if told(trial, "from") == "end" || server.call(&["EXISTS", &key])? == Value::Integer(0) {
             continue;
         }
-        let groups = call(stream, &["XINFO", "GROUPS", &key])?;
+        let groups = server.call(&["XINFO", "GROUPS", &key])?;
         for (which, into) in [("live", &mut live), ("trial", &mut tried)] {
             let of = told(group, which);
             let found = items(&groups).iter().find(|it| told(it, "name") == of);
