@@ -68,7 +68,7 @@ pub(crate) enum Keeps {
     /// Nothing: messages go to the channel that this word names.
     Channel(usize),
     /// Dead letters, in the stream of this option.
-    Letters(&'static str),
+    DeadLetters(&'static str),
 }
 
 /// What a component uses beside its tuples.

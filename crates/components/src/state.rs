@@ -175,8 +175,8 @@ impl Held<'_> {
             Keeps::Memory(what) => (what.to_owned(), Place::Memory),
             Keeps::Output(place) => (format!("what it wrote to `{}`", word(place)), Place::Store),
             Keeps::Channel(_) => return None,
-            Keeps::Letters(_) if is_exact => return None,
-            Keeps::Letters(option) => {
+            Keeps::DeadLetters(_) if is_exact => return None,
+            Keeps::DeadLetters(option) => {
                 (format!("dead letters in `{}`", arguments.text(option)?), Place::Store)
             }
         };

@@ -44,7 +44,7 @@ pub use entries::number as entry_number;
 pub(crate) use entries::{Wanted, wanted};
 use gaps::{Gaps, Group, Info};
 use reading::{Found, Reading};
-use settling::{Letters, Settling};
+use settling::{DeadLetters, Settling};
 
 /// What is read.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ struct Settings {
     fields: Option<Vec<String>>,
     count: usize,
     claim_after: Duration,
-    letters: Option<Letters>,
+    letters: Option<DeadLetters>,
 }
 
 /// The spout.
@@ -153,7 +153,7 @@ impl StreamSpout {
         let (Some(group), Some(info)) = (self.looked.take(), Info::read(reply)) else { return Ok(()) };
         let told = self.gaps.on_group(&self.settings.key, group, &info).filter(|_| self.is_first);
         let Some(told) = told else { return Ok(()) };
-        self.gaps.on_told(&told);
+        self.gaps.on_notice(&told);
         tracing::warn!(told.text, "entries are not read");
         Err(Fault::new(told.text))
     }
@@ -251,7 +251,7 @@ impl Spout for StreamSpout {
 
 fn make(arguments: &Arguments) -> Result<Made, String> {
     let fields = arguments.text("--fields").map(|_| arguments.names("--fields"));
-    let letters = arguments.text("--dead-letter").map(|key| Letters {
+    let letters = arguments.text("--dead-letter").map(|key| DeadLetters {
         key: key.to_owned(),
         max: arguments.number("--dead-letter-max").unwrap_or_default(),
     });
@@ -344,6 +344,6 @@ pub(crate) const ROW: Row = Row {
     name: "stream-spout",
     what: "emits the entries of a stream as a consumer of a group",
     signature: Signature { words: "KEY", words_count: (1, 1), options: OPTIONS },
-    keeps: &[Keeps::Position, Keeps::Letters("--dead-letter")],
+    keeps: &[Keeps::Position, Keeps::DeadLetters("--dead-letter")],
     make,
 };

@@ -53,7 +53,7 @@ pub(crate) struct Record {
 }
 
 #[derive(Debug)]
-struct Room;
+struct Unbounded;
 
 /// What `row` makes of the words and options in `text`.
 pub(crate) fn made(row: &Row, text: &str) -> Result<Made, String> {
@@ -103,7 +103,7 @@ impl<S: Spout> Stand<S> {
 
     pub(crate) fn try_ask(&mut self) -> Result<Next, Fault> {
         let mut emissions = VecDeque::new();
-        let mut out = SpoutOut::new(&self.plan, ComponentId(0), &Room, &mut emissions);
+        let mut out = SpoutOut::new(&self.plan, ComponentId(0), &Unbounded, &mut emissions);
         let next = self.component.next_tuple(&mut out);
         self.emitted.extend(emissions.iter().map(|emission| (emission.position.0, texts(&emission.values))));
         next
@@ -263,7 +263,7 @@ impl StateSink for Record {
     }
 }
 
-impl SpoutSink for Room {
+impl SpoutSink for Unbounded {
     fn room(&self) -> u32 {
         100
     }

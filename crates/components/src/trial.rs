@@ -54,7 +54,7 @@ pub fn redirect(command: &mut Vec<String>, trial: &Trial<'_>) -> Result<(), Stri
             Keeps::Key(_) | Keeps::Keys | Keeps::KeysOfTasks(_) | Keeps::MemoryOrKeysOfTasks(..) => {
                 redirect_option(&mut arguments, "--prefix", under);
             }
-            Keeps::Letters(option) => redirect_option(&mut arguments, option, under),
+            Keeps::DeadLetters(option) => redirect_option(&mut arguments, option, under),
             Keeps::Output(place) | Keeps::Channel(place) => arguments.change_word(place, under),
             Keeps::Progress | Keeps::Memory(_) => {}
         }
@@ -85,7 +85,7 @@ pub fn letters(command: &[String]) -> Option<String> {
     let builtin = Builtin::read(Builtin::words(command)?, &|_| None).ok()?;
     let (row, arguments) = builtin.parts();
     row.keeps.iter().find_map(|keeps| match keeps {
-        Keeps::Letters(option) => arguments.text(option).map(str::to_owned),
+        Keeps::DeadLetters(option) => arguments.text(option).map(str::to_owned),
         _ => None,
     })
 }

@@ -19,7 +19,7 @@ use crate::child_thread::{Event, Spec};
 use crate::held::Held;
 use crate::kept::Kept;
 use crate::message::{Emit, Message};
-use crate::speak::{self, Told};
+use crate::speak::{self, TupleHeader};
 
 /// A bolt that a child executes.
 #[derive(Debug)]
@@ -205,7 +205,7 @@ impl Bolt for ShellBolt {
         self.untold = self.expire(out).err().or(self.untold.take());
         self.last += 1;
         let (component, stream) = (tuple.component(), tuple.stream().id.as_str());
-        let told = Told { id: self.last, component, stream, task: tuple.task() };
+        let told = TupleHeader { id: self.last, component, stream, task: tuple.task() };
         let fields = (0..tuple.values().len()).filter_map(|place| tuple.values().value(place));
         let values = fields.collect::<Result<Vec<_>, _>>()?;
         let mut message = Vec::new();

@@ -102,11 +102,11 @@ pub enum Event {
     Ended(String),
 }
 
-type Shared = Duplex<Event, Told>;
+type Shared = Duplex<Event, Pending>;
 
 /// What a child was told and has not done.
 #[derive(Debug, Default)]
-struct Told {
+struct Pending {
     /// Tuples that wait to be written, and those of what the child's thread has taken and not written.
     out_tuples: usize,
     taken_tuples: usize,

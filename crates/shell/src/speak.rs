@@ -19,7 +19,7 @@ pub use crate::value::Unspeakable;
 
 /// A tuple for a bolt.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct TupleHeader<'a> {
     /// The number that it is acknowledged by.
     pub id: u64,
     /// Who emitted it.
@@ -67,12 +67,12 @@ struct CommandMessage<'a> {
 /// A value is not in `codec`.
 pub fn tuple(
     codec: Codec,
-    told: Told<'_>,
+    told: TupleHeader<'_>,
     values: &[Value<'_>],
     out: &mut Vec<u8>,
 ) -> Result<(), (usize, Unspeakable)> {
     value::check(codec, values)?;
-    let Told { id, component, stream, task } = told;
+    let TupleHeader { id, component, stream, task } = told;
     let (comp, task) = (Some(component), i64::from(task.0) + 1);
     codec.append(&TupleMessage { id, comp, stream, task, tuple: SpokenList(values) }, out);
     Ok(())

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 use shell::codec::Codec;
-use shell::speak::{self, Command, Told, Unspeakable};
+use shell::speak::{self, Command, TupleHeader, Unspeakable};
 use topology::Plan;
 use topology::definition::{Component, Grouping, Settings, Stream, Subscription, Topology};
 use topology::ids::TaskId;
@@ -46,7 +46,7 @@ fn handshake_says_where_a_task_is() {
 
 /// A tuple with all kinds of values, and what a bolt is told beside tuples.
 fn tell_bolt(codec: Codec, out: &mut Vec<u8>) {
-    let split = Told { id: 7, component: "split", stream: "odd", task: TaskId(2) };
+    let split = TupleHeader { id: 7, component: "split", stream: "odd", task: TaskId(2) };
     let list = Value::List(vec![Value::Null, Value::Bool(true), Value::Float(1.0), Value::Float(-0.5)]);
     let bytes = Value::Bytes(b"bytes"[..].into());
     let values = [Value::Str("é\"\n\u{1}".into()), Value::Int(-12), list, bytes];
@@ -69,7 +69,7 @@ fn messages_in_messagepack_have_the_same_keys() {
     let mut out = Vec::new();
     tell_bolt(Codec::MessagePack, &mut out);
     let bytes = Value::Bytes(b"\xFF"[..].into());
-    let told = Told { id: 8, component: "split", stream: "odd", task: TaskId(2) };
+    let told = TupleHeader { id: 8, component: "split", stream: "odd", task: TaskId(2) };
     speak::tuple(Codec::MessagePack, told, &[bytes, Value::Float(f64::INFINITY)], &mut out)
         .expect("all is in MessagePack");
     speak::command(Codec::MessagePack, &Command::Ack(json!({ "offset": 300 })), &mut out);
@@ -97,7 +97,7 @@ fn spout_is_told_commands() {
 
 #[test]
 fn tuple_that_is_not_in_json_leaves_no_trace() {
-    let split = Told { id: 7, component: "split", stream: "odd", task: TaskId(2) };
+    let split = TupleHeader { id: 7, component: "split", stream: "odd", task: TaskId(2) };
     let mut out = b"before".to_vec();
     let values = [Value::Int(1), Value::Bytes(b"\xFF"[..].into())];
     assert_eq!(speak::tuple(Codec::Json, split, &values, &mut out), Err((1, Unspeakable::NotUtf8)));

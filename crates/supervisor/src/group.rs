@@ -7,7 +7,7 @@
 //!  Draining (rounds of questions) ------------------------------> Closing --all have ended--> Ended
 //! ```
 //!
-//! A worker by itself is a [`Life`]. While the group runs, one task at a time moves to where it is to be:
+//! A worker by itself is a [`Lifecycle`]. While the group runs, one task at a time moves to where it is to be:
 //!
 //! ```text
 //!  hold -> all;  released <- where it was  (or its worker has died)
@@ -38,8 +38,8 @@ use topology::definition::Guarantee;
 use topology::ids::{TaskId, WorkerId};
 
 use crate::drain::Drain;
-use crate::life::{Action, Life, State};
-use crate::talk::{Order, Peer, Share, Word};
+use crate::lifecycle::{Action, Lifecycle, State};
+use crate::messages::{Order, Peer, Share, Word};
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ pub(crate) struct Group {
 /// A worker.
 #[derive(Debug)]
 struct Member {
-    life: Life,
+    lifecycle: Lifecycle,
     /// Told to listen, and where it does.
     has_listen_order: bool,
     address: Option<String>,
@@ -160,7 +160,7 @@ impl Group {
     /// Whether spouts are to emit.
     pub(crate) fn set_active(&mut self, is_active: bool) {
         self.wanted.is_active = is_active;
-        self.members.values_mut().for_each(|member| member.life.set_active(is_active));
+        self.members.values_mut().for_each(|member| member.lifecycle.set_active(is_active));
     }
 
     /// Ends it: what is under way is finished, for at most `wait`.
@@ -188,7 +188,7 @@ impl Group {
     pub(crate) fn stop(&mut self, now: Nanos, wait: Duration) {
         self.end(now, wait, After::Stop);
         if let Phase::Closing(_) = self.phase {
-            self.members.values_mut().for_each(|member| member.life.stop(now, wait));
+            self.members.values_mut().for_each(|member| member.lifecycle.stop(now, wait));
         }
     }
 
@@ -208,7 +208,7 @@ impl Group {
             Phase::Running if self.members.len() == 1 => {
                 // It knows by itself when nothing is under way.
                 self.phase = Phase::Closing(after);
-                self.members.values_mut().for_each(|member| member.life.kill(now, wait));
+                self.members.values_mut().for_each(|member| member.lifecycle.kill(now, wait));
             }
             Phase::Running => {
                 self.phase = Phase::Draining(Drain::new(now, now + wait), after);
@@ -220,7 +220,7 @@ impl Group {
             }
             Phase::Closing(then) => {
                 *then = (*then).or(after);
-                self.members.values_mut().for_each(|member| member.life.kill(now, wait));
+                self.members.values_mut().for_each(|member| member.lifecycle.kill(now, wait));
             }
             Phase::Ended => {}
         }
@@ -249,7 +249,7 @@ impl Group {
         let is_draining = matches!(self.phase, Phase::Draining(..));
         let Some(member) = self.members.get_mut(&worker) else { return };
         member.forget();
-        member.life.on_started(now);
+        member.lifecycle.on_started(now);
         if is_draining {
             member.say(Order::Drain);
         }
@@ -262,7 +262,7 @@ impl Group {
 
     /// A worker said how it is.
     pub(crate) fn on_status(&mut self, now: Nanos, worker: u32) {
-        self.members.get_mut(&worker).into_iter().for_each(|member| member.life.on_status(now));
+        self.members.get_mut(&worker).into_iter().for_each(|member| member.lifecycle.on_status(now));
     }
 
     /// A worker has done what it may not.
@@ -317,10 +317,10 @@ impl Group {
     }
 
     /// Changes a worker's life by what may be a fault.
-    fn blame(&mut self, worker: u32, change: impl FnOnce(&mut Life)) {
+    fn blame(&mut self, worker: u32, change: impl FnOnce(&mut Lifecycle)) {
         if let Some(member) = self.members.get_mut(&worker) {
-            change(&mut member.life);
-            self.last_error = member.life.last_error().map(str::to_owned).or(self.last_error.take());
+            change(&mut member.lifecycle);
+            self.last_error = member.lifecycle.last_error().map(str::to_owned).or(self.last_error.take());
         }
     }
 
@@ -329,7 +329,7 @@ impl Group {
         let here = Peer { worker, address: address.clone() };
         let mut others = Vec::new();
         for (&other, member) in self.members.iter_mut().filter(|(other, _)| **other != worker) {
-            if let Some(address) = member.address.clone().filter(|_| member.life.is_running()) {
+            if let Some(address) = member.address.clone().filter(|_| member.lifecycle.is_running()) {
                 others.push(Peer { worker: other, address });
                 member.say(Order::Peers(vec![here.clone()]));
             }
@@ -353,7 +353,7 @@ impl Group {
         self.places[task as usize] = to;
         self.starts += 1;
         let mut unaware = BTreeSet::from([to]);
-        for (&worker, member) in self.members.iter_mut().filter(|(_, member)| member.life.is_running()) {
+        for (&worker, member) in self.members.iter_mut().filter(|(_, member)| member.lifecycle.is_running()) {
             unaware.insert(worker);
             member.say(if worker == to {
                 Order::Adopt { task, start: self.starts }
@@ -381,7 +381,7 @@ impl Group {
         }
         let mut tasks = (0..).zip(self.places.iter().zip(&self.targets)).filter(|(_, (at, to))| at != to);
         match tasks.find(|(_, (at, to))| self.can_move(**at, **to)).map(|(task, (at, to))| (task, *at, *to)) {
-            Some((task, at, to)) if self.members.get(&at).is_some_and(|it| it.life.is_running()) => {
+            Some((task, at, to)) if self.members.get(&at).is_some_and(|it| it.lifecycle.is_running()) => {
                 self.moving = Some(Moving::Holding { task, to });
                 self.say_all(&Order::Hold { task });
             }
@@ -423,7 +423,8 @@ impl Group {
     /// Whether a task can leave one worker for another: who starts or ends just now is waited for.
     fn can_move(&self, from: u32, to: u32) -> bool {
         let is_there = |worker| self.members.get(&worker).is_some_and(|member| member.address.is_some());
-        let is_dead = || self.members.get(&from).is_none_or(|member| member.life.state() == State::Waiting);
+        let is_dead =
+            || self.members.get(&from).is_none_or(|member| member.lifecycle.state() == State::Waiting);
         is_there(to) && (is_there(from) || is_dead())
     }
 
@@ -431,16 +432,16 @@ impl Group {
     fn dismiss(&mut self, now: Nanos) {
         let workers = self.workers();
         for (&worker, member) in self.members.range_mut(workers..) {
-            if !self.places.contains(&worker) && member.life.state() != State::Killed {
-                member.life.kill(now, DISMISS_WAIT);
+            if !self.places.contains(&worker) && member.lifecycle.state() != State::Killed {
+                member.lifecycle.kill(now, DISMISS_WAIT);
             }
         }
         // One that was not there has ended with that.
-        self.bury(now);
+        self.remove_ended(now);
     }
 
     fn say_all(&mut self, order: &Order) {
-        let running = self.members.values_mut().filter(|member| member.life.is_running());
+        let running = self.members.values_mut().filter(|member| member.lifecycle.is_running());
         running.for_each(|member| member.say(order.clone()));
     }
 
@@ -448,18 +449,21 @@ impl Group {
 
     /// What is to be done now, and with which worker. Call until there is nothing.
     pub(crate) fn poll(&mut self, now: Nanos) -> Option<(u32, Action)> {
-        self.bury(now);
+        self.remove_ended(now);
         self.advance_end(now);
         self.advance_moves(now);
         let listens = self.members.len() > 1;
         for (&worker, member) in &mut self.members {
-            if listens && member.life.is_running() && !std::mem::replace(&mut member.has_listen_order, true) {
+            if listens
+                && member.lifecycle.is_running()
+                && !std::mem::replace(&mut member.has_listen_order, true)
+            {
                 member.orders.push_front(Order::Listen);
             }
             if let Some(order) = member.orders.pop_front() {
                 return Some((worker, Action::Tell(order)));
             }
-            if let Some(action) = member.life.poll(now) {
+            if let Some(action) = member.lifecycle.poll(now) {
                 return Some((worker, action));
             }
         }
@@ -467,11 +471,11 @@ impl Group {
     }
 
     /// Forgets workers that have ended for good; what follows the last one.
-    fn bury(&mut self, now: Nanos) {
+    fn remove_ended(&mut self, now: Nanos) {
         let Self { members, former_restarts, .. } = self;
         members.retain(|_, member| {
-            let is_gone = member.life.state() == State::Gone;
-            *former_restarts += if is_gone { member.life.restarts() } else { 0 };
+            let is_gone = member.lifecycle.state() == State::Gone;
+            *former_restarts += if is_gone { member.lifecycle.restarts() } else { 0 };
             !is_gone
         });
         match self.phase {
@@ -484,14 +488,14 @@ impl Group {
 
     fn advance_end(&mut self, now: Nanos) {
         let Phase::Draining(drain, after) = &mut self.phase else { return };
-        let running = self.members.values().filter(|member| member.life.is_running()).count();
+        let running = self.members.values().filter(|member| member.lifecycle.is_running()).count();
         if drain.is_over(now) || running == 0 {
             let after = *after;
             self.phase = Phase::Closing(after);
             for member in self.members.values_mut() {
                 match after {
-                    After::Stop => member.life.stop(now, Duration::ZERO),
-                    After::Restart | After::End => member.life.kill(now, Duration::ZERO),
+                    After::Stop => member.lifecycle.stop(now, Duration::ZERO),
+                    After::Restart | After::End => member.lifecycle.kill(now, Duration::ZERO),
                 }
             }
         } else if running == self.members.len()
@@ -503,12 +507,12 @@ impl Group {
 
     /// When there may be something to be done, if nothing happens before.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
-        let all_run = self.members.values().all(|member| member.life.is_running());
+        let all_run = self.members.values().all(|member| member.lifecycle.is_running());
         let drain = match &self.phase {
             Phase::Draining(drain, _) => Some(drain.next_due(all_run)),
             _ => None,
         };
-        self.members.values().filter_map(|member| member.life.next_due()).chain(drain).min()
+        self.members.values().filter_map(|member| member.lifecycle.next_due()).chain(drain).min()
     }
 
     // ---- what it is ------------------------------------------------------------------------------------
@@ -520,7 +524,7 @@ impl Group {
             Phase::Draining(_, After::Restart) | Phase::Closing(After::Restart) => State::Restarting,
             Phase::Draining(..) | Phase::Closing(_) => State::Killed,
             Phase::Running => {
-                let is_running = |member: &Member| member.life.is_running();
+                let is_running = |member: &Member| member.lifecycle.is_running();
                 let is_moving = self.places != self.targets || self.members.len() as u32 != self.workers();
                 match self.members.values().any(is_running) {
                     false => State::Waiting,
@@ -539,14 +543,14 @@ impl Group {
 
     /// Tells a worker something, if it runs.
     pub(crate) fn tell(&mut self, worker: u32, order: Order) {
-        if let Some(member) = self.members.get_mut(&worker).filter(|member| member.life.is_running()) {
+        if let Some(member) = self.members.get_mut(&worker).filter(|member| member.lifecycle.is_running()) {
             member.say(order);
         }
     }
 
     /// The workers that run.
     pub(crate) fn running(&self) -> Vec<u32> {
-        let running = self.members.iter().filter(|(_, member)| member.life.is_running());
+        let running = self.members.iter().filter(|(_, member)| member.lifecycle.is_running());
         running.map(|(&worker, _)| worker).collect()
     }
 
@@ -554,13 +558,13 @@ impl Group {
     pub(crate) fn workers_now(&self) -> impl Iterator<Item = (u32, u64, usize)> {
         self.members.iter().map(|(&worker, member)| {
             let tasks = self.places.iter().filter(|place| **place == worker).count();
-            (worker, member.life.restarts(), tasks)
+            (worker, member.lifecycle.restarts(), tasks)
         })
     }
 
     /// How often workers were started again after a fault.
     pub(crate) fn restarts(&self) -> u64 {
-        self.former_restarts + self.members.values().map(|member| member.life.restarts()).sum::<u64>()
+        self.former_restarts + self.members.values().map(|member| member.lifecycle.restarts()).sum::<u64>()
     }
 
     /// Why the last worker that failed did.
@@ -571,8 +575,8 @@ impl Group {
 
 impl Member {
     fn new(now: Nanos, is_active: bool) -> Self {
-        let life = Life::new(now, is_active);
-        Self { life, has_listen_order: false, address: None, orders: VecDeque::new() }
+        let lifecycle = Lifecycle::new(now, is_active);
+        Self { lifecycle, has_listen_order: false, address: None, orders: VecDeque::new() }
     }
 
     fn say(&mut self, order: Order) {

@@ -7,15 +7,15 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `life` | when a worker is started, told something, killed: a state machine without I/O |
+//! | `lifecycle` | when a worker is started, told something, killed: a state machine without I/O |
 //! | `group`, `drain` | the workers of a topology: which tasks they have, how tasks move, how all end together: the same |
-//! | `talk` | what is said between supervisor and worker: job, orders, status |
+//! | `messages` | what is said between supervisor and worker: job, orders, status |
 //! | `tap` | looks of clients at what components emit |
 //! | `place` | where the programs of components may be |
 //! | `process` | one worker process, of which nothing is left when it has ended |
 //! | `lease` | the token of a worker, and the connections that have logged in with it |
 //! | `lines` | lines out of a pipe, with a bound |
-//! | `room` | what all topologies are, shared by the thread and by callers |
+//! | `topologies` | what all topologies are, shared by the thread and by callers |
 //! | `thread` | the thread: it carries bytes, and does what the machines say |
 //!
 //! Invariants
@@ -29,29 +29,29 @@
 mod drain;
 mod group;
 mod lease;
-mod life;
+mod lifecycle;
 mod lines;
+mod messages;
 mod place;
 mod process;
-mod room;
 mod supervisor;
-mod talk;
 mod tap;
 mod thread;
+mod topologies;
 
 pub use lease::{Hold, Lease};
-pub use life::State;
-pub use place::{Misplaced, Place};
-pub use process::Limits;
-pub use processes::Account;
-pub use room::{Report, WorkerReport};
-pub use supervisor::{Admitted, Options, Submission, Supervisor};
-pub use talk::{
+pub use lifecycle::State;
+pub use messages::{
     Bounds, EDGE_LATENCIES_MAX, JOB_BYTES_MAX, Job, Order, Peer, STATUS_BYTES_MAX, Share, TAPPED_BYTES_MAX,
     Trial, Word,
 };
+pub use place::{Misplaced, Place};
+pub use process::Limits;
+pub use processes::Account;
+pub use supervisor::{Admitted, Options, Submission, Supervisor};
 pub use tap::{Look, TapError, Tapped};
 pub use thread::USER;
+pub use topologies::{Report, WorkerReport};
 pub use topology::statistics::{
     ComponentStatus, EdgeStatus, FigureStatus, Latencies, Shares, Status, TimeSpent, Times,
 };

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::talk::Bounds;
+use crate::messages::Bounds;
 use processes::{Account, Mark, Process, kill_marked};
 
 /// How workers are started.

@@ -10,13 +10,13 @@ use clock::Clock;
 
 use crate::group::Wanted;
 use crate::lease::Lease;
-use crate::life::State;
+use crate::lifecycle::State;
+use crate::messages::Job;
 use crate::place::Place;
 use crate::process::{Limits, Program, kill_former};
-use crate::room::{EndConnections, Entry, Report, Room};
-use crate::talk::Job;
 use crate::tap::{LOOKS_MAX, Look, TapError, Tapped};
-use crate::thread::{Keeper, random_bytes, secret};
+use crate::thread::{WorkersThread, random_bytes, secret};
+use crate::topologies::{EndConnections, Entry, Report, Topologies};
 use topology::Plan;
 use topology::definition::Transport;
 
@@ -76,7 +76,7 @@ pub struct Admitted {
 pub struct Supervisor {
     options: Options,
     place: Place,
-    room: Arc<Room>,
+    topologies: Arc<Topologies>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -87,7 +87,7 @@ impl Supervisor {
     /// The system has no descriptor left.
     pub fn new(options: Options) -> io::Result<Self> {
         let place = Place::new(&options.dir);
-        Ok(Self { options, place, room: Arc::new(Room::new()?), thread: Mutex::default() })
+        Ok(Self { options, place, topologies: Arc::new(Topologies::new()?), thread: Mutex::default() })
     }
 
     /// Begins to run workers. Their components reach this server at `address`, as `host:port`. What workers of a former server have left behind
@@ -98,10 +98,10 @@ impl Supervisor {
     pub fn start(&self, address: Option<String>) -> io::Result<()> {
         let Options { program, arguments, mark, limits, clock, .. } = self.options.clone();
         let program = Program { path: program, arguments, mark, limits };
-        let room = Arc::clone(&self.room);
+        let topologies = Arc::clone(&self.topologies);
         let thread = std::thread::Builder::new().name("topologies".to_owned()).spawn(move || {
             kill_former(&program);
-            Keeper::new(program, address, room, clock).run();
+            WorkersThread::new(program, address, topologies, clock).run();
         })?;
         *self.thread() = Some(thread);
         Ok(())
@@ -122,7 +122,7 @@ impl Supervisor {
     /// Whether the server stops: nothing is begun any more.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        self.room.lock().is_stopping
+        self.topologies.lock().is_stopping
     }
 
     /// Runs a topology. One of this name that runs finishes what is under way before, for at most `wait`. Does nothing while the server stops, which would wait for
@@ -131,7 +131,7 @@ impl Supervisor {
         let now = self.options.clock.now();
         let Submission { job, plan, workers } = submission;
         let wanted = Wanted { plan, workers, is_active: job.is_active };
-        let mut entries = self.room.lock();
+        let mut entries = self.topologies.lock();
         if entries.is_stopping {
             return;
         }
@@ -143,7 +143,7 @@ impl Supervisor {
             }
         }
         drop(entries);
-        self.room.waker.wake();
+        self.topologies.waker.wake();
     }
 
     /// Ends a topology: what is under way is finished, for at most `wait`.
@@ -170,15 +170,15 @@ impl Supervisor {
     }
 
     fn change(&self, name: &str, change: impl FnOnce(&mut Entry)) {
-        if let Some(entry) = self.room.lock().by_name.get_mut(name) {
+        if let Some(entry) = self.topologies.lock().by_name.get_mut(name) {
             change(entry);
         }
-        self.room.waker.wake();
+        self.topologies.waker.wake();
     }
 
     /// The worker that runs and was given a token that `is_it`: a token ends with its worker.
     pub fn admits(&self, is_it: impl Fn(&[u8]) -> bool) -> Option<Admitted> {
-        let entries = self.room.lock();
+        let entries = self.topologies.lock();
         let workers =
             entries.by_name.iter().flat_map(|(name, entry)| entry.workers.values().map(move |it| (name, it)));
         let (name, worker) = { workers }.find(|(_, worker)| is_it(worker.token.as_bytes()))?;
@@ -187,27 +187,27 @@ impl Supervisor {
 
     /// Has `end` end the connections that have logged in with the token of a worker that has ended, by the numbers that they have logged in with. Once.
     pub fn on_end(&self, end: impl Fn(&[u64]) + Send + Sync + 'static) {
-        self.room.set_on_end(EndConnections(Box::new(end)));
+        self.topologies.set_on_end(EndConnections(Box::new(end)));
     }
 
     /// All topologies, by name.
     #[must_use]
     pub fn reports(&self) -> Vec<Report> {
         let now = self.options.clock.now();
-        self.room.lock().by_name.values_mut().map(|entry| entry.report(now)).collect()
+        self.topologies.lock().by_name.values_mut().map(|entry| entry.report(now)).collect()
     }
 
     /// The topology called `name`.
     #[must_use]
     pub fn report(&self, name: &str) -> Option<Report> {
         let now = self.options.clock.now();
-        self.room.lock().by_name.get_mut(name).map(|entry| entry.report(now))
+        self.topologies.lock().by_name.get_mut(name).map(|entry| entry.report(now))
     }
 
     /// What the workers of the topology `name` are told, but for their share.
     #[must_use]
     pub fn job(&self, name: &str) -> Option<Arc<Job>> {
-        self.room.lock().by_name.get(name).map(|entry| Arc::clone(&entry.job))
+        self.topologies.lock().by_name.get(name).map(|entry| Arc::clone(&entry.job))
     }
 
     /// What was seen of what a component emits, at most `count` tuples, since the last time; without a cursor it begins. It ends when nobody has asked for
@@ -222,7 +222,7 @@ impl Supervisor {
         (cursor, count): (Option<u64>, usize),
     ) -> Result<Tapped, TapError> {
         let now = self.options.clock.now();
-        let mut entries = self.room.lock();
+        let mut entries = self.topologies.lock();
         entries.by_name.values_mut().for_each(|entry| entry.looks.expire(now));
         let open = entries.by_name.values().map(|entry| entry.looks.count()).sum::<usize>();
         let entry = entries.by_name.get_mut(name).ok_or(TapError::NoTopology)?;
@@ -241,18 +241,18 @@ impl Supervisor {
         let (tapped, orders) = entry.looks.take(now, (cursor, count), running).ok_or(TapError::Ended)?;
         orders.into_iter().for_each(|(worker, order)| entry.group.tell(worker, order));
         drop(entries);
-        self.room.waker.wake();
+        self.topologies.waker.wake();
         Ok(tapped)
     }
 
     /// Ends all workers, and waits until nothing is left of them: at most `wait` for what is under way, and some seconds for what does not end.
     pub fn stop(&self, wait: Duration) {
         let now = self.options.clock.now();
-        let mut entries = self.room.lock();
+        let mut entries = self.topologies.lock();
         entries.is_stopping = true;
         entries.by_name.values_mut().for_each(|entry| entry.group.stop(now, wait));
         drop(entries);
-        self.room.waker.wake();
+        self.topologies.waker.wake();
         if let Some(thread) = self.thread().take() {
             // It has nothing to say: a panic of it was reported where it happened.
             let _ = thread.join();

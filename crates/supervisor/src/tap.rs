@@ -14,7 +14,7 @@ use clock::Nanos;
 use topology::Plan;
 use topology::nearest::nearest;
 
-use crate::talk::Order;
+use crate::messages::Order;
 
 /// Which tuples are looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,18 +11,18 @@ use processes::{Process, ending};
 use rustix::event::{PollFd, PollFlags};
 use topology::statistics::Status;
 
-use crate::life::{Action, State};
+use crate::lifecycle::{Action, State};
 use crate::lines::Lines;
+use crate::messages::{Job, STATUS_BYTES_MAX, Share, Word};
 use crate::process::Program;
-use crate::room::{Entries, Room};
-use crate::talk::{Job, STATUS_BYTES_MAX, Share, Word};
+use crate::topologies::{Entries, Topologies};
 
 /// The thread.
-pub(crate) struct Keeper {
+pub(crate) struct WorkersThread {
     program: Program,
     /// Where the server is reached.
     address: Option<String>,
-    room: Arc<Room>,
+    topologies: Arc<Topologies>,
     clock: Arc<dyn Clock>,
     /// By topologies and numbers.
     workers: BTreeMap<(String, u32), Worker>,
@@ -52,29 +52,29 @@ struct Log {
 }
 
 /// What a worker has said.
-enum Heard {
+enum Received {
     Status(Box<Status>),
     Word(Word),
     Misuse(String),
 }
 
-impl Keeper {
+impl WorkersThread {
     pub(crate) fn new(
         program: Program,
         address: Option<String>,
-        room: Arc<Room>,
+        topologies: Arc<Topologies>,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let buffer = vec![0; READ_BYTES].into();
-        Self { program, address, room, clock, workers: BTreeMap::new(), started: 0, buffer }
+        Self { program, address, topologies, clock, workers: BTreeMap::new(), started: 0, buffer }
     }
 
     /// Until the server stops and no worker is left.
     pub(crate) fn run(mut self) {
         loop {
             self.act();
-            let room = Arc::clone(&self.room);
-            let mut entries = room.lock();
+            let topologies = Arc::clone(&self.topologies);
+            let mut entries = topologies.lock();
             entries.by_name.retain(|_, entry| entry.group.state() != State::Gone);
             if entries.is_stopping && self.workers.is_empty() {
                 return;
@@ -83,7 +83,7 @@ impl Keeper {
             drop(entries);
             self.wait(due);
             self.carry();
-            self.bury();
+            self.reap();
         }
     }
 
@@ -100,7 +100,7 @@ impl Keeper {
 
     fn next_action(&self) -> Option<((String, u32), Action)> {
         let now = self.clock.now();
-        let Entries { by_name, .. } = &mut *self.room.lock();
+        let Entries { by_name, .. } = &mut *self.topologies.lock();
         by_name.iter_mut().find_map(|(name, entry)| {
             let (worker, action) = entry.group.poll(now)?;
             Some(((name.clone(), worker), action))
@@ -112,13 +112,13 @@ impl Keeper {
         self.started += 1;
         let token = hexadecimal(&random_bytes::<32>());
         let url = self.address.as_ref().map(|address| format!("redis://{USER}:{token}@{address}"));
-        if let Some(entry) = self.room.lock().by_name.get_mut(name) {
+        if let Some(entry) = self.topologies.lock().by_name.get_mut(name) {
             // Its components may log in before this thread goes on.
             entry.employ(number, token);
         }
         let started = self.program.start(self.started, self.address.as_deref(), &format!("{name}/{number}"));
         let now = self.clock.now();
-        let mut entries = self.room.lock();
+        let mut entries = self.topologies.lock();
         // Only this thread removes entries.
         let Some(entry) = entries.by_name.get_mut(name) else { return };
         match started {
@@ -143,14 +143,14 @@ impl Keeper {
                 let connections = entry.discharge(number);
                 entry.group.on_start_failed(now, number, why);
                 drop(entries);
-                self.room.end_connections(&connections);
+                self.topologies.end_connections(&connections);
             }
         }
     }
 
     /// Waits until there is something to do.
     fn wait(&self, due: Option<Nanos>) {
-        let mut fds = vec![self.room.waker.poll_fd()];
+        let mut fds = vec![self.topologies.waker.poll_fd()];
         for Worker { process, out, .. } in self.workers.values() {
             fds.push(PollFd::new(&process.exit, PollFlags::IN));
             fds.extend(process.stdout.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
@@ -159,7 +159,7 @@ impl Keeper {
             fds.extend(stdin.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
         }
         wait(&mut fds, due.map(|due| due.since(self.clock.now()) + Duration::from_millis(1)));
-        self.room.waker.clear();
+        self.topologies.waker.clear();
     }
 
     /// Carries what can be carried without waiting.
@@ -168,19 +168,19 @@ impl Keeper {
             let now = self.clock.now();
             worker.write();
             worker.read_log(now, &mut self.buffer);
-            for heard in worker.read(&mut self.buffer) {
-                self.room.lock().on_heard(now, (&worker.name, worker.number), heard);
+            for received in worker.read(&mut self.buffer) {
+                self.topologies.lock().on_received(now, (&worker.name, worker.number), received);
             }
         }
     }
 
     /// Ends what has ended, with all that is left of it.
-    fn bury(&mut self) {
+    fn reap(&mut self) {
         let ended = self.workers.iter().filter(|(_, it)| it.process.has_ended()).map(|(key, _)| key.clone());
         for key in ended.collect::<Vec<_>>() {
             let Some(mut worker) = self.workers.remove(&key) else { continue };
             let (name, number) = key;
-            self.hear_out(&mut worker);
+            self.receive_rest(&mut worker);
             let mut why = ending(worker.process.end());
             worker.read_log(self.clock.now(), &mut self.buffer);
             if !worker.log.last.is_empty() {
@@ -190,35 +190,35 @@ impl Keeper {
             tracing::info!(topology = name, worker = number, why, "a worker has ended");
             let now = self.clock.now();
             let mut connections = Vec::new();
-            if let Some(entry) = self.room.lock().by_name.get_mut(&name) {
+            if let Some(entry) = self.topologies.lock().by_name.get_mut(&name) {
                 entry.group.on_exit(now, number, why);
                 connections = entry.discharge(number);
             }
-            self.room.end_connections(&connections);
+            self.topologies.end_connections(&connections);
         }
     }
 
     /// Takes what a worker that has ended had said: its last counters.
-    fn hear_out(&mut self, worker: &mut Worker) {
+    fn receive_rest(&mut self, worker: &mut Worker) {
         for _ in 0..LOG_READS {
             let now = self.clock.now();
-            for heard in worker.read(&mut self.buffer) {
-                self.room.lock().on_heard(now, (&worker.name, worker.number), heard);
+            for received in worker.read(&mut self.buffer) {
+                self.topologies.lock().on_received(now, (&worker.name, worker.number), received);
             }
         }
     }
 }
 
 impl Entries {
-    fn on_heard(&mut self, now: Nanos, (name, number): (&str, u32), heard: Heard) {
+    fn on_received(&mut self, now: Nanos, (name, number): (&str, u32), received: Received) {
         let Some(entry) = self.by_name.get_mut(name) else { return };
-        match heard {
-            Heard::Status(status) => entry.on_status(now, number, *status),
-            Heard::Word(Word::Tapped { cursor, tuples, skipped }) => {
+        match received {
+            Received::Status(status) => entry.on_status(now, number, *status),
+            Received::Word(Word::Tapped { cursor, tuples, skipped }) => {
                 entry.looks.on_tapped(number, cursor, tuples, skipped);
             }
-            Heard::Word(word) => entry.group.on_word(now, number, word),
-            Heard::Misuse(why) => {
+            Received::Word(word) => entry.group.on_word(now, number, word),
+            Received::Misuse(why) => {
                 tracing::warn!(topology = name, worker = number, why, "a worker is killed");
                 entry.group.on_misuse(now, number, why);
             }
@@ -259,7 +259,7 @@ impl Worker {
     }
 
     /// One read of standard output: what the worker has said.
-    fn read(&mut self, buffer: &mut [u8]) -> Vec<Heard> {
+    fn read(&mut self, buffer: &mut [u8]) -> Vec<Received> {
         let Some(pipe) = &mut self.process.stdout else { return Vec::new() };
         let count = match pipe.read(buffer) {
             Err(error) if is_passing(&error) => return Vec::new(),
@@ -269,20 +269,20 @@ impl Worker {
             }
             Ok(count) => count,
         };
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let fits = self.statuses.push(&buffer[..count], |line| {
-            heard.push(match serde_json::from_slice(line) {
-                Ok(status) => Heard::Status(Box::new(status)),
+            received.push(match serde_json::from_slice(line) {
+                Ok(status) => Received::Status(Box::new(status)),
                 Err(error) => match serde_json::from_slice(line) {
-                    Ok(word) => Heard::Word(word),
-                    Err(_) => Heard::Misuse(format!("it said what is no status: {error}")),
+                    Ok(word) => Received::Word(word),
+                    Err(_) => Received::Misuse(format!("it said what is no status: {error}")),
                 },
             });
         });
         if !fits {
-            heard.push(Heard::Misuse(format!("its status has more than {STATUS_BYTES_MAX} B")));
+            received.push(Received::Misuse(format!("its status has more than {STATUS_BYTES_MAX} B")));
         }
-        heard
+        received
     }
 
     /// Reads standard error until it is empty, or for a while.

@@ -28,7 +28,7 @@ use crate::parcel::Load;
 
 /// One start of a sender, or one move of its receiver since then: what offsets count from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Life {
+pub struct Incarnation {
     /// Which start of the sender.
     pub start: u32,
     /// How often the receiver has moved since.
@@ -41,14 +41,14 @@ pub enum Forward {
     /// The link is new: so many bytes were sent before.
     Open {
         /// The sender's life.
-        life: Life,
+        life: Incarnation,
         /// Bytes sent since its start.
         offset: u64,
     },
     /// A load.
     Frame {
         /// The sender's life.
-        life: Life,
+        life: Incarnation,
         /// Bytes sent since its start, before this load.
         offset: u64,
         /// The load.
@@ -60,7 +60,7 @@ pub enum Forward {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credit {
     /// The sender's life that it counts for.
-    pub life: Life,
+    pub life: Incarnation,
     /// Bytes since that life's start.
     pub taken: u64,
 }
@@ -68,7 +68,7 @@ pub struct Credit {
 /// The sender's end.
 #[derive(Debug)]
 pub struct Outlet {
-    life: Life,
+    life: Incarnation,
     window: u64,
     sent: u64,
     taken: u64,
@@ -87,11 +87,11 @@ enum Sending {
 /// The receiver's end.
 #[derive(Debug)]
 pub struct Inlet {
-    life: Life,
+    life: Incarnation,
     window: u64,
     end: u64,
     /// Loads with the life that sent them and their sizes.
-    queue: VecDeque<(Life, u64, Load)>,
+    queue: VecDeque<(Incarnation, u64, Load)>,
     /// Bytes in the queue that `life` has sent.
     queued: u64,
     told: u64,
@@ -109,7 +109,7 @@ pub enum Accepted {
     Stale,
 }
 
-impl Life {
+impl Incarnation {
     fn moved(self) -> Self {
         Self { moves: self.moves + 1, ..self }
     }
@@ -119,7 +119,7 @@ impl Outlet {
     /// A channel of a sender's `start` to a task whose queue may have `window` bytes.
     #[must_use]
     pub fn new(start: u32, window: u64) -> Self {
-        let life = Life { start, moves: 0 };
+        let life = Incarnation { start, moves: 0 };
         Self { life, window, sent: 0, taken: 0, waiting: VecDeque::new(), state: Sending::Open }
     }
 
@@ -205,7 +205,7 @@ impl Inlet {
     #[must_use]
     pub fn new(window: u64) -> Self {
         Self {
-            life: Life::default(),
+            life: Incarnation::default(),
             window,
             end: 0,
             queue: VecDeque::new(),
@@ -218,7 +218,7 @@ impl Inlet {
     /// The same, for a sender whose start is known: anything earlier is stale.
     #[must_use]
     pub fn of_start(window: u64, start: u32) -> Self {
-        Self { life: Life { start, moves: 0 }, ..Self::new(window) }
+        Self { life: Incarnation { start, moves: 0 }, ..Self::new(window) }
     }
 
     /// Takes a message of the sender.
@@ -300,7 +300,7 @@ impl Inlet {
     pub fn check(&self) {
         let of_life = |life| self.queue.iter().filter(move |(of, _, _)| *of == life).map(|(_, size, _)| size);
         assert_eq!(of_life(self.life).sum::<u64>(), self.queued, "bytes in the queue: {self:?}");
-        let mut lives: Vec<Life> = self.queue.iter().map(|(life, _, _)| *life).collect();
+        let mut lives: Vec<Incarnation> = self.queue.iter().map(|(life, _, _)| *life).collect();
         lives.dedup();
         assert!(lives.len() <= 2 && lives.is_sorted(), "the last two lives in order: {lives:?}");
         for life in lives {
@@ -312,7 +312,7 @@ impl Inlet {
     }
 
     /// The sender has started again.
-    fn begin(&mut self, life: Life) {
+    fn begin(&mut self, life: Incarnation) {
         let last = self.life;
         self.queue.retain(|(of, _, _)| *of == last);
         (self.life, self.end, self.queued, self.told) = (life, 0, 0, 0);
@@ -333,8 +333,8 @@ mod tests {
         Load::Parcel(Parcel { anchors: vec![], items: vec![item] })
     }
 
-    fn start(start: u32) -> Life {
-        Life { start, moves: 0 }
+    fn start(start: u32) -> Incarnation {
+        Incarnation { start, moves: 0 }
     }
 
     /// A window that fits `count` loads of `size` bytes.
@@ -443,7 +443,7 @@ mod tests {
         outlet.resume();
         let mut moved = Inlet::new(10_000);
         assert_eq!((send(&mut outlet, &mut moved), moved.pop()), (1, Some(load(20))));
-        assert_eq!(moved.poll_credit().map(|credit| credit.life), Some(Life { start: 0, moves: 1 }));
+        assert_eq!(moved.poll_credit().map(|credit| credit.life), Some(Incarnation { start: 0, moves: 1 }));
     }
 
     #[test]

@@ -33,7 +33,7 @@
 //! Source: barriers as in Carbone et al. 2015; the disk as their clock is ours (docs/adr/0032-topologies.md).
 
 pub mod kept;
-mod talk;
+mod message;
 #[cfg(test)]
 mod tests;
 
@@ -51,7 +51,7 @@ use crate::plan::Plan;
 use crate::spout::Poison;
 use crate::tracker::{DeadLetter, Original, Position};
 
-pub use talk::{Beginning, Order, Talk, Told};
+pub use message::{Beginning, EpochMessage, Order, WorkerReport};
 
 /// The coordinator of a topology's epochs.
 #[derive(Debug)]
@@ -209,15 +209,23 @@ impl Epochs {
     }
 
     /// A worker has told something.
-    pub fn on_told(&mut self, now: Nanos, worker: WorkerId, told: Told, store: &mut dyn EpochStore) {
+    pub fn on_report(
+        &mut self,
+        now: Nanos,
+        worker: WorkerId,
+        told: WorkerReport,
+        store: &mut dyn EpochStore,
+    ) {
         match told {
-            Told::Ready { generation } => self.on_ready(worker, generation),
-            Told::Work { generation } => self.on_work(now, generation),
-            Told::Capture(capture) => self.on_capture(now, capture, store),
-            Told::Failed { generation, task, failed } => self.on_failed(now, generation, task, failed),
-            Told::Lost { generation, .. } if generation == self.generation => self.on_lost(now),
+            WorkerReport::Ready { generation } => self.on_ready(worker, generation),
+            WorkerReport::Work { generation } => self.on_work(now, generation),
+            WorkerReport::Capture(capture) => self.on_capture(now, capture, store),
+            WorkerReport::Failed { generation, task, failed } => {
+                self.on_failed(now, generation, task, failed);
+            }
+            WorkerReport::Lost { generation, .. } if generation == self.generation => self.on_lost(now),
             // Whoever has asked for them hears them.
-            Told::Recalled { .. } | Told::Lost { .. } => {}
+            WorkerReport::Recalled { .. } | WorkerReport::Lost { .. } => {}
         }
     }
 

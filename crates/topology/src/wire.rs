@@ -32,21 +32,21 @@
 //! Out of scope: integrity and order on the way, which are the link's (crate `transport`), and what stream and component numbers mean.
 
 mod cursor;
+mod epochs;
 mod error;
 mod parcel;
 mod report;
-mod talk;
 
 use bytes::Bytes;
 
-use crate::channel::{Credit, Forward, Life};
+use crate::channel::{Credit, Forward, Incarnation};
 use crate::ids::TaskId;
 use crate::message::{Envelope, Message};
 use crate::parcel::{Epoch, Load};
 use cursor::{Cursor, count};
 
+pub use epochs::{decode_epoch_message, encode_epoch_message};
 pub use error::{VERSION, WireError};
-pub use talk::{decode_talk, encode_talk};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 36;
@@ -56,7 +56,7 @@ pub const HEADER_BYTES: usize = 36;
 struct Header {
     from: u32,
     to: u32,
-    life: Life,
+    life: Incarnation,
     count: u32,
     offset: u64,
     anchors: u32,
@@ -153,7 +153,7 @@ fn header(cursor: &mut Cursor<'_>) -> Result<(u8, Header), WireError> {
     };
     zero("reserved bytes", 2, cursor.u16("reserved bytes")?.into(), false)?;
     let (from, to) = (cursor.u32("sender")?, cursor.u32("receiver")?);
-    let life = Life { start: cursor.u32("start")?, moves: cursor.u32("moves")? };
+    let life = Incarnation { start: cursor.u32("start")?, moves: cursor.u32("moves")? };
     let (count, offset, anchors) = (cursor.u32("count")?, cursor.u64("offset")?, cursor.u32("anchors")?);
     zero("start", 12, life.start.into(), has_life)?;
     zero("moves", 16, life.moves.into(), has_life)?;

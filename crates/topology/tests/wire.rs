@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use topology::anchor::{Ancestor, Anchor, Blame, Failure, Nack, Report, RootId};
 use topology::changes::{Capture, Cause, Changes, StateKey};
-use topology::channel::{Credit, Forward, Life};
-use topology::epochs::{Beginning, Order, Talk, Told};
+use topology::channel::{Credit, Forward, Incarnation};
+use topology::epochs::{Beginning, EpochMessage, Order, WorkerReport};
 use topology::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use topology::message::{Envelope, Message};
 use topology::parcel::{Epoch, Item, Load, Parcel};
@@ -16,9 +16,9 @@ use topology::past::Former;
 use topology::tracker::{DeadLetter, Original, Position};
 use topology::values;
 use topology::values::Values;
-use topology::wire::{HEADER_BYTES, WireError, decode, decode_talk, encode, encode_talk};
+use topology::wire::{HEADER_BYTES, WireError, decode, decode_epoch_message, encode, encode_epoch_message};
 
-const LIFE: Life = Life { start: 0x0102, moves: 3 };
+const LIFE: Incarnation = Incarnation { start: 0x0102, moves: 3 };
 
 fn root(number: u64) -> RootId {
     RootId { spout: TaskId(7), life: 2, number }
@@ -154,7 +154,7 @@ fn capture() -> Capture {
 }
 
 /// One word of each kind.
-fn talks() -> Vec<Talk> {
+fn talks() -> Vec<EpochMessage> {
     let generation = 0x0102;
     let failure = Failure::new(3, ComponentId(1), "no", Nack { blame: Blame::Fail, delay: None });
     let failed = (Original { direct: Some(TaskId(9)), ..original(8) }, failure);
@@ -174,13 +174,13 @@ fn talks() -> Vec<Talk> {
     with_causes.changes.causes = vec![Cause { command: 0, component: ComponentId(4), ancestor }];
     let originals = vec![(ancestor, Some(original(8))), (Ancestor { origin: 4, ..ancestor }, None)];
     let told = [
-        Told::Ready { generation },
-        Told::Work { generation },
-        Told::Capture(capture()),
-        Told::Failed { generation, task: TaskId(3), failed },
-        Told::Lost { generation, error: "a gap".to_owned() },
-        Told::Capture(with_causes),
-        Told::Recalled { generation, originals },
+        WorkerReport::Ready { generation },
+        WorkerReport::Work { generation },
+        WorkerReport::Capture(capture()),
+        WorkerReport::Failed { generation, task: TaskId(3), failed },
+        WorkerReport::Lost { generation, error: "a gap".to_owned() },
+        WorkerReport::Capture(with_causes),
+        WorkerReport::Recalled { generation, originals },
     ];
     let epoch = Epoch(77);
     let orders = [
@@ -191,18 +191,18 @@ fn talks() -> Vec<Talk> {
         Order::Prepare(after_another_number),
         Order::Recall { generation, ancestors: vec![ancestor] },
     ];
-    told.into_iter().map(Talk::Told).chain(orders.into_iter().map(Talk::Order)).collect()
+    told.into_iter().map(EpochMessage::Report).chain(orders.into_iter().map(EpochMessage::Order)).collect()
 }
 
-fn encoded_talk(talk: &Talk) -> Vec<u8> {
+fn encoded_epoch_message(talk: &EpochMessage) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode_talk(talk, &mut bytes);
+    encode_epoch_message(talk, &mut bytes);
     bytes
 }
 
 #[test]
 fn bytes_of_talk_are_those_of_the_golden_file() {
-    let text: Vec<String> = talks().iter().map(|talk| hex(&encoded_talk(talk))).collect();
+    let text: Vec<String> = talks().iter().map(|talk| hex(&encoded_epoch_message(talk))).collect();
     let text = text.join("\n");
     let golden = include_str!("golden/talk-v2.hex");
     assert!(
@@ -214,18 +214,18 @@ fn bytes_of_talk_are_those_of_the_golden_file() {
 #[test]
 fn talk_is_read_back() {
     for talk in talks() {
-        assert_eq!(decode_talk(&encoded_talk(&talk).into()), Ok(talk));
+        assert_eq!(decode_epoch_message(&encoded_epoch_message(&talk).into()), Ok(talk));
     }
 }
 
 #[test]
 fn talk_that_is_cut_anywhere_or_goes_on_is_refused() {
-    for bytes in talks().iter().map(encoded_talk) {
+    for bytes in talks().iter().map(encoded_epoch_message) {
         for end in 0..bytes.len() {
-            let error = decode_talk(&Bytes::copy_from_slice(&bytes[..end])).unwrap_err();
+            let error = decode_epoch_message(&Bytes::copy_from_slice(&bytes[..end])).unwrap_err();
             assert!(matches!(error, WireError::TooShort { .. }), "cut at {end}: {error}");
         }
-        let longer = decode_talk(&[&bytes[..], &[0]].concat().into());
+        let longer = decode_epoch_message(&[&bytes[..], &[0]].concat().into());
         assert_eq!(longer, Err(WireError::TooLong { at: bytes.len(), left: 1 }));
     }
 }
@@ -234,9 +234,9 @@ fn talk_that_is_cut_anywhere_or_goes_on_is_refused() {
 fn talk_that_is_none_is_named() {
     const CAPTURE: usize = 2;
     let error = |kind: usize, at: usize, with: &[u8]| {
-        let mut bytes = encoded_talk(&talks()[kind]);
+        let mut bytes = encoded_epoch_message(&talks()[kind]);
         bytes[at..at + with.len()].copy_from_slice(with);
-        decode_talk(&bytes.into()).unwrap_err().to_string()
+        decode_epoch_message(&bytes.into()).unwrap_err().to_string()
     };
     assert_eq!(error(0, 0, &[1]), "an envelope of version 1, this process reads version 2");
     assert_eq!(error(0, 1, &[30]), "an envelope of unknown kind 30");

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use bytes::Bytes;
 use topology::ids::WorkerId;
 use topology::message::Envelope;
-use topology::wire::{self, decode_talk};
+use topology::wire::{self, decode_epoch_message};
 use transport::{
     BindError, Channel, Event, Incarnation, Message, NodeId, Receive, SendError, Sender, Settings, Transport,
 };
@@ -156,7 +156,7 @@ impl Receive for Receiver {
         let Some(inbox) = self.0.inbox.get() else { return };
         let bytes = Bytes::copy_from_slice(message.bytes);
         let done = match message.channel {
-            TALK => decode_talk(&bytes).map(|talk| inbox.hear(worker(message.from), talk)),
+            TALK => decode_epoch_message(&bytes).map(|talk| inbox.receive(worker(message.from), talk)),
             _ => wire::decode(&bytes).map(|envelope| inbox.deliver(envelope)),
         };
         if let Err(error) = done {

@@ -6,7 +6,7 @@
 mod bolt;
 mod exact;
 mod pace;
-mod seat;
+mod slot;
 mod spout;
 mod state;
 mod waiting;
@@ -29,7 +29,7 @@ pub(crate) use spout::SpoutCell;
 use crate::mailbox::Mailbox;
 use crate::measured::Measurements;
 use crate::stats::{Board, TaskBoard};
-use crate::times::Standing;
+use crate::times::Activity;
 
 /// A task with its component.
 #[derive(Debug)]
@@ -75,14 +75,14 @@ impl Cell {
     }
 
     /// What the task is at after a turn that has ended at `now`; `has_more`: as [`Cell::turn`] has said.
-    pub(crate) fn standing(&mut self, now: Nanos, has_more: bool) -> Standing {
+    pub(crate) fn activity(&mut self, now: Nanos, has_more: bool) -> Activity {
         if let Self::Bolt(cell) = self {
             cell.measure(now);
         }
         match self {
-            _ if has_more => Standing::Runnable,
-            Self::Spout(cell) => cell.standing(),
-            Self::Bolt(cell) => cell.standing(),
+            _ if has_more => Activity::Runnable,
+            Self::Spout(cell) => cell.activity(),
+            Self::Bolt(cell) => cell.activity(),
         }
     }
 

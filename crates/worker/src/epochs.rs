@@ -36,18 +36,18 @@ use topology::Plan;
 use topology::anchor::Ancestor;
 use topology::builder::Program;
 use topology::changes::Command;
-use topology::epochs::{Action, Beginning, EpochStore, Epochs, Group, Order, Talk, Told};
+use topology::epochs::{Action, Beginning, EpochMessage, EpochStore, Epochs, Group, Order, WorkerReport};
 use topology::ids::{ComponentId, TaskId, WorkerId};
 use topology::parcel::Epoch;
 use topology::past::Former;
 use topology::tracker::{Original, Position};
-use topology::wire::encode_talk;
+use topology::wire::encode_epoch_message;
 
 use crate::links::{Links, MESSAGE_BYTES_MAX};
 use crate::part::{Move, Moves, Part};
 use crate::stats::Board;
 use crate::sync::lock;
-use inbox::{COORDINATOR, CoordinatorInbox, Heard};
+use inbox::{COORDINATOR, CoordinatorInbox, Incoming};
 use ledger::{Asks, Ending, Ledger, Originals, Refused, Request, SHOWN_BYTES_MAX, Saved};
 use member::Member;
 
@@ -97,7 +97,7 @@ struct Steps {
     /// The connection that can be asked.
     life: Option<u64>,
     /// Steps without a reply, in their order.
-    owed: VecDeque<Owed>,
+    owed: VecDeque<PendingStep>,
     /// Generations of steps after which the store is to say the same.
     said: VecDeque<u32>,
     positions: BTreeMap<TaskId, Position>,
@@ -136,7 +136,7 @@ struct Refusal {
 
 /// A step without a reply.
 #[derive(Debug)]
-enum Owed {
+enum PendingStep {
     Begin(u32),
     End(Epoch, Box<Ending>),
 }
@@ -207,20 +207,20 @@ impl Coordinator {
         }
     }
 
-    fn on_message(&mut self, now: Nanos, message: Heard) {
-        if let Heard::Dealt(places) = message {
+    fn on_message(&mut self, now: Nanos, message: Incoming) {
+        if let Incoming::Dealt(places) = message {
             return self.on_dealt(now, places);
         }
         let Phase::Running(epochs) = &mut self.phase else { return };
         match message {
-            Heard::Told(_, Told::Recalled { originals, .. }) => self.on_recalled(now, originals),
-            Heard::Told(worker, told) => {
+            Incoming::Report(_, WorkerReport::Recalled { originals, .. }) => self.on_recalled(now, originals),
+            Incoming::Report(worker, told) => {
                 if told.generation() == epochs.generation() {
                     self.cause = cause(&self.plan, &told).unwrap_or(std::mem::take(&mut self.cause));
                 }
-                epochs.on_told(now, worker, told, &mut self.steps);
+                epochs.on_report(now, worker, told, &mut self.steps);
             }
-            Heard::NewPeer(worker) if self.workers.contains(&worker) => {
+            Incoming::NewPeer(worker) if self.workers.contains(&worker) => {
                 self.cause = format!("{worker} was started anew");
                 if epochs.on_new_worker(now, worker) && self.prepared == epochs.generation() {
                     let beginning = self.steps.beginning(epochs, &self.places);
@@ -228,7 +228,7 @@ impl Coordinator {
                     self.order(&BTreeSet::from([worker]), &Order::Prepare(beginning));
                 }
             }
-            Heard::NewPeer(_) | Heard::Dealt(_) => {}
+            Incoming::NewPeer(_) | Incoming::Dealt(_) => {}
         }
     }
 
@@ -311,8 +311,8 @@ impl Coordinator {
             other => return Err(format!("the store answered {other:?} to EXEC")),
         };
         match owed {
-            Owed::Begin(generation) => self.prepare(generation),
-            Owed::End(epoch, ending) => {
+            PendingStep::Begin(generation) => self.prepare(generation),
+            PendingStep::End(epoch, ending) => {
                 lock(&self.board.epochs).clear();
                 let replies = (0..).zip(replies).filter(|(place, _)| ending.has_command(*place));
                 let refused: Refused =
@@ -331,13 +331,13 @@ impl Coordinator {
     fn on_refusal(
         &mut self,
         now: Nanos,
-        owed: Owed,
+        owed: PendingStep,
         mut refused: Refused,
         why: String,
     ) -> Result<(), String> {
         let why = refused.values().next().cloned().unwrap_or(why);
         let whole = || Err(format!("the store refused an epoch: {why}"));
-        let Owed::End(epoch, ending) = owed else { return whole() };
+        let PendingStep::End(epoch, ending) = owed else { return whole() };
         if refused.values().any(|error| is_passing(error)) || !self.steps.owed.is_empty() {
             return whole();
         }
@@ -518,7 +518,7 @@ impl Coordinator {
                 continue;
             }
             if bytes.is_empty() {
-                encode_talk(&Talk::Order(order.clone()), &mut bytes);
+                encode_epoch_message(&EpochMessage::Order(order.clone()), &mut bytes);
             }
             if bytes.len() > MESSAGE_BYTES_MAX as usize {
                 let size = bytes.len();
@@ -574,7 +574,7 @@ impl Steps {
     }
 
     fn begin(&mut self, generation: u32) {
-        self.owed.push_back(Owed::Begin(generation));
+        self.owed.push_back(PendingStep::Begin(generation));
         self.said.push_back(generation);
         self.send(self.ledger.begin(generation, &self.outdated));
     }
@@ -586,7 +586,7 @@ impl Steps {
     fn end(&mut self, epoch: Epoch, ending: Box<Ending>) {
         self.said.push_back(ending.generation());
         self.send(self.ledger.requests(&ending));
-        self.owed.push_back(Owed::End(epoch, ending));
+        self.owed.push_back(PendingStep::End(epoch, ending));
     }
 
     /// What is under way is of no interest any more.
@@ -644,12 +644,12 @@ fn error_text(reply: Reply) -> Option<String> {
 }
 
 /// Why the generation of what is told comes to its end, if it does.
-fn cause(plan: &Plan, told: &Told) -> Option<String> {
+fn cause(plan: &Plan, told: &WorkerReport) -> Option<String> {
     match told {
-        Told::Failed { failed: (_, failure), .. } => {
+        WorkerReport::Failed { failed: (_, failure), .. } => {
             Some(format!("a tuple failed at `{}`: {}", plan.component(failure.component).id, failure.error))
         }
-        Told::Lost { error, .. } => Some(error.clone()),
+        WorkerReport::Lost { error, .. } => Some(error.clone()),
         _ => None,
     }
 }
@@ -674,7 +674,7 @@ fn too_large(ending: &Ending, most: usize, is_smallest: bool) -> Vec<usize> {
     }
     let (mut by_size, mut sum) = (fits, sizes.iter().sum::<usize>());
     by_size.sort_unstable_by_key(|place| std::cmp::Reverse(sizes[*place]));
-    // Letters take an eighth each at most.
+    // Received take an eighth each at most.
     let mut places: Vec<usize> = Vec::new();
     for place in by_size {
         if sum <= most / 2 {

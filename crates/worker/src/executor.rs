@@ -17,20 +17,20 @@ use std::time::Duration;
 use clock::{Clock, Nanos};
 use connection::Target;
 use topology::anchor::Ancestor;
-use topology::epochs::{Beginning, Order as EpochOrder, Told};
+use topology::epochs::{Beginning, Order as EpochOrder, WorkerReport};
 use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
 use topology::spout::SpoutTask;
 
 use crate::cell::{Cell, Common, Exact};
 use crate::epochs::member::Member;
-use crate::mailbox::{Letters, Mailbox, Order};
+use crate::mailbox::{Mailbox, Order, Received};
 use crate::maker::Maker;
 use crate::part::{Move, Moves};
 use crate::post::{Directory, Place, Post};
 use crate::quiet::{Counts, Quiet};
 use crate::stats::Board;
-use crate::times::{Standing, Times};
+use crate::times::{Activity, Times};
 
 /// A thread's tasks, and what it needs to drive them.
 pub(crate) struct Executor {
@@ -48,7 +48,7 @@ pub(crate) struct Executor {
     ready: VecDeque<usize>,
     /// When cells are to have a turn. What is here of a cell may be earlier than what it wants by now.
     timers: BinaryHeap<Reverse<(Nanos, usize)>>,
-    letters: Letters,
+    letters: Received,
     /// Envelopes taken since the start.
     taken: u64,
     published: Nanos,
@@ -111,7 +111,7 @@ impl Executor {
                 .map(|(cell, is_paused)| Some(Slot { is_paused, ..Slot::new(cell, now) }))
                 .collect(),
             timers: BinaryHeap::new(),
-            letters: Letters::default(),
+            letters: Received::default(),
             taken: 0,
             is_draining: false,
             is_stopped: false,
@@ -231,7 +231,7 @@ impl Executor {
         });
         let originals: Vec<_> = own.collect();
         if !originals.is_empty() {
-            member.coordinator.tell(Told::Recalled { generation: self.generation, originals });
+            member.coordinator.tell(WorkerReport::Recalled { generation: self.generation, originals });
         }
     }
 
@@ -357,15 +357,15 @@ impl Executor {
         let Some(slot) = &mut self.cells[cell] else { return now };
         slot.is_ready = false;
         if slot.is_paused {
-            slot.times.enter(now, Standing::Idle);
+            slot.times.enter(now, Activity::Idle);
             return now;
         }
-        slot.times.enter(now, Standing::Busy);
+        slot.times.enter(now, Activity::Busy);
         self.board.threads[self.thread].begin(slot.cell.task(), now);
         let has_more = slot.cell.turn(now, &mut self.post.outbox);
         self.board.threads[self.thread].end();
         let now = self.clock.now();
-        slot.times.enter(now, slot.cell.standing(now, has_more));
+        slot.times.enter(now, slot.cell.activity(now, has_more));
         (slot.is_changed, slot.is_ready) = (true, has_more);
         let is_leaving = slot.is_leaving;
         self.arm(cell);

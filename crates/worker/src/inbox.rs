@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use topology::epochs::Talk;
+use topology::epochs::EpochMessage;
 use topology::ids::WorkerId;
 use topology::message::Envelope;
 
@@ -33,9 +33,9 @@ impl Inbox {
     }
 
     /// Takes a word between another worker and the coordinator of epochs.
-    pub fn hear(&self, from: WorkerId, talk: Talk) {
+    pub fn receive(&self, from: WorkerId, talk: EpochMessage) {
         if let Some(member) = &self.member {
-            member.hear(from, talk);
+            member.receive(from, talk);
         }
     }
 

@@ -21,13 +21,13 @@ pub(crate) struct Mailbox {
 
 #[derive(Debug, Default)]
 struct State {
-    letters: Letters,
+    letters: Received,
     is_waiting: bool,
 }
 
 /// What a mailbox has.
 #[derive(Debug, Default)]
-pub(crate) struct Letters {
+pub(crate) struct Received {
     /// From other tasks.
     pub(crate) envelopes: Vec<Envelope>,
     /// Tasks whose wakers were called.
@@ -84,7 +84,7 @@ impl Mailbox {
     }
 
     /// Exchanges what is there for `empty`.
-    pub(crate) fn take(&self, empty: &mut Letters) {
+    pub(crate) fn take(&self, empty: &mut Received) {
         std::mem::swap(&mut lock(&self.state).letters, empty);
     }
 
@@ -98,7 +98,7 @@ impl Mailbox {
         }
     }
 
-    fn put(&self, put: impl FnOnce(&mut Letters)) {
+    fn put(&self, put: impl FnOnce(&mut Received)) {
         let mut state = lock(&self.state);
         put(&mut state.letters);
         let must_ring = std::mem::take(&mut state.is_waiting);
@@ -109,7 +109,7 @@ impl Mailbox {
     }
 }
 
-impl Letters {
+impl Received {
     pub(crate) fn is_empty(&self) -> bool {
         self.envelopes.is_empty() && self.wakes.is_empty() && self.orders.is_empty()
     }

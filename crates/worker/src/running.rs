@@ -25,7 +25,7 @@ use topology::tap::{Choice, Seen};
 
 use crate::cell::{Cell, Common};
 use crate::epochs::Coordinator;
-use crate::epochs::inbox::{COORDINATOR, CoordinatorInbox, Heard, ToCoordinator};
+use crate::epochs::inbox::{COORDINATOR, CoordinatorInbox, Incoming, ToCoordinator};
 use crate::epochs::member::Member;
 use crate::executor::{ExactlyOnce, Executor};
 use crate::inbox::Inbox;
@@ -254,7 +254,7 @@ impl Running {
     /// With exactly-once, in the worker that has the coordinator: tasks are to be at `places`. They all begin there in a new generation, which [`crate::Move::Dealt`] tells.
     pub fn deal(&self, places: Vec<WorkerId>) {
         if let Some((inbox, _)) = &self.coordinator {
-            inbox.put(Heard::Dealt(places));
+            inbox.put(Incoming::Dealt(places));
         }
     }
 

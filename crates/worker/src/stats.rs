@@ -19,7 +19,7 @@ use topology::statistics::{ComponentStatus, EdgeStatus, FigureStatus, Latencies,
 
 use crate::measured::Measurements;
 use crate::sync::lock;
-use crate::times::{self, STANDINGS, Times};
+use crate::times::{self, ACTIVITIES, Times};
 use crate::trouble::Trouble;
 
 /// What a topology has done since its start.
@@ -54,7 +54,7 @@ pub(crate) struct Board {
     /// Why no epoch ends, with exactly-once.
     pub(crate) epochs: Mutex<Trouble>,
     /// The times of each component that were shown: those that are shown later are no less.
-    shown: Vec<[AtomicU64; STANDINGS]>,
+    shown: Vec<[AtomicU64; ACTIVITIES]>,
 }
 
 /// Counters of a task.
@@ -221,8 +221,8 @@ impl Board {
         now: Nanos,
         turns: &[(TaskId, Duration)],
     ) -> TimeSpent {
-        let mut spent = [0; STANDINGS];
-        let mut add = |times: [u64; STANDINGS]| {
+        let mut spent = [0; ACTIVITIES];
+        let mut add = |times: [u64; ACTIVITIES]| {
             spent.iter_mut().zip(times).for_each(|(all, one)| *all += one);
         };
         for task in range(plan, component) {

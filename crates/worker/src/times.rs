@@ -8,7 +8,7 @@ use topology::statistics::TimeSpent;
 
 /// What a task is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Activity {
     /// Its component is called, or takes no tuple now though some wait: what it does goes on elsewhere.
     Busy,
     /// It has something to do, and waits for credit downstream; a spout also for unfinished tuples (`max_spout_pending`, `spout_bytes_max`).
@@ -22,43 +22,43 @@ pub(crate) enum Standing {
 /// The times of a task.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
-    spent: [u64; STANDINGS],
+    spent: [u64; ACTIVITIES],
     /// What it is at, and since when; `None`: it is not here.
-    now: Option<(Standing, Nanos)>,
+    now: Option<(Activity, Nanos)>,
 }
 
 impl Times {
     /// A task that has its first turn soon.
     pub(crate) fn new(now: Nanos) -> Self {
-        Self { spent: [0; STANDINGS], now: Some((Standing::Runnable, now)) }
+        Self { spent: [0; ACTIVITIES], now: Some((Activity::Runnable, now)) }
     }
 
     /// The task is at something from `now` on.
-    pub(crate) fn enter(&mut self, now: Nanos, standing: Standing) {
+    pub(crate) fn enter(&mut self, now: Nanos, activity: Activity) {
         self.stop(now);
-        self.now = Some((standing, now));
+        self.now = Some((activity, now));
     }
 
     /// Something has come for the task.
     pub(crate) fn on_work(&mut self, now: Nanos) {
-        if let Some((Standing::Idle, _)) = self.now {
-            self.enter(now, Standing::Runnable);
+        if let Some((Activity::Idle, _)) = self.now {
+            self.enter(now, Activity::Runnable);
         }
     }
 
     /// The task is not here any more.
     pub(crate) fn stop(&mut self, now: Nanos) {
-        if let Some((standing, since)) = self.now.take() {
-            self.spent[standing as usize] += now.0.saturating_sub(since.0);
+        if let Some((activity, since)) = self.now.take() {
+            self.spent[activity as usize] += now.0.saturating_sub(since.0);
         }
     }
 
     /// All until `now`, in nanoseconds. `turn`: a turn of it has begun then and is not over.
-    pub(crate) fn until(mut self, now: Nanos, turn: Option<Nanos>) -> [u64; STANDINGS] {
+    pub(crate) fn until(mut self, now: Nanos, turn: Option<Nanos>) -> [u64; ACTIVITIES] {
         if let (Some(began), Some((_, since))) = (turn, self.now)
             && began > since
         {
-            self.enter(began, Standing::Busy);
+            self.enter(began, Activity::Busy);
         }
         self.stop(now);
         self.spent
@@ -71,18 +71,18 @@ impl Times {
 }
 
 /// As it is told: in microseconds.
-pub(crate) fn time_spent(spent_ns: [u64; STANDINGS]) -> TimeSpent {
-    let of = |standing| spent_ns[standing as usize] / 1_000;
+pub(crate) fn time_spent(spent_ns: [u64; ACTIVITIES]) -> TimeSpent {
+    let of = |activity| spent_ns[activity as usize] / 1_000;
     TimeSpent {
-        busy_us: of(Standing::Busy),
-        back_pressured_us: of(Standing::BackPressured),
-        idle_us: of(Standing::Idle),
-        runnable_us: of(Standing::Runnable),
+        busy_us: of(Activity::Busy),
+        back_pressured_us: of(Activity::BackPressured),
+        idle_us: of(Activity::Idle),
+        runnable_us: of(Activity::Runnable),
     }
 }
 
 /// How many there are.
-pub(crate) const STANDINGS: usize = 4;
+pub(crate) const ACTIVITIES: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -91,11 +91,11 @@ mod tests {
     #[test]
     fn each_moment_is_of_one_kind() {
         let mut times = Times::new(Nanos(100));
-        times.enter(Nanos(110), Standing::Busy);
-        times.enter(Nanos(115), Standing::BackPressured);
+        times.enter(Nanos(110), Activity::Busy);
+        times.enter(Nanos(115), Activity::BackPressured);
         times.on_work(Nanos(120));
-        times.enter(Nanos(130), Standing::Busy);
-        times.enter(Nanos(131), Standing::Idle);
+        times.enter(Nanos(130), Activity::Busy);
+        times.enter(Nanos(131), Activity::Idle);
         times.on_work(Nanos(181));
         assert_eq!(times.until(Nanos(200), None), [6, 15, 50, 29]);
         assert_eq!(times.until(Nanos(200), Some(Nanos(190))), [16, 15, 50, 19]);

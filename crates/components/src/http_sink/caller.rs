@@ -39,7 +39,7 @@ pub(super) struct Call {
 }
 
 /// What the thread tells of a tuple.
-pub(super) type Told = (TupleId, News);
+pub(super) type TupleNews = (TupleId, News);
 
 /// What has become of a tuple.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ enum Trouble {
 /// The component's side. When it is dropped the thread ends, and what is under way is given up.
 pub(super) struct Caller {
     calls: UnboundedSender<Call>,
-    told: Receiver<Told>,
+    told: Receiver<TupleNews>,
 }
 
 /// The thread's side.
@@ -78,7 +78,7 @@ struct Client {
     every: Duration,
     /// Who it is for, in the log.
     id: String,
-    told: Sender<Told>,
+    told: Sender<TupleNews>,
     waker: Waker,
     clock: Arc<dyn Clock>,
 }
@@ -113,7 +113,7 @@ impl Caller {
     }
 
     /// What was told of tuples since the last call.
-    pub(super) fn told(&self) -> impl Iterator<Item = Told> {
+    pub(super) fn told(&self) -> impl Iterator<Item = TupleNews> {
         self.told.try_iter()
     }
 }
@@ -133,7 +133,7 @@ impl Client {
     fn new(
         settings: Settings,
         context: &Context<'_>,
-        told: Sender<Told>,
+        told: Sender<TupleNews>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Fault> {
         let authorization = settings.authorization_env.as_deref().map(authorization).transpose()?;

@@ -125,7 +125,7 @@ impl PositionSpout {
             tracing::info!(told.text, "entries may not have been read");
             return Ok(());
         }
-        self.gaps.on_told(&told);
+        self.gaps.on_notice(&told);
         tracing::warn!(told.text, "entries are not read");
         Err(Fault::new(told.text))
     }

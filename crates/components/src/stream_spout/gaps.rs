@@ -35,7 +35,7 @@ pub(super) struct Gaps {
 
 /// What is to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Notice {
     pub(super) text: String,
     /// It is so; or it may be.
     pub(super) is_certain: bool,
@@ -81,7 +81,7 @@ impl Gaps {
     }
 
     /// What is told is shown.
-    pub(super) fn on_told(&mut self, told: &Told) {
+    pub(super) fn on_notice(&mut self, told: &Notice) {
         if told.count > 0 {
             self.figures.report(NOT_READ, told.count as f64);
         }
@@ -108,9 +108,9 @@ impl Gaps {
     }
 
     /// The stream `key` is as `info` says, and was read up to `last`: what is to be told.
-    pub(super) fn on_info(&mut self, key: &str, last: u128, info: &Info) -> Option<Told> {
+    pub(super) fn on_info(&mut self, key: &str, last: u128, info: &Info) -> Option<Notice> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
-        let certain = |text, count| Some(Told { text, is_certain: true, count });
+        let certain = |text, count| Some(Notice { text, is_certain: true, count });
         if info.last < last {
             let is_told = self.behind.replace(info.last) == Some(info.last);
             let (end, last) = (entries::shown(info.last), entries::shown(last));
@@ -137,7 +137,7 @@ impl Gaps {
                 let text = format!(
                     "entries of `{key}` between {from} and {to}, if there were any, were removed before they were read"
                 );
-                Some(Told { text, is_certain: false, count: 0 })
+                Some(Notice { text, is_certain: false, count: 0 })
             }
             _ => None,
         }
@@ -146,14 +146,14 @@ impl Gaps {
 
 impl Gaps {
     /// The same for a group, which the server counts for.
-    pub(super) fn on_group(&mut self, key: &str, group: Group, info: &Info) -> Option<Told> {
+    pub(super) fn on_group(&mut self, key: &str, group: Group, info: &Info) -> Option<Notice> {
         let Group { delivered, read } = group;
         let passed = info.passed(delivered)?;
         let count = passed.saturating_sub(read.max(self.told));
         self.told = self.told.max(passed);
         let to = info.first.map_or_else(|| entries::shown(info.last), entries::shown);
         let text = format!("{count} entries of `{key}` were removed before they were read: up to {to}");
-        (count > 0).then_some(Told { text, is_certain: true, count })
+        (count > 0).then_some(Notice { text, is_certain: true, count })
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn what_may_be_gone_since_the_last_run_and_a_stream_that_ends_before_the_position_are_told_once() {
         let mut gaps = Gaps::default();
-        let Some(Told { text, is_certain: false, .. }) = gaps.on_info("s", 5, &info(20, Some(9), 20, 12))
+        let Some(Notice { text, is_certain: false, .. }) = gaps.on_info("s", 5, &info(20, Some(9), 20, 12))
         else {
             panic!("there may be a gap");
         };
@@ -266,7 +266,7 @@ mod tests {
             (&*told.text, told.count),
             ("3 entries of `s` were removed before they were read: up to 0-9", 3)
         );
-        gaps.on_told(&told);
+        gaps.on_notice(&told);
         gaps.on_read(12);
         assert_eq!(gaps.passed(), Some(20));
         assert_eq!(

@@ -15,7 +15,7 @@ use super::entries::{self, Wanted};
 
 /// Where entries go that are given up.
 #[derive(Clone, Debug)]
-pub(super) struct Letters {
+pub(super) struct DeadLetters {
     pub(super) key: String,
     /// Entries that it has, about.
     pub(super) max: u64,
@@ -26,7 +26,7 @@ pub(super) struct Letters {
 pub(super) struct Settling {
     key: String,
     group: String,
-    letters: Option<Letters>,
+    letters: Option<DeadLetters>,
     link: Option<Link>,
     life: Option<u64>,
     waiting: VecDeque<Settled>,
@@ -42,7 +42,7 @@ struct Settled {
 }
 
 impl Settling {
-    pub(super) fn new(key: &str, group: &str, letters: Option<Letters>) -> Self {
+    pub(super) fn new(key: &str, group: &str, letters: Option<DeadLetters>) -> Self {
         Self {
             key: key.to_owned(),
             group: group.to_owned(),
@@ -161,7 +161,7 @@ impl Settling {
 }
 
 /// The XADD of a letter: where it came from, what went wrong, and its values.
-fn request_of(letters: &Letters, key: &str, letter: &DeadLetter, wanted: &[Wanted]) -> Vec<u8> {
+fn request_of(letters: &DeadLetters, key: &str, letter: &DeadLetter, wanted: &[Wanted]) -> Vec<u8> {
     let max = letters.max.to_string();
     let mut words: Vec<Vec<u8>> =
         ["XADD", &letters.key, "MAXLEN", "~", &max, "*"].map(|word| word.as_bytes().to_vec()).into();

@@ -22,7 +22,7 @@ pub(super) struct Attendant {
 }
 
 /// One connection.
-struct Life<'a> {
+struct Connection<'a> {
     of: &'a Attendant,
     stream: TcpStream,
     out: Outgoing,
@@ -57,7 +57,7 @@ impl Attendant {
         match self.connect() {
             Err(error) => (Loss::NoServer { target: self.target.to_string(), why: error.to_string() }, false),
             Ok(stream) => {
-                let mut life = Life::new(self, stream);
+                let mut life = Connection::new(self, stream);
                 (life.run(number), life.has_answered)
             }
         }
@@ -78,7 +78,7 @@ impl Attendant {
     }
 }
 
-impl<'a> Life<'a> {
+impl<'a> Connection<'a> {
     fn new(of: &'a Attendant, stream: TcpStream) -> Self {
         let (login, mut out) = (of.target.login(), Outgoing::default());
         out.bytes().extend(login.concat().into_bytes());

@@ -4,7 +4,7 @@ use shell::Codec;
 use shell::framing::Frames;
 use shell::message::{Emit, Message};
 use shell::serve::Child;
-use shell::speak::{self, Command, Told};
+use shell::speak::{self, Command, TupleHeader};
 use topology::builder::Factory;
 use topology::component::{Bolt, BoltOut, Fault, Next, Outcome, Spout, SpoutOut, Tuple, Waker};
 use topology::ids::TaskId;
@@ -78,7 +78,7 @@ fn tell(codec: Codec, emit: &Emit) {
         let value = |place| values.value(place).expect("it is there").expect("it is a value").into_owned();
         (0..values.len()).map(value).collect()
     };
-    let told = Told { id: 1, component: "c", stream: "s", task: TaskId(0) };
+    let told = TupleHeader { id: 1, component: "c", stream: "s", task: TaskId(0) };
     let mut out = Vec::new();
     speak::tuple(codec, told, &values(&emit.values), &mut out).expect("what came from a codec is in it");
     let Ok(Message::Emit(again)) = Message::decode(codec, &emitted(codec, &out)) else { panic!("a tuple") };
@@ -179,7 +179,7 @@ pub(super) fn serve_seeds() -> Vec<Vec<u8>> {
     let hello = r#"{"conf":{"topology.name":"t"},"context":{"taskid":4,"task->component":{"2":"source","3":"echo","4":"echo"},"stream->outputfields":{"default":["n"]},"source->stream->fields":{"source":{"default":["n"]}}}}"#;
     let (mut tuples, mut commands) =
         (format!("{hello}\nend\n").into_bytes(), format!("{hello}\nend\n").into_bytes());
-    let told = Told { id: 7, component: "source", stream: "default", task: TaskId(1) };
+    let told = TupleHeader { id: 7, component: "source", stream: "default", task: TaskId(1) };
     speak::tuple(Codec::Json, told, &[Value::from("x")], &mut tuples).expect("text");
     speak::heartbeat(Codec::Json, &mut tuples);
     speak::tick(Codec::Json, 1, &mut tuples);
@@ -195,7 +195,7 @@ pub(super) fn serve_seeds() -> Vec<Vec<u8>> {
     // The same place in MessagePack.
     let packed = b"\x81\xA7context\x84\xA6taskid\x02\xAFtask->component\x82\xA11\xA6source\xA12\xA4echo\xB4stream->outputfields\x81\xA7default\x91\xA1n\xB6source->stream->fields\x81\xA6source\x81\xA7default\x91\xA1n";
     let mut packed = packed.to_vec();
-    let told = Told { task: TaskId(0), ..told };
+    let told = TupleHeader { task: TaskId(0), ..told };
     speak::tuple(Codec::MessagePack, told, &[Value::from(1.5)], &mut packed).expect("a number");
     vec![tuples, commands, packed]
 }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use topology::anchor::{Ancestor, Anchor, Blame, Failure, Nack, Report, RootId};
 use topology::changes::{Capture, Cause, Changes, StateKey};
-use topology::channel::{Credit, Forward, Life};
-use topology::epochs::{Beginning, Order, Talk, Told};
+use topology::channel::{Credit, Forward, Incarnation};
+use topology::epochs::{Beginning, EpochMessage, Order, WorkerReport};
 use topology::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use topology::message::{Envelope, Message};
 use topology::parcel::{Epoch, Item, Load, Parcel};
@@ -13,7 +13,7 @@ use topology::tracker::{DeadLetter, Original, Position};
 use topology::value::Value;
 use topology::values;
 use topology::values::Values;
-use topology::wire::{decode, decode_talk, encode, encode_talk};
+use topology::wire::{decode, decode_epoch_message, encode, encode_epoch_message};
 
 /// Bytes that mean something in an envelope.
 pub(super) const WORDS: &[&[u8]] = &[
@@ -43,10 +43,10 @@ pub(super) fn envelope(input: &[u8]) {
 
 /// A word of epochs that decodes is read back from what it encodes to: keys that come twice, or in another order, are what they are as a map.
 pub(super) fn talk(input: &[u8]) {
-    let Ok(talk) = decode_talk(&Bytes::copy_from_slice(input)) else { return };
+    let Ok(talk) = decode_epoch_message(&Bytes::copy_from_slice(input)) else { return };
     let mut again = Vec::new();
-    encode_talk(&talk, &mut again);
-    assert_eq!(decode_talk(&again.into()), Ok(talk));
+    encode_epoch_message(&talk, &mut again);
+    assert_eq!(decode_epoch_message(&again.into()), Ok(talk));
 }
 
 /// A value that decodes encodes to the same bytes.
@@ -59,7 +59,7 @@ pub(super) fn value(input: &[u8]) {
 
 /// An envelope of each kind.
 pub(super) fn envelope_seeds() -> Vec<Vec<u8>> {
-    let life = Life { start: 1, moves: 2 };
+    let life = Incarnation { start: 1, moves: 2 };
     let root = RootId { spout: TaskId(3), life: 1, number: 300 };
     let values = Values::encode(&values!["mast", 7, true, vec![Value::from(1.5)]]).expect("they are few");
     let item = Item { origin: 1, stream: StreamId(2), values };
@@ -110,18 +110,25 @@ pub(super) fn talk_seeds() -> Vec<Vec<u8>> {
         pending_max: Some(3),
     };
     let talks = [
-        Talk::Told(Told::Ready { generation }),
-        Talk::Told(Told::Capture(capture)),
-        Talk::Told(Told::Recalled { generation, originals: vec![(ancestor, Some(original.clone()))] }),
-        Talk::Told(Told::Failed { generation, task: TaskId(0), failed: (original, failure) }),
-        Talk::Told(Told::Lost { generation, error: "a gap".to_owned() }),
-        Talk::Order(Order::Prepare(beginning)),
-        Talk::Order(Order::Barrier { generation, epoch }),
-        Talk::Order(Order::Recall { generation, ancestors: vec![ancestor] }),
+        EpochMessage::Report(WorkerReport::Ready { generation }),
+        EpochMessage::Report(WorkerReport::Capture(capture)),
+        EpochMessage::Report(WorkerReport::Recalled {
+            generation,
+            originals: vec![(ancestor, Some(original.clone()))],
+        }),
+        EpochMessage::Report(WorkerReport::Failed {
+            generation,
+            task: TaskId(0),
+            failed: (original, failure),
+        }),
+        EpochMessage::Report(WorkerReport::Lost { generation, error: "a gap".to_owned() }),
+        EpochMessage::Order(Order::Prepare(beginning)),
+        EpochMessage::Order(Order::Barrier { generation, epoch }),
+        EpochMessage::Order(Order::Recall { generation, ancestors: vec![ancestor] }),
     ];
     let encoded = talks.iter().map(|talk| {
         let mut bytes = Vec::new();
-        encode_talk(talk, &mut bytes);
+        encode_epoch_message(talk, &mut bytes);
         bytes
     });
     encoded.collect()

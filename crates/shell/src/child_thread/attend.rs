@@ -31,7 +31,7 @@ pub(super) struct Attendant {
 }
 
 /// One child while it runs.
-struct Life<'a> {
+struct RunningChild<'a> {
     of: &'a Attendant,
     number: u64,
     child: Child,
@@ -89,7 +89,7 @@ impl Attendant {
             child.pid_dir(),
             out.bytes(),
         );
-        let mut life = Life {
+        let mut life = RunningChild {
             of: self,
             number,
             child,
@@ -125,7 +125,7 @@ impl Attendant {
     }
 }
 
-impl Life<'_> {
+impl RunningChild<'_> {
     /// Carries bytes until the child has ended, or has to be: then why.
     fn run(&mut self) -> Option<String> {
         loop {

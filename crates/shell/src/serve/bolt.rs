@@ -48,7 +48,7 @@ struct Sink {
 }
 
 #[derive(Debug, Deserialize)]
-struct Told {
+struct TupleMessage {
     id: Id,
     comp: Option<String>,
     stream: String,
@@ -85,7 +85,7 @@ impl BoltSession {
         if codec.is_list(message) {
             return Ok(()); // tasks that got a tuple
         }
-        let Told { id, comp, stream, task, tuple } =
+        let TupleMessage { id, comp, stream, task, tuple } =
             codec.read(message).map_err(|error| format!("it is no tuple: {error}"))?;
         let id = match id {
             Id::Text(id) => id,

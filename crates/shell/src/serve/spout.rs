@@ -29,7 +29,7 @@ pub(super) struct SpoutSession {
 
 /// The streams, with how many fields they have.
 #[derive(Debug)]
-struct Room<'a>(&'a Place);
+struct Streams<'a>(&'a Place);
 
 #[derive(Debug, Deserialize)]
 struct Command {
@@ -84,7 +84,7 @@ impl SpoutSession {
         }
         let mut emissions = VecDeque::new();
         let component = self.place.plan.component_of(self.place.task);
-        let room = Room(&self.place);
+        let room = Streams(&self.place);
         let result =
             self.spout.next_tuple(&mut SpoutOut::new(&self.place.plan, component, &room, &mut emissions));
         if let Err(fault) = result {
@@ -116,7 +116,7 @@ impl SpoutSession {
     }
 }
 
-impl SpoutSink for Room<'_> {
+impl SpoutSink for Streams<'_> {
     fn room(&self) -> u32 {
         NEXT_MAX
     }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use topology::assignment::Assignment;
-use topology::epochs::{Action, Beginning, Epochs, Order, Talk, Told};
+use topology::epochs::{Action, Beginning, EpochMessage, Epochs, Order, WorkerReport};
 use topology::ids::{TaskId, WorkerId};
-use topology::wire::{decode_talk, encode_talk};
+use topology::wire::{decode_epoch_message, encode_epoch_message};
 
 use crate::node::Machine;
 use crate::part;
@@ -22,21 +22,21 @@ pub struct Word {
 
 impl World {
     /// A worker tells the coordinator.
-    pub(crate) fn tell(&mut self, worker: WorkerId, told: Told) {
-        self.post(worker, &Talk::Told(told));
+    pub(crate) fn tell(&mut self, worker: WorkerId, told: WorkerReport) {
+        self.post(worker, &EpochMessage::Report(told));
     }
 
-    fn post(&mut self, worker: WorkerId, talk: &Talk) {
+    fn post(&mut self, worker: WorkerId, talk: &EpochMessage) {
         let longest_us = if self.is_bad() && self.random.chance(1, 20) { 20_000 } else { 400 };
         let arrives_us = self.now_us + 5 + self.random.below(longest_us);
-        let direction = (worker, matches!(talk, Talk::Told(_)));
+        let direction = (worker, matches!(talk, EpochMessage::Report(_)));
         let last_us = self.control_last_us.entry(direction).or_default();
         *last_us = arrives_us.max(*last_us);
         let at_us = *last_us;
         let connection = self.workers[worker.0 as usize].connection;
         let number = self.control.last_key_value().map_or(0, |(last, _)| last + 1);
         let mut bytes = Vec::new();
-        encode_talk(talk, &mut bytes);
+        encode_epoch_message(talk, &mut bytes);
         self.control.insert(number, Word { worker, connection, bytes });
         self.at(at_us, Event::Control(number));
     }
@@ -48,11 +48,11 @@ impl World {
         if !state.is_up || state.connection != connection {
             return;
         }
-        match decode_talk(&bytes.into()).expect("it was encoded") {
-            Talk::Told(told) => {
-                self.with_epochs(|epochs, now, server| epochs.on_told(now, worker, told, server));
+        match decode_epoch_message(&bytes.into()).expect("it was encoded") {
+            EpochMessage::Report(told) => {
+                self.with_epochs(|epochs, now, server| epochs.on_report(now, worker, told, server));
             }
-            Talk::Order(order) => self.obey(worker, order),
+            EpochMessage::Order(order) => self.obey(worker, order),
         }
     }
 
@@ -73,7 +73,7 @@ impl World {
                     let poison = poison.remove(&task).unwrap_or_default();
                     self.make_node((task, worker), generation, (last, poison), false);
                 }
-                self.tell(worker, Told::Ready { generation });
+                self.tell(worker, WorkerReport::Ready { generation });
             }
             Order::Go { generation } => self.each((worker, generation), |world, task| {
                 world.nodes.get_mut(&task).expect("it is there").runs = true;
@@ -84,7 +84,7 @@ impl World {
                 if let Machine::Spout(spout, _) = &mut node.machine {
                     node.has_told = false;
                     let capture = spout.pass_barrier(now, epoch);
-                    world.tell(worker, Told::Capture(capture));
+                    world.tell(worker, WorkerReport::Capture(capture));
                 }
             }),
             Order::Recall { .. } => unreachable!("nobody refuses anything"),
@@ -170,7 +170,7 @@ impl World {
             }
             _ => action.order(),
         };
-        let Some(talk) = order.map(Talk::Order) else { return };
+        let Some(talk) = order.map(EpochMessage::Order) else { return };
         for worker in self.up_workers() {
             self.post(worker, &talk);
         }
@@ -207,7 +207,7 @@ impl World {
         }
         if let Some(order) = self.beginning().filter(|_| is_awaited) {
             self.met.told_again += 1;
-            self.post(worker, &Talk::Order(order));
+            self.post(worker, &EpochMessage::Order(order));
         }
     }
 

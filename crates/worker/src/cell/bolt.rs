@@ -18,16 +18,16 @@ use topology::values::Values;
 use super::Common;
 use super::exact::Exact;
 use super::pace::Pace;
-use super::seat::{Panicked, Seat};
+use super::slot::{Panicked, Slot};
 use super::state::{Sink, State};
 use crate::stats::{add, write};
-use crate::times::Standing;
+use crate::times::Activity;
 
 /// A task of a bolt with its bolt.
 pub(crate) struct BoltCell {
     pub(crate) common: Common,
     pub(crate) task: BoltTask,
-    seat: Seat<dyn Bolt>,
+    slot: Slot<dyn Bolt>,
     factory: Factory,
     pace: Pace,
     /// With exactly-once.
@@ -38,25 +38,25 @@ pub(crate) struct BoltCell {
 
 impl BoltCell {
     pub(crate) fn new(common: Common, task: BoltTask, factory: Factory, exact: Option<Exact>) -> Self {
-        let (seat, pace) = (Seat::new(), Pace::default());
+        let (slot, pace) = (Slot::new(), Pace::default());
         let exact = exact.map(|exact| {
             let state =
                 State::new(&exact.target, common.id(), common.waker.clone(), Arc::clone(&common.clock));
             (exact, state)
         });
-        Self { common, task, seat, factory, pace, exact, kept: None }
+        Self { common, task, slot, factory, pace, exact, kept: None }
     }
 
     pub(crate) fn turn(&mut self, now: Nanos, outbox: &mut Vec<Envelope>) -> bool {
         self.fill(now);
-        if self.seat.is_taken() && self.common.take_wake() {
+        if self.slot.is_taken() && self.common.take_wake() {
             self.read_state();
             self.call(now, |bolt, out| bolt.wake(out));
         }
         self.pace.begin_turn(now);
         let mut is_long = false;
         while !is_long
-            && self.seat.is_ready()
+            && self.slot.is_ready()
             && let Some(input) = self.next_input(now)
         {
             is_long = self.take(now, input);
@@ -96,21 +96,21 @@ impl BoltCell {
     }
 
     pub(crate) fn next_due(&self) -> Option<Nanos> {
-        self.seat.next_due().or_else(|| self.task.next_due())
+        self.slot.next_due().or_else(|| self.task.next_due())
     }
 
     /// What the task is at between two turns.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn activity(&self) -> Activity {
         let takes_none =
-            || !self.seat.is_ready() || self.exact.as_ref().is_some_and(|(_, it)| !it.has_room());
+            || !self.slot.is_ready() || self.exact.as_ref().is_some_and(|(_, it)| !it.has_room());
         if self.task.is_held_up() {
-            Standing::BackPressured
+            Activity::BackPressured
         } else if (self.task.has_input() && takes_none())
-            || self.seat.ask(|bolt| bolt.condition().is_busy) == Some(true)
+            || self.slot.ask(|bolt| bolt.condition().is_busy) == Some(true)
         {
-            Standing::Busy
+            Activity::Busy
         } else {
-            Standing::Idle
+            Activity::Idle
         }
     }
 
@@ -128,7 +128,7 @@ impl BoltCell {
 
     pub(crate) fn publish(&self, now: Nanos) {
         let counters = self.common.counters();
-        if self.seat.ask(|bolt| counters.set_condition(now, &bolt.condition())).is_none() {
+        if self.slot.ask(|bolt| counters.set_condition(now, &bolt.condition())).is_none() {
             counters.set_absent(now);
         }
         counters.set_inputs(self.task.inputs());
@@ -140,21 +140,21 @@ impl BoltCell {
     }
 
     pub(crate) fn close(&mut self) {
-        if let Some(Err(Panicked(error))) = self.seat.call(Nanos(0), |bolt| bolt.close()) {
+        if let Some(Err(Panicked(error))) = self.slot.call(Nanos(0), |bolt| bolt.close()) {
             self.common.on_fault(&error);
         }
-        self.seat.clear();
+        self.slot.clear();
     }
 
     fn fill(&mut self, now: Nanos) {
-        let Self { seat, common, factory, .. } = self;
+        let Self { slot, common, factory, .. } = self;
         let open = || {
             let Factory::Bolt(make) = factory else { unreachable!("the program was checked") };
             let mut bolt = make();
             bolt.prepare(&common.context())?;
             Ok(bolt)
         };
-        if let Err(error) = seat.fill(now, open) {
+        if let Err(error) = slot.fill(now, open) {
             common.on_loss(&error);
         }
     }
@@ -218,10 +218,10 @@ impl BoltCell {
         now: Nanos,
         call: impl FnOnce(&mut dyn Bolt, &mut BoltOut<'_>) -> Result<(), Fault>,
     ) -> bool {
-        let Self { common, task, seat, exact, .. } = self;
+        let Self { common, task, slot, exact, .. } = self;
         let mut sink = Sink { task, state: exact.as_mut().map(|(_, state)| state) };
         let mut out = BoltOut::new(&common.plan, common.component, &mut sink, None);
-        match seat.call(now, |bolt| call(bolt, &mut out)) {
+        match slot.call(now, |bolt| call(bolt, &mut out)) {
             None | Some(Ok(Ok(()))) => {}
             Some(Ok(Err(fault))) if fault.is_pending() => return true,
             Some(Ok(Err(fault))) => common.on_fault(fault.error()),
@@ -238,12 +238,12 @@ impl BoltCell {
         (from, stream): (TaskId, StreamId),
         values: &Values,
     ) -> (bool, bool) {
-        let Self { common, task, seat, pace, exact, .. } = self;
+        let Self { common, task, slot, pace, exact, .. } = self;
         let tuple = Tuple::new(&common.plan, id, from, stream, values);
         let mut sink = Sink { task, state: exact.as_mut().map(|(_, state)| state) };
         let mut out = BoltOut::new(&common.plan, common.component, &mut sink, Some(id));
         let call = pace.begin_call(&*common.clock);
-        let result = seat.call(now, |bolt| bolt.execute(&tuple, &mut out));
+        let result = slot.call(now, |bolt| bolt.execute(&tuple, &mut out));
         let (time, is_long) = pace.end_call(&*common.clock, &call);
         if matches!(&result, Some(Ok(Err(fault))) if fault.is_pending()) {
             return (is_long, true);

@@ -16,20 +16,20 @@ use topology::tracker::Settled;
 use super::Common;
 use super::exact::Exact;
 use super::pace::Pace;
-use super::seat::{Losses, Panicked, Seat};
+use super::slot::{Losses, Panicked, Slot};
 use crate::stats::{add, write};
-use crate::times::Standing;
+use crate::times::Activity;
 
 /// A task of a spout with its spout.
 pub(crate) struct SpoutCell {
     pub(crate) common: Common,
     pub(crate) task: SpoutTask,
-    seat: Seat<dyn Spout>,
+    slot: Slot<dyn Spout>,
     factory: Factory,
     pace: Pace,
     /// What the spout has emitted and the task has not.
     emissions: VecDeque<Emission>,
-    next: Wish,
+    next: NextAsk,
     is_active: bool,
     /// Calls in a row that have failed.
     failures: Losses,
@@ -41,7 +41,7 @@ pub(crate) struct SpoutCell {
 
 /// When the spout wants to be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum NextAsk {
     Now,
     At(Nanos),
     Woken,
@@ -52,11 +52,11 @@ impl SpoutCell {
         Self {
             common,
             task,
-            seat: Seat::new(),
+            slot: Slot::new(),
             factory,
             pace: Pace::default(),
             emissions: VecDeque::new(),
-            next: Wish::Now,
+            next: NextAsk::Now,
             is_active: true,
             failures: Losses::default(),
             exact,
@@ -67,7 +67,7 @@ impl SpoutCell {
 
     pub(crate) fn turn(&mut self, now: Nanos, outbox: &mut Vec<Envelope>) -> bool {
         self.fill(now);
-        self.take_wishes(now);
+        self.take_requests(now);
         self.task.on_time(now);
         self.settle(now);
         self.pace.begin_turn(now);
@@ -100,7 +100,7 @@ impl SpoutCell {
         }
         let mut capture = self.task.pass_barrier(now, epoch);
         let kept =
-            capture.position.and_then(|position| self.seat.call(now, |spout| spout.kept_with(position)));
+            capture.position.and_then(|position| self.slot.call(now, |spout| spout.kept_with(position)));
         match kept {
             None | Some(Ok(None)) => {}
             Some(Ok(Some((key, value)))) => _ = capture.changes.values.insert(key, Some(value)),
@@ -118,10 +118,10 @@ impl SpoutCell {
 
     pub(crate) fn next_due(&self) -> Option<Nanos> {
         let wish = match self.next {
-            Wish::At(time) if self.is_active => Some(time),
+            NextAsk::At(time) if self.is_active => Some(time),
             _ => None,
         };
-        [wish, self.seat.next_due(), self.task.next_due()].into_iter().flatten().min()
+        [wish, self.slot.next_due(), self.task.next_due()].into_iter().flatten().min()
     }
 
     /// Whether nothing waits that the spout has emitted.
@@ -140,25 +140,25 @@ impl SpoutCell {
     }
 
     /// What the task is at between two turns.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn activity(&self) -> Activity {
         let has_room = self.task.room() > 0 && self.emissions.is_empty();
-        if self.is_active && self.seat.is_taken() && !has_room {
-            return Standing::BackPressured;
+        if self.is_active && self.slot.is_taken() && !has_room {
+            return Activity::BackPressured;
         }
-        if self.seat.ask(|spout| spout.condition().is_busy) == Some(true) {
-            return Standing::Busy;
+        if self.slot.ask(|spout| spout.condition().is_busy) == Some(true) {
+            return Activity::Busy;
         }
-        Standing::Idle
+        Activity::Idle
     }
 
     pub(crate) fn publish(&mut self, now: Nanos) {
-        match self.seat.call(now, |spout| spout.backlog()) {
+        match self.slot.call(now, |spout| spout.backlog()) {
             None => {}
             Some(Ok(backlog)) => self.common.counters().set_backlog(backlog),
             Some(Err(panicked)) => self.on_panic(&panicked),
         }
         let counters = self.common.counters();
-        if self.seat.ask(|spout| counters.set_condition(now, &spout.condition())).is_none() {
+        if self.slot.ask(|spout| counters.set_condition(now, &spout.condition())).is_none() {
             counters.set_absent(now);
         }
         write(&counters.acked, self.acked);
@@ -169,11 +169,11 @@ impl SpoutCell {
 
     pub(crate) fn close(&mut self) {
         self.tell(|spout| spout.close());
-        self.seat.clear();
+        self.slot.clear();
     }
 
     fn fill(&mut self, now: Nanos) {
-        let Self { seat, common, factory, exact, .. } = self;
+        let Self { slot, common, factory, exact, .. } = self;
         let open = || {
             let Factory::Spout(make) = factory else { unreachable!("the program was checked") };
             let mut spout = make();
@@ -183,16 +183,16 @@ impl SpoutCell {
             }
             Ok(spout)
         };
-        if let Err(error) = seat.fill(now, open) {
+        if let Err(error) = slot.fill(now, open) {
             common.on_loss(&error);
         }
     }
 
     /// A wish that has come true is one to be asked now.
-    fn take_wishes(&mut self, now: Nanos) {
-        let is_due = matches!(self.next, Wish::At(time) if time <= now);
+    fn take_requests(&mut self, now: Nanos) {
+        let is_due = matches!(self.next, NextAsk::At(time) if time <= now);
         if self.common.take_wake() || is_due {
-            self.next = Wish::Now;
+            self.next = NextAsk::Now;
         }
     }
 
@@ -200,12 +200,12 @@ impl SpoutCell {
     fn ask(&mut self, now: Nanos) -> bool {
         let room = self.task.room() as usize;
         let mut is_long = false;
-        while !is_long && self.next == Wish::Now && self.emissions.len() < room && self.seat.is_taken() {
-            let Self { common, task, seat, pace, emissions, exact, .. } = self;
+        while !is_long && self.next == NextAsk::Now && self.emissions.len() < room && self.slot.is_taken() {
+            let Self { common, task, slot, pace, emissions, exact, .. } = self;
             let seen = emissions.len();
             let mut out = SpoutOut::new(&common.plan, common.component, task, emissions);
             let call = pace.begin_call(&*common.clock);
-            let mut result = seat.call(now, |spout| spout.next_tuple(&mut out));
+            let mut result = slot.call(now, |spout| spout.next_tuple(&mut out));
             // What was emitted is emitted, also by a call that failed or panicked.
             if let Some(exact) = exact
                 && let Err(fault) = exact.note(emissions, seen)
@@ -226,14 +226,14 @@ impl SpoutCell {
             None => {}
             Some(Ok(Ok(next))) => {
                 self.next = match next {
-                    Next::Now => Wish::Now,
-                    Next::After(time) => Wish::At(now + time),
-                    Next::Woken => Wish::Woken,
+                    Next::Now => NextAsk::Now,
+                    Next::After(time) => NextAsk::At(now + time),
+                    Next::Woken => NextAsk::Woken,
                 };
             }
             Some(Ok(Err(fault))) => {
                 self.common.on_fault(fault.error());
-                self.next = Wish::At(now + self.failures.pause(now));
+                self.next = NextAsk::At(now + self.failures.pause(now));
             }
             Some(Err(panicked)) => self.on_panic(&panicked),
         }
@@ -248,11 +248,11 @@ impl SpoutCell {
             }
         }
         while let Some(settled) = self.task.poll_settled() {
-            let Self { seat, common, .. } = self;
+            let Self { slot, common, .. } = self;
             let result = match settled {
                 Settled::Acked(position) => {
                     self.acked += 1;
-                    seat.call(now, |spout| spout.ack(position))
+                    slot.call(now, |spout| spout.ack(position))
                 }
                 Settled::Dead(letter) => {
                     self.dead += 1;
@@ -263,7 +263,7 @@ impl SpoutCell {
                         error = letter.error,
                         "a tuple is given up"
                     );
-                    seat.call(now, |spout| spout.fail(&letter))
+                    slot.call(now, |spout| spout.fail(&letter))
                 }
             };
             if let Some(Err(panicked)) = result {
@@ -274,7 +274,7 @@ impl SpoutCell {
 
     fn tell(&mut self, call: impl FnOnce(&mut dyn Spout)) {
         let now = self.common.clock.now();
-        if let Some(Err(panicked)) = self.seat.call(now, |spout| call(spout)) {
+        if let Some(Err(panicked)) = self.slot.call(now, |spout| call(spout)) {
             self.on_panic(&panicked);
         }
     }
@@ -282,7 +282,7 @@ impl SpoutCell {
     fn on_panic(&mut self, Panicked(error): &Panicked) {
         self.common.on_loss(error);
         add(&self.common.counters().restarts, 1);
-        self.next = Wish::Now;
+        self.next = NextAsk::Now;
     }
 }
 

@@ -6,18 +6,18 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use topology::epochs::{Talk, Told};
+use topology::epochs::{EpochMessage, WorkerReport};
 use topology::ids::WorkerId;
-use topology::wire::encode_talk;
+use topology::wire::encode_epoch_message;
 
 use crate::links::{Links, MESSAGE_BYTES_MAX};
 use crate::sync::{lock, wait};
 
 /// What the coordinator hears.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Incoming {
     /// What a worker tells.
-    Told(WorkerId, Told),
+    Report(WorkerId, WorkerReport),
     /// A worker was started anew: the tasks that it had are gone.
     NewPeer(WorkerId),
     /// Where tasks are to be.
@@ -33,7 +33,7 @@ pub(crate) struct CoordinatorInbox {
 
 #[derive(Debug, Default)]
 struct Messages {
-    messages: Vec<Heard>,
+    messages: Vec<Incoming>,
     /// The connection has something.
     has_events: bool,
     is_closed: bool,
@@ -49,7 +49,7 @@ pub(crate) enum ToCoordinator {
 }
 
 impl CoordinatorInbox {
-    pub(crate) fn put(&self, message: Heard) {
+    pub(crate) fn put(&self, message: Incoming) {
         lock(&self.state).messages.push(message);
         self.bell.notify_one();
     }
@@ -65,7 +65,7 @@ impl CoordinatorInbox {
     }
 
     /// Moves messages to `messages` when there are any, or events, at the latest after `timeout`; whether the inbox is open.
-    pub(super) fn take(&self, messages: &mut Vec<Heard>, timeout: Option<Duration>) -> bool {
+    pub(super) fn take(&self, messages: &mut Vec<Incoming>, timeout: Option<Duration>) -> bool {
         let mut state = lock(&self.state);
         if state.messages.is_empty() && !state.has_events && !state.is_closed {
             state = wait(&self.bell, state, timeout);
@@ -77,12 +77,12 @@ impl CoordinatorInbox {
 }
 
 impl ToCoordinator {
-    pub(crate) fn tell(&self, told: Told) {
+    pub(crate) fn tell(&self, told: WorkerReport) {
         match self {
-            Self::Here(inbox, worker) => inbox.put(Heard::Told(*worker, told)),
+            Self::Here(inbox, worker) => inbox.put(Incoming::Report(*worker, told)),
             Self::Away(links) => {
                 // What waits when all tasks are new is of those before.
-                let supersedes = matches!(told, Told::Ready { .. });
+                let supersedes = matches!(told, WorkerReport::Ready { .. });
                 links.tell(COORDINATOR, encoded(told), supersedes);
             }
         }
@@ -90,17 +90,17 @@ impl ToCoordinator {
 }
 
 /// The bytes of what is told: that it was lost, if they are too many.
-fn encoded(told: Told) -> Vec<u8> {
+fn encoded(told: WorkerReport) -> Vec<u8> {
     let generation = told.generation();
     let mut bytes = Vec::new();
-    encode_talk(&Talk::Told(told), &mut bytes);
+    encode_epoch_message(&EpochMessage::Report(told), &mut bytes);
     let size = bytes.len();
     if size > MESSAGE_BYTES_MAX as usize {
         let error = format!(
             "what a task has changed in an epoch has {size} B, more than a worker can send ({MESSAGE_BYTES_MAX} B): lower topology.max.spout.pending"
         );
         bytes.clear();
-        encode_talk(&Talk::Told(Told::Lost { generation, error }), &mut bytes);
+        encode_epoch_message(&EpochMessage::Report(WorkerReport::Lost { generation, error }), &mut bytes);
     }
     bytes
 }
@@ -115,7 +115,7 @@ mod tests {
     use topology::changes::{Capture, Changes, StateKey};
     use topology::ids::TaskId;
     use topology::parcel::Epoch;
-    use topology::wire::decode_talk;
+    use topology::wire::decode_epoch_message;
 
     #[test]
     fn capture_that_no_link_takes_is_told_as_lost() {
@@ -130,8 +130,10 @@ mod tests {
             position: None,
             dead: vec![],
         };
-        let talk = decode_talk(&encoded(Told::Capture(capture)).into());
-        let Ok(Talk::Told(Told::Lost { generation: 7, error })) = talk else { panic!("{talk:?}") };
+        let talk = decode_epoch_message(&encoded(WorkerReport::Capture(capture)).into());
+        let Ok(EpochMessage::Report(WorkerReport::Lost { generation: 7, error })) = talk else {
+            panic!("{talk:?}")
+        };
         assert!(error.contains("67108864 B") && error.contains("topology.max.spout.pending"), "{error}");
     }
 }

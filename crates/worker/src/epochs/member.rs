@@ -7,10 +7,10 @@
 use std::sync::{Arc, Mutex};
 
 use topology::Plan;
-use topology::epochs::{Beginning, Order, Talk, Told};
+use topology::epochs::{Beginning, EpochMessage, Order, WorkerReport};
 use topology::ids::{TaskId, WorkerId};
 
-use super::inbox::{COORDINATOR, CoordinatorInbox, Heard, ToCoordinator};
+use super::inbox::{COORDINATOR, CoordinatorInbox, Incoming, ToCoordinator};
 use crate::maker;
 use crate::post::Directory;
 use crate::sync::lock;
@@ -49,7 +49,7 @@ impl Member {
     pub(crate) fn obey(&self, order: Order) {
         let mut state = lock(&self.state);
         match &order {
-            // Told again, in case it was told to the run of this worker before.
+            // WorkerReport again, in case it was told to the run of this worker before.
             Order::Prepare(beginning) if beginning.generation == state.generation => return,
             Order::Prepare(beginning) => {
                 if !self.place_tasks(beginning) {
@@ -88,15 +88,17 @@ impl Member {
         let is_ready = state.missing == 0;
         drop(state);
         if is_ready {
-            self.coordinator.tell(Told::Ready { generation });
+            self.coordinator.tell(WorkerReport::Ready { generation });
         }
     }
 
     /// Another worker has said something.
-    pub(crate) fn hear(&self, from: WorkerId, talk: Talk) {
+    pub(crate) fn receive(&self, from: WorkerId, talk: EpochMessage) {
         match (talk, &self.coordinator) {
-            (Talk::Told(told), ToCoordinator::Here(inbox, _)) => inbox.put(Heard::Told(from, told)),
-            (Talk::Order(order), ToCoordinator::Away(_)) if from == COORDINATOR => self.obey(order),
+            (EpochMessage::Report(told), ToCoordinator::Here(inbox, _)) => {
+                inbox.put(Incoming::Report(from, told));
+            }
+            (EpochMessage::Order(order), ToCoordinator::Away(_)) if from == COORDINATOR => self.obey(order),
             (talk, _) => tracing::error!(%from, ?talk, "another worker has said what is for others"),
         }
     }
@@ -105,10 +107,10 @@ impl Member {
     pub(crate) fn on_new_peer(&self, peer: WorkerId) {
         let State { generation, is_going, .. } = *lock(&self.state);
         match &self.coordinator {
-            ToCoordinator::Here(inbox, _) => inbox.put(Heard::NewPeer(peer)),
+            ToCoordinator::Here(inbox, _) => inbox.put(Incoming::NewPeer(peer)),
             ToCoordinator::Away(_) if is_going => {
                 let error = format!("{peer} was started anew");
-                self.coordinator.tell(Told::Lost { generation, error });
+                self.coordinator.tell(WorkerReport::Lost { generation, error });
             }
             ToCoordinator::Away(_) => {}
         }

@@ -14,16 +14,16 @@ use crate::tracker::{Original, Position};
 
 /// What goes between the coordinator and a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Talk {
+pub enum EpochMessage {
     /// From a worker.
-    Told(Told),
+    Report(WorkerReport),
     /// From the coordinator.
     Order(Order),
 }
 
 /// What a worker tells the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum WorkerReport {
     /// All tasks of the worker are made anew.
     Ready {
         /// Their generation.
@@ -64,7 +64,7 @@ pub enum Told {
 /// What the coordinator tells all workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Drop all tasks, make anew those that are here now, let them do nothing, and say [`Told::Ready`].
+    /// Drop all tasks, make anew those that are here now, let them do nothing, and say [`WorkerReport::Ready`].
     Prepare(Beginning),
     /// Tasks of this generation work.
     Go {
@@ -78,7 +78,7 @@ pub enum Order {
         /// The epoch that ends.
         epoch: Epoch,
     },
-    /// Spouts of this generation tell which tuples these are, of an epoch that is not durable: see [`Told::Recalled`].
+    /// Spouts of this generation tell which tuples these are, of an epoch that is not durable: see [`WorkerReport::Recalled`].
     Recall {
         /// The generation.
         generation: u32,
@@ -111,7 +111,7 @@ pub struct Beginning {
     pub pending_max: Option<u32>,
 }
 
-impl Told {
+impl WorkerReport {
     /// The generation that it is of.
     #[must_use]
     pub fn generation(&self) -> u32 {

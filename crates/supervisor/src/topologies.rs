@@ -11,8 +11,8 @@ use topology::statistics::Status;
 
 use crate::group::{Group, Wanted};
 use crate::lease::Lease;
-use crate::life::State;
-use crate::talk::Job;
+use crate::lifecycle::State;
+use crate::messages::Job;
 use crate::tap::Looks;
 
 /// A topology, as whoever asks is told of it.
@@ -97,7 +97,7 @@ pub(crate) struct Employed {
 
 /// What is shared.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Topologies {
     entries: Mutex<Entries>,
     /// Wakes the thread.
     pub(crate) waker: EventFd,
@@ -124,7 +124,7 @@ pub(crate) struct Entries {
     pub(crate) is_stopping: bool,
 }
 
-impl Room {
+impl Topologies {
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self { entries: Mutex::default(), waker: EventFd::new()?, on_end: OnceLock::new() })
     }

@@ -39,7 +39,7 @@ use super::error::{VERSION, WireError};
 use super::report::{FAILURE_BYTES, put_failure, take_failure, take_flag};
 use crate::anchor::{Ancestor, RootId};
 use crate::changes::{Capture, Cause, Changes, Command, StateKey};
-use crate::epochs::{Beginning, Order, Talk, Told};
+use crate::epochs::{Beginning, EpochMessage, Order, WorkerReport};
 use crate::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use crate::parcel::Epoch;
 use crate::past::Former;
@@ -50,31 +50,32 @@ use crate::values::Values;
 ///
 /// # Panics
 /// If a part of it has 4 GiB, or 4 billion parts: `max_spout_pending` bounds them far below.
-pub fn encode_talk(talk: &Talk, bytes: &mut Vec<u8>) {
+pub fn encode_epoch_message(talk: &EpochMessage, bytes: &mut Vec<u8>) {
     let (kind, generation) = match talk {
-        Talk::Told(told) => (kind_of_told(told), told.generation()),
-        Talk::Order(order) => kind_of_order(order),
+        EpochMessage::Report(told) => (kind_of_report(told), told.generation()),
+        EpochMessage::Order(order) => kind_of_order(order),
     };
     bytes.extend_from_slice(&[VERSION, kind, 0, 0]);
     put_u32(generation, bytes);
     match talk {
-        Talk::Told(Told::Capture(capture)) => put_capture(capture, bytes),
-        Talk::Told(Told::Failed { task, failed: (original, failure), .. }) => {
+        EpochMessage::Report(WorkerReport::Capture(capture)) => put_capture(capture, bytes),
+        EpochMessage::Report(WorkerReport::Failed { task, failed: (original, failure), .. }) => {
             put_u32(task.0, bytes);
             put_original(original, bytes);
             put_failure(failure, bytes);
         }
-        Talk::Told(Told::Recalled { originals, .. }) => put_recalled(originals, bytes),
-        Talk::Told(Told::Lost { error, .. }) => put_bytes(error.as_bytes(), bytes),
-        Talk::Order(Order::Recall { ancestors, .. }) => {
+        EpochMessage::Report(WorkerReport::Recalled { originals, .. }) => put_recalled(originals, bytes),
+        EpochMessage::Report(WorkerReport::Lost { error, .. }) => put_bytes(error.as_bytes(), bytes),
+        EpochMessage::Order(Order::Recall { ancestors, .. }) => {
             put_u32(count(ancestors.len()), bytes);
             ancestors.iter().for_each(|ancestor| put_ancestor(ancestor, bytes));
         }
-        Talk::Order(Order::Prepare(beginning)) => put_beginning(beginning, bytes),
-        Talk::Order(Order::Barrier { epoch, .. } | Order::Durable { epoch, .. }) => {
+        EpochMessage::Order(Order::Prepare(beginning)) => put_beginning(beginning, bytes),
+        EpochMessage::Order(Order::Barrier { epoch, .. } | Order::Durable { epoch, .. }) => {
             bytes.extend_from_slice(&epoch.0.to_le_bytes());
         }
-        Talk::Told(Told::Ready { .. } | Told::Work { .. }) | Talk::Order(Order::Go { .. }) => {}
+        EpochMessage::Report(WorkerReport::Ready { .. } | WorkerReport::Work { .. })
+        | EpochMessage::Order(Order::Go { .. }) => {}
     }
 }
 
@@ -82,7 +83,7 @@ pub fn encode_talk(talk: &Talk, bytes: &mut Vec<u8>) {
 ///
 /// # Errors
 /// They are none: the process that sent them is of no more use.
-pub fn decode_talk(bytes: &Bytes) -> Result<Talk, WireError> {
+pub fn decode_epoch_message(bytes: &Bytes) -> Result<EpochMessage, WireError> {
     let mut cursor = Cursor::new(bytes);
     let version = cursor.u8("version")?;
     if version != VERSION {
@@ -95,47 +96,50 @@ pub fn decode_talk(bytes: &Bytes) -> Result<Talk, WireError> {
     }
     let generation = cursor.u32("generation")?;
     let talk = match kind {
-        READY => Talk::Told(Told::Ready { generation }),
-        WORK => Talk::Told(Told::Work { generation }),
-        CAPTURE => Talk::Told(Told::Capture(take_capture(&mut cursor, generation)?)),
+        READY => EpochMessage::Report(WorkerReport::Ready { generation }),
+        WORK => EpochMessage::Report(WorkerReport::Work { generation }),
+        CAPTURE => EpochMessage::Report(WorkerReport::Capture(take_capture(&mut cursor, generation)?)),
         CAPTURE_WITH_CAUSES => {
             let mut capture = take_capture(&mut cursor, generation)?;
             capture.changes.causes = take_causes(&mut cursor, capture.changes.commands.len())?;
-            Talk::Told(Told::Capture(capture))
+            EpochMessage::Report(WorkerReport::Capture(capture))
         }
-        RECALLED => Talk::Told(Told::Recalled { generation, originals: take_recalled(&mut cursor)? }),
+        RECALLED => EpochMessage::Report(WorkerReport::Recalled {
+            generation,
+            originals: take_recalled(&mut cursor)?,
+        }),
         RECALL => {
             let ancestors = cursor.u32("ancestors")?;
             cursor.need_parts("ancestors", ancestors, ANCESTOR_BYTES)?;
             let ancestors = (0..ancestors).map(|_| take_ancestor(&mut cursor)).collect::<Result<_, _>>()?;
-            Talk::Order(Order::Recall { generation, ancestors })
+            EpochMessage::Order(Order::Recall { generation, ancestors })
         }
-        FAILED => Talk::Told(take_failed(&mut cursor, generation)?),
-        LOST => Talk::Told(Told::Lost { generation, error: take_text(&mut cursor)? }),
-        PREPARE => Talk::Order(Order::Prepare(take_beginning(&mut cursor, generation)?)),
+        FAILED => EpochMessage::Report(take_failed(&mut cursor, generation)?),
+        LOST => EpochMessage::Report(WorkerReport::Lost { generation, error: take_text(&mut cursor)? }),
+        PREPARE => EpochMessage::Order(Order::Prepare(take_beginning(&mut cursor, generation)?)),
         PREPARE_OTHERS => {
             let mut beginning = take_beginning(&mut cursor, generation)?;
             beginning.former = take_former(&mut cursor)?;
-            Talk::Order(Order::Prepare(beginning))
+            EpochMessage::Order(Order::Prepare(beginning))
         }
-        GO => Talk::Order(Order::Go { generation }),
-        BARRIER => Talk::Order(Order::Barrier { generation, epoch: Epoch(cursor.u64("epoch")?) }),
-        DURABLE => Talk::Order(Order::Durable { generation, epoch: Epoch(cursor.u64("epoch")?) }),
+        GO => EpochMessage::Order(Order::Go { generation }),
+        BARRIER => EpochMessage::Order(Order::Barrier { generation, epoch: Epoch(cursor.u64("epoch")?) }),
+        DURABLE => EpochMessage::Order(Order::Durable { generation, epoch: Epoch(cursor.u64("epoch")?) }),
         other => return Err(WireError::UnknownKind(other)),
     };
     cursor.end()?;
     Ok(talk)
 }
 
-fn kind_of_told(told: &Told) -> u8 {
+fn kind_of_report(told: &WorkerReport) -> u8 {
     match told {
-        Told::Ready { .. } => READY,
-        Told::Work { .. } => WORK,
-        Told::Capture(capture) if capture.changes.causes.is_empty() => CAPTURE,
-        Told::Capture(_) => CAPTURE_WITH_CAUSES,
-        Told::Recalled { .. } => RECALLED,
-        Told::Failed { .. } => FAILED,
-        Told::Lost { .. } => LOST,
+        WorkerReport::Ready { .. } => READY,
+        WorkerReport::Work { .. } => WORK,
+        WorkerReport::Capture(capture) if capture.changes.causes.is_empty() => CAPTURE,
+        WorkerReport::Capture(_) => CAPTURE_WITH_CAUSES,
+        WorkerReport::Recalled { .. } => RECALLED,
+        WorkerReport::Failed { .. } => FAILED,
+        WorkerReport::Lost { .. } => LOST,
     }
 }
 
@@ -246,11 +250,11 @@ fn take_command(cursor: &mut Cursor<'_>) -> Result<Command, WireError> {
 
 // ---- failures and letters --------------------------------------------------------------------------
 
-fn take_failed(cursor: &mut Cursor<'_>, generation: u32) -> Result<Told, WireError> {
+fn take_failed(cursor: &mut Cursor<'_>, generation: u32) -> Result<WorkerReport, WireError> {
     let task = TaskId(cursor.u32("task")?);
     let original = take_original(cursor)?;
     cursor.need_parts("failure", 1, FAILURE_BYTES)?;
-    Ok(Told::Failed { generation, task, failed: (original, take_failure(cursor)?) })
+    Ok(WorkerReport::Failed { generation, task, failed: (original, take_failure(cursor)?) })
 }
 
 fn put_recalled(originals: &[(Ancestor, Option<Original>)], bytes: &mut Vec<u8>) {

@@ -15,7 +15,7 @@ use topology::component::{Bolt, Fault};
 
 /// The place of a component.
 #[derive(Debug)]
-pub(super) struct Seat<C: ?Sized> {
+pub(super) struct Slot<C: ?Sized> {
     component: Option<Box<C>>,
     /// When the next one is made.
     until: Nanos,
@@ -33,7 +33,7 @@ pub(super) struct Losses {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Panicked(pub(super) String);
 
-impl<C: ?Sized> Seat<C> {
+impl<C: ?Sized> Slot<C> {
     pub(super) fn new() -> Self {
         Self { component: None, until: Nanos(0), losses: Losses::default() }
     }
@@ -100,7 +100,7 @@ impl<C: ?Sized> Seat<C> {
     }
 }
 
-impl Seat<dyn Bolt> {
+impl Slot<dyn Bolt> {
     /// Whether there is a bolt that takes a tuple.
     pub(super) fn is_ready(&self) -> bool {
         // One that panics here does so again when it is called, and is gone then.
@@ -153,22 +153,22 @@ mod tests {
 
     #[test]
     fn component_that_panics_is_gone_until_its_pause_is_over() {
-        let mut seat = Seat::<u32>::new();
-        seat.fill(at(100_000), || Ok(Box::new(7))).unwrap();
-        let panicked = seat.call(at(100_000), |n| panic!("no {n}")).unwrap().map(|_: ()| ());
+        let mut slot = Slot::<u32>::new();
+        slot.fill(at(100_000), || Ok(Box::new(7))).unwrap();
+        let panicked = slot.call(at(100_000), |n| panic!("no {n}")).unwrap().map(|_: ()| ());
         assert_eq!(panicked, Err(Panicked("panicked: no 7".to_owned())));
-        assert!(seat.call(at(100_000), |n| *n).is_none());
-        let due = seat.next_due().unwrap();
-        seat.fill(Nanos(due.0 - 1), || Ok(Box::new(8))).unwrap();
-        assert!(!seat.is_taken());
-        seat.fill(due, || Ok(Box::new(8))).unwrap();
-        assert_eq!(seat.call(due, |n| *n), Some(Ok(8)));
+        assert!(slot.call(at(100_000), |n| *n).is_none());
+        let due = slot.next_due().unwrap();
+        slot.fill(Nanos(due.0 - 1), || Ok(Box::new(8))).unwrap();
+        assert!(!slot.is_taken());
+        slot.fill(due, || Ok(Box::new(8))).unwrap();
+        assert_eq!(slot.call(due, |n| *n), Some(Ok(8)));
     }
 
     #[test]
     fn component_that_cannot_be_opened_says_why() {
-        let mut seat = Seat::<u32>::new();
-        assert_eq!(seat.fill(at(1), || Err(Fault::new("no file"))), Err("no file".to_owned()));
-        assert!(!seat.is_taken() && seat.next_due().is_some_and(|due| due > at(1)));
+        let mut slot = Slot::<u32>::new();
+        assert_eq!(slot.fill(at(1), || Err(Fault::new("no file"))), Err("no file".to_owned()));
+        assert!(!slot.is_taken() && slot.next_due().is_some_and(|due| due > at(1)));
     }
 }

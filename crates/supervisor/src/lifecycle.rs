@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clock::Nanos;
 
-use crate::talk::Order;
+use crate::messages::Order;
 
 /// What a topology is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) enum Action {
 
 /// The life of one worker.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct Lifecycle {
     is_active: bool,
     /// What the worker was told to be.
     told_active: bool,
@@ -83,7 +83,7 @@ enum Then {
     End,
 }
 
-impl Life {
+impl Lifecycle {
     /// A topology whose worker is to be started now.
     pub(crate) fn new(now: Nanos, is_active: bool) -> Self {
         let phase = Phase::Waiting { at: now };
@@ -127,7 +127,7 @@ impl Life {
         self.end(now, wait);
     }
 
-    /// Ends it as [`Life::kill`] does, because the server stops: it is killed soon after `wait`.
+    /// Ends it as [`Lifecycle::kill`] does, because the server stops: it is killed soon after `wait`.
     pub(crate) fn stop(&mut self, now: Nanos, wait: Duration) {
         self.kill(now, wait);
         if let Phase::Ending { until, .. } = &mut self.phase {
@@ -255,8 +255,8 @@ mod tests {
 
     const START: Nanos = Nanos(1_000_000_000);
 
-    fn running() -> Life {
-        let mut life = Life::new(START, true);
+    fn running() -> Lifecycle {
+        let mut life = Lifecycle::new(START, true);
         assert_eq!(life.poll(START), Some(Action::Start));
         life.on_started(START);
         assert_eq!(life.poll(START), None);
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn start_that_fails_is_tried_again_after_a_pause() {
-        let mut life = Life::new(START, true);
+        let mut life = Lifecycle::new(START, true);
         assert_eq!(life.poll(START), Some(Action::Start));
         life.on_start_failed(START, "no such file".to_owned());
         assert_eq!((life.poll(START), life.state()), (None, State::Waiting));
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn killed_while_it_waits_is_gone_at_once_also_if_its_start_fails_then() {
-        let mut life = Life::new(START, true);
+        let mut life = Lifecycle::new(START, true);
         assert_eq!(life.poll(START), Some(Action::Start));
         life.kill(START, Duration::from_secs(5));
         assert_eq!(life.state(), State::Gone);
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn worker_whose_topology_was_killed_while_it_started_is_killed() {
-        let mut life = Life::new(START, true);
+        let mut life = Lifecycle::new(START, true);
         assert_eq!(life.poll(START), Some(Action::Start));
         life.kill(START, Duration::from_secs(5));
         life.on_started(START);
