@@ -109,7 +109,8 @@ impl Builtin {
     #[must_use]
     pub fn check_for_client(
         command: &[String],
-        (plan, id): (&Plan, ComponentId),
+        plan: &Plan,
+        id: ComponentId,
         hosts: &[String],
     ) -> Option<Result<(), String>> {
         let words = Self::words(command)?;
@@ -205,7 +206,7 @@ impl Builtin {
     fn misfit_of(&self, stream: &Stream, inputs: &[(&str, &Stream)]) -> Option<String> {
         let (name, id, count) = (self.row.name, &stream.id, stream.fields.len());
         if let Emits::Joined(sources) = &self.made.emits {
-            return misfit_of_join((name, sources), stream, inputs);
+            return misfit_of_join(name, sources, stream, inputs);
         }
         let (fits, what) = match &self.made.emits {
             Emits::Nothing | Emits::Joined(_) => return None,
@@ -231,7 +232,8 @@ impl Builtin {
 
 /// What does not fit between `name`, which joins tuples of `sources`, and a stream that it declares.
 fn misfit_of_join(
-    (name, sources): (&str, &[String; 2]),
+    name: &str,
+    sources: &[String; 2],
     stream: &Stream,
     inputs: &[(&str, &Stream)],
 ) -> Option<String> {

@@ -66,7 +66,7 @@ impl Tree {
         keys_max: usize,
     ) -> Result<Vec<Bytes>, Fault> {
         let mut taken = Vec::new();
-        self.take_in(draft, TOP, (bound, keys_max), &mut taken)?;
+        self.take_in(draft, TOP, bound, keys_max, &mut taken)?;
         Ok(taken)
     }
 
@@ -129,13 +129,14 @@ impl Tree {
         &self,
         draft: &mut Draft<'_, '_>,
         place: Place,
-        (bound, keys_max): (&[u8], usize),
+        bound: &[u8],
+        keys_max: usize,
         taken: &mut Vec<Bytes>,
     ) -> Result<bool, Fault> {
         let mut node = self.load(draft, place)?;
         if node.level > 0 {
             let before = node.entries.len();
-            while !node.entries.is_empty() && self.take_in(draft, node.child(0), (bound, keys_max), taken)? {
+            while !node.entries.is_empty() && self.take_in(draft, node.child(0), bound, keys_max, taken)? {
                 node.remove_child(0);
             }
             if node.entries.len() == before {

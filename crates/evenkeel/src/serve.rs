@@ -62,8 +62,7 @@ impl End {
 /// # Errors
 /// One line that says why it did not start, or why it stopped.
 pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure> {
-    let threaded = settings.connector == server::settings::Connector::Threads;
-    crate::allocator::share_heaps(if threaded { 2 } else { settings.loops_resolved() });
+    crate::allocator::share_heaps(heaps(&settings));
     logging::start(&settings);
     #[cfg(debug_assertions)]
     crate::steps::obey();
@@ -129,7 +128,8 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     if end.failure().is_none() {
         supervising::stop(supervisor.as_deref());
     }
-    stop(&end, &ended, (&handle, &protocol, console), (&store, &transactions), &settings)
+    let parts = Parts { handle, console, protocol: &protocol, transactions: &transactions, store: &store };
+    stop(&end, &ended, parts, &settings)
 }
 
 /// Waits for a reason to end; meanwhile calls `report` now and then, and `reload` when asked.
@@ -148,13 +148,23 @@ fn wait_for_end(ended: &Receiver<End>, report: &dyn Fn(), reload: &dyn Fn()) -> 
     }
 }
 
-fn stop(
-    end: &End,
-    ended: &Receiver<End>,
-    (handle, protocol, console): (&Handle<EvenkeelProtocol>, &EvenkeelProtocol, Option<Console>),
-    (store, transactions): (&Store, &Transactions),
-    settings: &Settings,
-) -> Result<(), Failure> {
+/// How many threads allocate much.
+fn heaps(settings: &Settings) -> usize {
+    let is_threaded = settings.connector == server::settings::Connector::Threads;
+    if is_threaded { 2 } else { settings.loops_resolved() }
+}
+
+/// What is to be stopped, in this order.
+struct Parts<'a> {
+    handle: Handle<EvenkeelProtocol>,
+    console: Option<Console>,
+    protocol: &'a EvenkeelProtocol,
+    transactions: &'a Transactions,
+    store: &'a Store,
+}
+
+fn stop(end: &End, ended: &Receiver<End>, parts: Parts<'_>, settings: &Settings) -> Result<(), Failure> {
+    let Parts { handle, protocol, console, store, transactions } = parts;
     if let Some(why) = end.failure() {
         return Err(why);
     }
@@ -166,8 +176,7 @@ fn stop(
     notify::stopping();
     bound_the_stop();
     handle.shutdown();
-    let loops = handle.clone();
-    if !ends_within(LOOPS_END_MAX, move || loops.join()) {
+    if !ends_within(LOOPS_END_MAX, move || handle.join()) {
         tracing::warn!(
             "a command still runs after {} s: the server ends without it, and it is not acknowledged",
             LOOPS_END_MAX.as_secs()

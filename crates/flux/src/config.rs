@@ -20,7 +20,7 @@ pub(crate) fn read(
     faults: &mut Faults,
 ) -> (Settings, Map<String, Json>) {
     let (mut settings, mut config) = (Settings::default(), Map::new());
-    read_entries(form, (&mut settings, &mut config), faults);
+    read_entries(form, &mut settings, &mut config, faults);
     // Whoever runs it says so beside the file, on which the name of the property has no other meaning.
     if let Some(name) = properties.get(TRANSPORT) {
         set_transport(name, form.place, &mut settings, faults);
@@ -30,7 +30,8 @@ pub(crate) fn read(
 
 fn read_entries(
     form: &Form<'_>,
-    (settings, config): (&mut Settings, &mut Map<String, Json>),
+    settings: &mut Settings,
+    config: &mut Map<String, Json>,
     faults: &mut Faults,
 ) {
     let Some(node) = form.get("config") else { return };

@@ -65,11 +65,11 @@ pub(crate) fn read(
     }
     let ids = vertices.iter().enumerate().map(|(at, vertex)| (vertex.component.id.clone(), at));
     let by_id: ById = ids.collect();
-    declare_direct((&mut vertices, &by_id), &links, faults);
-    fill_partial_keys((&vertices, &by_id), &mut links);
+    declare_direct(&mut vertices, &by_id, &links, faults);
+    fill_partial_keys(&vertices, &by_id, &mut links);
     let before = faults.errors();
     if is_whole {
-        connect((&mut vertices, &by_id), &links, &mut shaky, faults);
+        connect(&mut vertices, &by_id, &links, &mut shaky, faults);
     }
     // A stream that leads to nobody was to lead to somebody, who may have no other one.
     let has_stray = faults.errors() > before;
@@ -212,7 +212,7 @@ fn deal_executors(vertices: &mut [Vertex], variables: &Variables<'_>, place: Pla
 }
 
 /// A stream is direct if somebody reads it so: Flux's shell components have no way to declare it.
-fn declare_direct((vertices, by_id): (&mut [Vertex], &ById), links: &[Link], faults: &mut Faults) {
+fn declare_direct(vertices: &mut [Vertex], by_id: &ById, links: &[Link], faults: &mut Faults) {
     for link in links.iter().filter(|link| link.subscription.grouping == Grouping::Direct) {
         let (from, id) = (&link.subscription.from, &link.subscription.stream);
         let emitter = by_id.get(from).map(|at| &mut vertices[*at]);
@@ -227,7 +227,7 @@ fn declare_direct((vertices, by_id): (&mut [Vertex], &ById), links: &[Link], fau
 }
 
 /// Partial key without fields is by all of them.
-fn fill_partial_keys((vertices, by_id): (&[Vertex], &ById), links: &mut [Link]) {
+fn fill_partial_keys(vertices: &[Vertex], by_id: &ById, links: &mut [Link]) {
     for link in links {
         let (from, id) = (&link.subscription.from, &link.subscription.stream);
         let Grouping::PartialKey(fields) = &mut link.subscription.grouping else { continue };
@@ -241,7 +241,8 @@ fn fill_partial_keys((vertices, by_id): (&[Vertex], &ById), links: &mut [Link]) 
 
 /// Gives each subscription to its component. One of a component that could not be read, or to one, is left out.
 fn connect(
-    (vertices, by_id): (&mut [Vertex], &ById),
+    vertices: &mut [Vertex],
+    by_id: &ById,
     links: &[Link],
     shaky: &mut BTreeSet<String>,
     faults: &mut Faults,

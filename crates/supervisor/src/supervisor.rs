@@ -215,12 +215,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// There is no such topology, component, stream or look, or there are too many looks.
-    pub fn tap(
-        &self,
-        name: &str,
-        look: Look,
-        (cursor, count): (Option<u64>, usize),
-    ) -> Result<Tapped, TapError> {
+    pub fn tap(&self, name: &str, look: Look, cursor: Option<u64>, count: usize) -> Result<Tapped, TapError> {
         let now = self.options.clock.now();
         let mut entries = self.topologies.lock();
         entries.by_name.values_mut().for_each(|entry| entry.looks.expire(now));
@@ -238,7 +233,7 @@ impl Supervisor {
             }
         };
         let running = entry.group.running().into_iter();
-        let (tapped, orders) = entry.looks.take(now, (cursor, count), running).ok_or(TapError::Ended)?;
+        let (tapped, orders) = entry.looks.take(now, cursor, count, running).ok_or(TapError::Ended)?;
         orders.into_iter().for_each(|(worker, order)| entry.group.tell(worker, order));
         drop(entries);
         self.topologies.waker.wake();

@@ -89,7 +89,8 @@ impl Looks {
     pub(crate) fn take(
         &mut self,
         now: Nanos,
-        (cursor, count): (u64, usize),
+        cursor: u64,
+        count: usize,
         workers: impl Iterator<Item = u32>,
     ) -> Option<(Tapped, Vec<(u32, Order)>)> {
         let seen = self.0.get_mut(&cursor)?;
@@ -171,7 +172,7 @@ mod tests {
     fn worker_is_asked_again_when_it_has_told_and_all_was_taken() {
         let mut looks = looks();
         let take = |looks: &mut Looks, count| {
-            let (tapped, orders) = looks.take(at(2), (7, count), [0, 1].into_iter()).expect("it is open");
+            let (tapped, orders) = looks.take(at(2), 7, count, [0, 1].into_iter()).expect("it is open");
             (tapped.tuples.len(), tapped.skipped, orders.len())
         };
         assert_eq!(take(&mut looks, 9), (0, 0, 2));
@@ -188,9 +189,9 @@ mod tests {
     fn look_that_nobody_has_asked_for_ends() {
         let mut looks = looks();
         looks.expire(at(10));
-        assert!(looks.take(at(10), (7, 1), [0].into_iter()).is_some());
+        assert!(looks.take(at(10), 7, 1, [0].into_iter()).is_some());
         looks.expire(at(20));
-        assert!(looks.take(at(20), (7, 1), [0].into_iter()).is_none());
+        assert!(looks.take(at(20), 7, 1, [0].into_iter()).is_none());
         tell(&mut looks, 0, 5);
         assert_eq!(looks.count(), 0);
     }

@@ -169,7 +169,7 @@ impl WorkersThread {
             worker.write();
             worker.read_log(now, &mut self.buffer);
             for received in worker.read(&mut self.buffer) {
-                self.topologies.lock().on_received(now, (&worker.name, worker.number), received);
+                self.topologies.lock().on_received(now, &worker.name, worker.number, received);
             }
         }
     }
@@ -203,14 +203,14 @@ impl WorkersThread {
         for _ in 0..LOG_READS {
             let now = self.clock.now();
             for received in worker.read(&mut self.buffer) {
-                self.topologies.lock().on_received(now, (&worker.name, worker.number), received);
+                self.topologies.lock().on_received(now, &worker.name, worker.number, received);
             }
         }
     }
 }
 
 impl Entries {
-    fn on_received(&mut self, now: Nanos, (name, number): (&str, u32), received: Received) {
+    fn on_received(&mut self, now: Nanos, name: &str, number: u32, received: Received) {
         let Some(entry) = self.by_name.get_mut(name) else { return };
         match received {
             Received::Status(status) => entry.on_status(now, number, *status),

@@ -106,7 +106,8 @@ impl Chooser {
             Rule::Shuffle(shuffle) => targets.push(shuffle.next()),
             Rule::Fields { ranges } => targets.push(at(ranges.owner(hash(values, fields)))),
             Rule::PartialKey { sent } => {
-                let place = less_loaded(pair(hash(values, fields), sent.len()), sent);
+                let (first, second) = pair(hash(values, fields), sent.len());
+                let place = less_loaded(first, second, sent);
                 sent[place] += 1;
                 targets.push(at(place as u32));
             }
@@ -177,7 +178,7 @@ fn pair(hash: u64, count: usize) -> (usize, usize) {
 }
 
 /// Of equally loaded places the first: all tuples of a key meet at one task until another one is better.
-fn less_loaded((first, second): (usize, usize), sent: &[u64]) -> usize {
+fn less_loaded(first: usize, second: usize, sent: &[u64]) -> usize {
     if sent[second] < sent[first] { second } else { first }
 }
 

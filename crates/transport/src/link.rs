@@ -77,7 +77,9 @@ impl Link {
     /// The link is closed, or the peer's terms make no sense.
     pub(crate) fn on_up(
         &self,
-        (hello, ack, own): (&Hello, u64, Incarnation),
+        hello: &Hello,
+        ack: u64,
+        own: Incarnation,
         doorbell: Arc<dyn Doorbell>,
         receiver: &dyn Receive,
     ) -> Result<u64, LinkError> {
@@ -137,8 +139,9 @@ impl Link {
     pub(crate) fn take_portion(
         &self,
         generation: u64,
-        (now, is_silent): (Nanos, bool),
+        now: Nanos,
         bytes_max: usize,
+        is_silent: bool,
         portion: &mut Portion,
     ) -> Result<(), LinkError> {
         let mut core = self.core.lock_first();

@@ -202,8 +202,8 @@ impl Session {
         if dialed.is_none() && self.node.dials(from) {
             return Err(LinkError::Protocol("it dialed, and has the higher number"));
         }
-        let said = (&hello, chunk.header.ack, self.node.incarnation);
-        let generation = link.on_up(said, Arc::clone(&self.doorbell), self.node.receiver())?;
+        let (ack, own) = (chunk.header.ack, self.node.incarnation);
+        let generation = link.on_up(&hello, ack, own, Arc::clone(&self.doorbell), self.node.receiver())?;
         self.owes_hello = dialed.is_none();
         self.heard_at = now;
         self.phase = Phase::Talks { link, generation };
@@ -227,7 +227,7 @@ impl Session {
         let Phase::Talks { link, generation } = &self.phase else { return Ok(false) };
         let portion = &mut self.portion;
         let is_silent = now >= self.wrote_at + self.node.settings.heartbeat;
-        link.take_portion(*generation, (now, is_silent), bytes_max, portion)?;
+        link.take_portion(*generation, now, bytes_max, is_silent, portion)?;
         let header = |kind, sequence, credits| Header { kind, sequence, ack: portion.ack, credits };
         if portion.is_control_due {
             sink.own(&header(Kind::Control, 0, portion.credit_count), &portion.credits);

@@ -119,7 +119,7 @@ impl Settings {
             ("lossy_max", self.lossy_bytes_max, chunk..=1 << 30, BYTES),
             ("channels_max", u64::from(self.channels_max), 1..=65_535, "channels"),
         ];
-        counts.into_iter().try_for_each(check_one)?;
+        counts.into_iter().try_for_each(|(name, value, range, unit)| check_one(name, value, &range, unit))?;
         let (minute, hour) = (60 * SECOND_US, 3_600 * SECOND_US);
         let times = [
             ("wait_min", self.wait_min, MS_US..=hour),
@@ -130,7 +130,7 @@ impl Settings {
             ("silence_max", self.silence_max, 2 * micros(self.heartbeat)..=24 * hour),
             ("ack_delay", self.ack_delay, 0..=SECOND_US),
         ];
-        times.into_iter().try_for_each(|(name, time, range)| check_one((name, micros(time), range, "us")))
+        times.into_iter().try_for_each(|(name, time, range)| check_one(name, micros(time), &range, "us"))
     }
 
     /// Largest payload of a chunk: a message of the buffer's size fits into one.
@@ -152,7 +152,10 @@ fn micros(time: Duration) -> u64 {
 }
 
 fn check_one(
-    (name, value, range, unit): (&'static str, u64, RangeInclusive<u64>, &'static str),
+    name: &'static str,
+    value: u64,
+    range: &RangeInclusive<u64>,
+    unit: &'static str,
 ) -> Result<(), SettingError> {
     if range.contains(&value) {
         return Ok(());

@@ -143,8 +143,8 @@ impl Tcp {
     /// Starts loops that listen on `address`, and the thread that dials.
     fn start(&self, address: SocketAddr) -> Result<State, BindError> {
         let failed = |reason: String| BindError::Listen { address: address.to_string(), reason };
-        let security = (self.keys.clone(), Arc::clone(&self.counters));
-        let protocol = Links::new(&self.node, &self.clock, &self.dialer, security);
+        let (keys, counters) = (self.keys.clone(), Arc::clone(&self.counters));
+        let protocol = Links::new(&self.node, &self.clock, &self.dialer, keys, counters);
         let options = Options {
             tcp_loopback_buffer_bytes: self.keys.is_none().then_some(LOOPBACK_BUFFER_BYTES),
             ..options(address, &self.node.settings)

@@ -48,7 +48,7 @@ use crate::part::{Move, Moves, Part};
 use crate::stats::Board;
 use crate::sync::lock;
 use inbox::{COORDINATOR, CoordinatorInbox, Incoming};
-use ledger::{Asks, Ending, Ledger, Originals, Refused, Request, SHOWN_BYTES_MAX, Saved};
+use ledger::{Asks, Ending, Known, Ledger, Originals, Refused, Request, SHOWN_BYTES_MAX, Saved};
 use member::Member;
 
 /// The coordinator's thread.
@@ -148,8 +148,10 @@ impl Coordinator {
     /// The system has no thread. A store that cannot be reached is tried again.
     pub(crate) fn new(
         program: &Program,
-        (clock, board): (&Arc<dyn Clock>, &Arc<Board>),
-        (member, inbox): (&Arc<Member>, &Arc<CoordinatorInbox>),
+        clock: &Arc<dyn Clock>,
+        board: &Arc<Board>,
+        member: &Arc<Member>,
+        inbox: &Arc<CoordinatorInbox>,
         part: &Part,
         target: &Target,
     ) -> io::Result<Self> {
@@ -395,7 +397,7 @@ impl Coordinator {
             self.complain(&format!("the store refused {names}, which is with the dead letters now: {why}"));
         }
         let plan = Arc::clone(&self.plan);
-        let known = (&originals, bytes_max);
+        let known = Known { originals: &originals, bytes_max };
         if !is_durable {
             self.steps.ledger.give_up(&plan, &mut ending, &refused, known);
             return self.steps.end(epoch, ending);
@@ -580,7 +582,7 @@ impl Steps {
     }
 
     fn beginning(&self, epochs: &Epochs, places: &[WorkerId]) -> Beginning {
-        Beginning::new(&self.plan, epochs, places, (&self.positions, &self.former))
+        Beginning::new(&self.plan, epochs, places, &self.positions, &self.former)
     }
 
     fn end(&mut self, epoch: Epoch, ending: Box<Ending>) {
@@ -597,7 +599,7 @@ impl Steps {
         self.complaint = None;
         // Its epoch is not asked for again if it is durable, so its letters are to be written all the same.
         if let Some(mut refusal) = self.refusal.take_if(|refusal| refusal.is_durable) {
-            let known = (&refusal.originals, refusal.bytes_max);
+            let known = Known { originals: &refusal.originals, bytes_max: refusal.bytes_max };
             let letters = self.ledger.letters_of(&self.plan, &mut refusal.ending, &refusal.refused, known);
             self.unsent.extend(letters.into_iter().map(Request::of_nothing));
         }

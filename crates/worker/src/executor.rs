@@ -83,17 +83,24 @@ struct Slot {
     armed: Option<Nanos>,
 }
 
+/// What all threads of a topology share.
+pub(crate) struct Shared {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) quiet: Arc<Quiet>,
+    pub(crate) moves: Moves,
+}
+
 impl Executor {
     /// `cells`: each with whether its task waits for [`Order::Resume`].
     pub(crate) fn new(
         thread: usize,
-        clock: Arc<dyn Clock>,
-        board: Arc<Board>,
-        directory: Arc<Directory>,
-        (quiet, moves): (Arc<Quiet>, Moves),
+        shared: Shared,
         cells: Vec<(Cell, bool)>,
         exactly_once: Option<ExactlyOnce>,
     ) -> Self {
+        let Shared { clock, board, directory, quiet, moves } = shared;
         let now = clock.now();
         Self {
             thread,

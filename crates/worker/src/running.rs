@@ -27,7 +27,7 @@ use crate::cell::{Cell, Common};
 use crate::epochs::Coordinator;
 use crate::epochs::inbox::{COORDINATOR, CoordinatorInbox, Incoming, ToCoordinator};
 use crate::epochs::member::Member;
-use crate::executor::{ExactlyOnce, Executor};
+use crate::executor::{ExactlyOnce, Executor, Shared};
 use crate::inbox::Inbox;
 use crate::mailbox::Order;
 use crate::maker::{self, Maker};
@@ -188,8 +188,9 @@ impl Running {
         let member = Arc::new(Member::new(part.worker, plan, directory, coordinator));
         self.member = Some(Arc::clone(&member));
         if let Some(inbox) = member.inbox() {
-            let around = (&self.clock, &self.board);
-            let coordinator = Coordinator::new(self.maker.program(), around, (&member, inbox), part, &target);
+            let program = self.maker.program();
+            let coordinator =
+                Coordinator::new(program, &self.clock, &self.board, &member, inbox, part, &target);
             let coordinator = coordinator.map_err(StartError::Epochs)?;
             let builder = std::thread::Builder::new().name("epochs".to_owned());
             let handle = builder.spawn(move || coordinator.run()).map_err(StartError::Epochs)?;
@@ -220,7 +221,7 @@ impl Running {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let is_here = |task| matches!(self.directory.place(task), Place::Here { .. });
-        self.board.snapshot(&self.plan, (self.clock.now(), self.clock.unix_ms()), &is_here)
+        self.board.snapshot(&self.plan, self.clock.now(), self.clock.unix_ms(), &is_here)
     }
 
     /// Within this time the part `quantile` (0 to 1) of the tuples of a spout were acknowledged, to two digits; 0 if there is no such spout or none was.
@@ -400,10 +401,14 @@ impl Running {
         cells: Vec<(Cell, bool)>,
         exactly_once: Option<ExactlyOnce>,
     ) -> std::io::Result<JoinHandle<()>> {
-        let (clock, board) = (Arc::clone(&self.clock), Arc::clone(&self.board));
-        let (directory, quiet) = (Arc::clone(&self.directory), Arc::clone(&self.quiet));
-        let moves = Arc::clone(&self.moves);
-        let executor = Executor::new(thread, clock, board, directory, (quiet, moves), cells, exactly_once);
+        let shared = Shared {
+            clock: Arc::clone(&self.clock),
+            board: Arc::clone(&self.board),
+            directory: Arc::clone(&self.directory),
+            quiet: Arc::clone(&self.quiet),
+            moves: Arc::clone(&self.moves),
+        };
+        let executor = Executor::new(thread, shared, cells, exactly_once);
         let exits = Arc::clone(&self.exits);
         let name = format!("topology-{thread}");
         std::thread::Builder::new().name(name).spawn(move || {

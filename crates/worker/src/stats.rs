@@ -141,7 +141,8 @@ impl Board {
     pub(crate) fn snapshot(
         &self,
         plan: &Plan,
-        (now, unix): (Nanos, UnixMs),
+        now: Nanos,
+        unix: UnixMs,
         is_here: &dyn Fn(TaskId) -> bool,
     ) -> Stats {
         let turns: Vec<(TaskId, Duration)> =

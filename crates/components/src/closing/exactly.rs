@@ -122,7 +122,7 @@ impl Bolt for Exactly {
         form.check(&mut draft, task.tasks)?;
         let (is_late, closed) = match &settings.shape {
             Shape::Count { size, slide } => {
-                let closed = task.add_to_panes(&mut draft, added, (*size, *slide))?;
+                let closed = task.add_to_panes(&mut draft, added, *size, *slide)?;
                 draft.commit()?;
                 (false, closed.into_iter().collect())
             }
@@ -161,7 +161,7 @@ impl Task {
         shape: &Shape,
     ) -> Result<bool, Fault> {
         match *shape {
-            Shape::Session { gap_ms, .. } => self.add_to_session(draft, added, (time_ms, time_ms + gap_ms)),
+            Shape::Session { gap_ms, .. } => self.add_to_session(draft, added, time_ms, time_ms + gap_ms),
             Shape::Time { size_ms, slide_ms, .. } => {
                 let mut starts = starts(time_ms, size_ms, slide_ms);
                 starts.retain(|start| self.is_open(start + size_ms));
@@ -186,7 +186,8 @@ impl Task {
         &mut self,
         draft: &mut Draft<'_, '_>,
         Added { value, number }: &Added,
-        (start, end): (u64, u64),
+        start: u64,
+        end: u64,
     ) -> Result<bool, Fault> {
         let mut touched: Vec<Window> = Vec::new();
         // Those that begin before its end, the last one first.
@@ -230,7 +231,8 @@ impl Task {
         &self,
         draft: &mut Draft<'_, '_>,
         Added { value, number }: Added,
-        (size, slide): (u64, u64),
+        size: u64,
+        slide: u64,
     ) -> Result<Option<Closed>, Fault> {
         let place = StateKey::of_field(self.counts.clone(), value.clone());
         let kept = draft.get(&place)?.unwrap_or_else(|| "0 0".into());

@@ -107,7 +107,7 @@ impl Bolt for Exactly {
         let mut given_up = task.give_up(&mut draft, settings, now_ms)?;
         let partner = task.take(&mut draft, 1 - side, &key)?;
         if partner.is_none() {
-            task.put(&mut draft, side, &key, (tuple.values(), now_ms))?;
+            task.put(&mut draft, side, &key, tuple.values(), now_ms)?;
             given_up.extend(task.give_up(&mut draft, settings, now_ms)?);
         }
         draft.commit()?;
@@ -137,7 +137,8 @@ impl Task {
         draft: &mut Draft<'_, '_>,
         side: usize,
         key: &Bytes,
-        (values, now_ms): (&Values, u64),
+        values: &Values,
+        now_ms: u64,
     ) -> Result<(), Fault> {
         let (queue, counts) = (self.queue(side, key), self.counts());
         let (first, next) = pair(draft, &queue)?;

@@ -65,7 +65,7 @@ fn send_all(server: &mut Client, replay: &Replay, key: &[u8], tally: &mut Tally)
         let Some(end) = items(&letters).last().and_then(id) else { break };
         for letter in items(&letters) {
             if tally.sent < replay.count {
-                send(server, replay, (key, letter), tally)?;
+                send(server, replay, key, letter, tally)?;
             }
         }
         from = [b"(", &end[..]].concat();
@@ -80,7 +80,8 @@ fn send_all(server: &mut Client, replay: &Replay, key: &[u8], tally: &mut Tally)
 fn send(
     server: &mut Client,
     replay: &Replay,
-    (key, letter): (&[u8], &Value),
+    key: &[u8],
+    letter: &Value,
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     let ([Value::Bulk(id), fields] | [Value::Bulk(id), fields, ..]) = items(letter) else { return Ok(()) };

@@ -142,7 +142,7 @@ fn checked_folder(job: &Job, definition: &Definition) -> Result<PathBuf, Failure
     let refused = |error: Misplaced| Failure::Usage(error.to_string());
     let folder = place.folder(job.folder.as_deref()).map_err(refused)?;
     for ((id, _), program) in definition.plan.components().zip(&definition.programs) {
-        match Builtin::check_for_client(&program.command, (&definition.plan, id), &job.http_hosts) {
+        match Builtin::check_for_client(&program.command, &definition.plan, id, &job.http_hosts) {
             Some(checked) => checked.map_err(Failure::Usage)?,
             None => place.check(&folder, &program.command).map_err(refused)?,
         }

@@ -83,7 +83,7 @@ pub(crate) fn tap(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
         at += 2;
     }
     let cursor = Some(cursor).filter(|cursor| *cursor > 0);
-    let tapped = match topologies.supervisor.tap(name, look, (cursor, count as usize)) {
+    let tapped = match topologies.supervisor.tap(name, look, cursor, count as usize) {
         Ok(tapped) => tapped,
         Err(TapError::NoTopology) => return Err(unknown(name)),
         Err(error) => return Err(format!("ERR {error}").into()),

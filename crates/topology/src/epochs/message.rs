@@ -133,7 +133,8 @@ impl Beginning {
         plan: &Plan,
         epochs: &Epochs,
         places: &[WorkerId],
-        (positions, former): (&BTreeMap<TaskId, Position>, &BTreeMap<ComponentId, Vec<Former>>),
+        positions: &BTreeMap<TaskId, Position>,
+        former: &BTreeMap<ComponentId, Vec<Former>>,
     ) -> Self {
         let poison = plan.spout_tasks().map(|task| (task, epochs.poison(task)));
         Self {

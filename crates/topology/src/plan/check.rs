@@ -23,7 +23,7 @@ pub(super) fn check(topology: &Topology) -> Result<Vec<Warning>, Vec<Problem>> {
     for component in &topology.components {
         check_component(component, &mut problems);
         for input in &component.inputs {
-            check_input((topology, &by_id), component, input, &mut problems);
+            check_input(topology, &by_id, component, input, &mut problems);
         }
     }
     let cycle = cycle::find(topology, &by_id);
@@ -110,7 +110,8 @@ fn check_component(component: &Component, problems: &mut Vec<Problem>) {
 }
 
 fn check_input(
-    (topology, by_id): (&Topology, &HashMap<&str, usize>),
+    topology: &Topology,
+    by_id: &HashMap<&str, usize>,
     component: &Component,
     input: &Subscription,
     problems: &mut Vec<Problem>,

@@ -195,7 +195,7 @@ impl World {
         let places: Vec<WorkerId> = tasks.map(|task| self.assignment.worker(task)).collect();
         let positions = &self.server.state().positions;
         let epochs = self.epochs.as_ref()?;
-        Some(Order::Prepare(Beginning::new(&self.plan, epochs, &places, (positions, &BTreeMap::new()))))
+        Some(Order::Prepare(Beginning::new(&self.plan, epochs, &places, positions, &BTreeMap::new())))
     }
 
     /// A worker was started anew: it is told what begins, if the others were told already. No generation goes on without its tasks.

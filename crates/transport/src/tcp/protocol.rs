@@ -111,7 +111,8 @@ impl Links {
         node: &Arc<Node>,
         clock: &Arc<dyn Clock>,
         dialer: &Arc<Dialer>,
-        (keys, counters): (Option<Arc<Keys>>, Arc<Counters>),
+        keys: Option<Arc<Keys>>,
+        counters: Arc<Counters>,
     ) -> Self {
         Self {
             node: Arc::clone(node),

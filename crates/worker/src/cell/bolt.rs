@@ -194,7 +194,7 @@ impl BoltCell {
                 false
             }
             Input::Tuple { id, from, stream, values } => {
-                let (is_long, is_pending) = self.execute(now, *id, (*from, *stream), values);
+                let (is_long, is_pending) = self.execute(now, *id, *from, *stream, values);
                 if is_pending {
                     self.park(input);
                 }
@@ -235,7 +235,8 @@ impl BoltCell {
         &mut self,
         now: Nanos,
         id: TupleId,
-        (from, stream): (TaskId, StreamId),
+        from: TaskId,
+        stream: StreamId,
         values: &Values,
     ) -> (bool, bool) {
         let Self { common, task, slot, pace, exact, .. } = self;

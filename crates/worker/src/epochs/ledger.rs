@@ -90,6 +90,13 @@ pub(crate) struct Ending {
 /// Commands that the store has refused, by their places, and why.
 pub(crate) type Refused = BTreeMap<usize, String>;
 
+/// What letters can have: the tuples that are known, and the most bytes of one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known<'a> {
+    pub(crate) originals: &'a Originals,
+    pub(crate) bytes_max: usize,
+}
+
 /// What is known of tuples of which commands were refused.
 pub(crate) type Originals = BTreeMap<Ancestor, Original>;
 
@@ -222,7 +229,7 @@ impl Ledger {
         plan: &Plan,
         ending: &mut Ending,
         refused: &Refused,
-        (originals, bytes_max): (&Originals, usize),
+        Known { originals, bytes_max }: Known<'_>,
     ) -> Vec<Command> {
         let mut letters = Vec::new();
         for (place, error) in refused {
@@ -253,13 +260,7 @@ impl Ledger {
     }
 
     /// Puts letters in the place of what the store did not queue.
-    pub(crate) fn give_up(
-        &self,
-        plan: &Plan,
-        ending: &mut Ending,
-        refused: &Refused,
-        known: (&Originals, usize),
-    ) {
+    pub(crate) fn give_up(&self, plan: &Plan, ending: &mut Ending, refused: &Refused, known: Known<'_>) {
         let (count, mut place) = (ending.commands.len(), 0);
         // A letter that is refused is in the log alone.
         let mut letter = count;
@@ -644,7 +645,12 @@ mod tests {
         let refused = [(1, "NOPERM no"), (2, "ERR arity"), (3, "ERR too large")];
         let refused = refused.map(|(place, error)| (place, error.to_owned())).into();
         assert_eq!(ending.names(&refused), "GET, SET");
-        ledger.give_up(&plan(1), &mut ending, &refused, (&Originals::new(), 100));
+        ledger.give_up(
+            &plan(1),
+            &mut ending,
+            &refused,
+            Known { originals: &Originals::new(), bytes_max: 100 },
+        );
         assert_eq!(
             shown(&ledger.requests(&ending)[..4]),
             [
@@ -678,7 +684,7 @@ mod tests {
         let refused: Refused = [2, 3, 4].map(|place| (place, "NOPERM no".to_owned())).into();
         assert_eq!(ending.ancestors(&refused), [ancestor(1), ancestor(2)].into());
         let originals: Originals = [(ancestor(1), letter(&plan, 7).original)].into();
-        ledger.give_up(&plan, &mut ending, &refused, (&originals, 1_000));
+        ledger.give_up(&plan, &mut ending, &refused, Known { originals: &originals, bytes_max: 1_000 });
         let dead = "XADD topology:t:dead-letters MAXLEN ~ 10000 *";
         assert_eq!(
             shown(&ledger.requests(&ending)[1..6]),
