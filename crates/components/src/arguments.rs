@@ -3,6 +3,7 @@
 //! `--name value` and `--name=value` are the same; after `--` there are no options.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use topology::nearest::nearest;
 
@@ -52,12 +53,30 @@ pub struct Arguments {
     options: BTreeMap<&'static str, String>,
 }
 
+/// Why a command names no component that can run: the command, or what it names, is to be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandError(String);
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+impl<T: Into<String>> From<T> for CommandError {
+    fn from(text: T) -> Self {
+        Self(text.into())
+    }
+}
+
 impl Arguments {
     /// Reads `given`.
     ///
     /// # Errors
     /// The first argument that does not fit.
-    pub fn read(signature: &Signature, given: &[String]) -> Result<Self, String> {
+    pub fn read(signature: &Signature, given: &[String]) -> Result<Self, CommandError> {
         let mut read = Self { words: Vec::new(), options: BTreeMap::new() };
         for option in signature.options.iter().filter(|option| !option.default.is_empty()) {
             read.options.insert(option.name, option.default.to_owned());
@@ -86,7 +105,7 @@ impl Arguments {
         let (least, most) = signature.words_count;
         if !(least..=most).contains(&read.words.len()) {
             let words = if signature.words.is_empty() { "no words" } else { signature.words };
-            return Err(format!("it takes {words}, not {} words", read.words.len()));
+            return Err(format!("it takes {words}, not {} words", read.words.len()).into());
         }
         Ok(read)
     }
@@ -107,8 +126,8 @@ impl Arguments {
     ///
     /// # Errors
     /// It was not given.
-    pub(crate) fn needed(&self, name: &str) -> Result<String, String> {
-        self.text(name).map(str::to_owned).ok_or_else(|| format!("`{name}` is missing"))
+    pub(crate) fn needed(&self, name: &str) -> Result<String, CommandError> {
+        self.text(name).map(str::to_owned).ok_or_else(|| format!("`{name}` is missing").into())
     }
 
     /// Whether a flag is there.
@@ -159,28 +178,28 @@ impl Arguments {
 }
 
 impl Opt {
-    fn check(&self, value: &str) -> Result<(), String> {
+    fn check(&self, value: &str) -> Result<(), CommandError> {
         let name = self.name;
         match self.value {
             Kind::Number(least, most) => match value.parse::<u64>() {
                 Ok(number) if (least..=most).contains(&number) => Ok(()),
-                _ => Err(format!("`{name}` must be an integer of {least} to {most}, not `{value}`")),
+                _ => Err(format!("`{name}` must be an integer of {least} to {most}, not `{value}`").into()),
             },
             Kind::Word(words) if !words.contains(&value) => {
                 let nearest = hint(nearest(value, words.iter().copied()));
-                Err(format!("`{name}` must be {}, not `{value}`{nearest}", words.join(", ")))
+                Err(format!("`{name}` must be {}, not `{value}`{nearest}", words.join(", ")).into())
             }
-            Kind::Flag if value != "yes" => Err(format!("`{name}` has no value")),
-            Kind::Text | Kind::Names if value.is_empty() => Err(format!("`{name}` is empty")),
+            Kind::Flag if value != "yes" => Err(format!("`{name}` has no value").into()),
+            Kind::Text | Kind::Names if value.is_empty() => Err(format!("`{name}` is empty").into()),
             _ => Ok(()),
         }
     }
 }
 
-fn find(signature: &Signature, name: &str) -> Result<&'static Opt, String> {
+fn find(signature: &Signature, name: &str) -> Result<&'static Opt, CommandError> {
     signature.options.iter().find(|option| option.name == name).ok_or_else(|| {
         let nearest = hint(nearest(name, signature.options.iter().map(|option| option.name)));
-        format!("unknown option `{name}`{nearest}")
+        format!("unknown option `{name}`{nearest}").into()
     })
 }
 
@@ -203,7 +222,7 @@ mod tests {
 
     fn read(given: &str) -> Result<Arguments, String> {
         let given: Vec<String> = given.split_whitespace().map(str::to_owned).collect();
-        Arguments::read(&SIGNATURE, &given)
+        Arguments::read(&SIGNATURE, &given).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -17,7 +17,7 @@ use topology::definition::DEFAULT_STREAM;
 use topology::value::Value;
 use topology::values::Values;
 
-use crate::arguments::{Arguments, Kind, Opt};
+use crate::arguments::{Arguments, CommandError, Kind, Opt};
 use crate::line::Line;
 use crate::row::URL;
 
@@ -114,7 +114,7 @@ impl Server {
     ///
     /// # Errors
     /// They name none.
-    pub(crate) fn read(arguments: &Arguments) -> Result<Self, String> {
+    pub(crate) fn read(arguments: &Arguments) -> Result<Self, CommandError> {
         let target = target(arguments)?;
         let pipeline = arguments.number(PIPELINE.name).unwrap_or(1_000) as usize;
         Ok(Self { target, pipeline })
@@ -125,7 +125,7 @@ impl Server {
 ///
 /// # Errors
 /// It names none that speaks the Redis protocol.
-pub(crate) fn target(arguments: &Arguments) -> Result<Target, String> {
+pub(crate) fn target(arguments: &Arguments) -> Result<Target, CommandError> {
     target_at(arguments.text(URL).unwrap_or_default())
 }
 
@@ -133,10 +133,10 @@ pub(crate) fn target(arguments: &Arguments) -> Result<Target, String> {
 ///
 /// # Errors
 /// There is none that speaks the Redis protocol.
-pub(crate) fn target_at(url: &str) -> Result<Target, String> {
+pub(crate) fn target_at(url: &str) -> Result<Target, CommandError> {
     let target = url.parse::<Target>().map_err(|error| error.to_string())?;
     if target.protocol != connection::Protocol::Resp {
-        return Err(format!("{target} does not speak the Redis protocol"));
+        return Err(format!("{target} does not speak the Redis protocol").into());
     }
     Ok(target)
 }

@@ -7,7 +7,7 @@ use topology::definition::{DEFAULT_STREAM, Grouping, Guarantee, Kind, Stream};
 use topology::ids::ComponentId;
 use topology::nearest::nearest;
 
-use crate::arguments::{Arguments, hint};
+use crate::arguments::{Arguments, CommandError, hint};
 use crate::row::{Emits, Exact, Keeps, LATE, Made, Reach, Row, UNMATCHED, URL};
 use crate::stream_spout::Wanted;
 use crate::{
@@ -56,19 +56,23 @@ impl Builtin {
     ///
     /// # Errors
     /// There is no such component, or an argument does not fit.
-    pub fn read(words: &[String], environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+    pub fn read(
+        words: &[String],
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, CommandError> {
         let names = || ROWS.iter().map(|row| row.name);
         let Some((name, given)) = words.split_first() else {
             return Err(format!(
                 "no component is named: there are {}",
                 names().collect::<Vec<_>>().join(", ")
-            ));
+            )
+            .into());
         };
         let row = ROWS
             .iter()
             .find(|row| row.name == name)
             .ok_or_else(|| format!("there is no component `{name}`{}", hint(nearest(name, names()))))?;
-        let of_row = |error: String| format!("`{name}`: {error}");
+        let of_row = |error: CommandError| CommandError::from(format!("`{name}`: {error}"));
         let mut arguments = Arguments::read(&row.signature, given).map_err(of_row)?;
         if row.signature.options.iter().any(|option| option.name == URL) {
             let url = environment(URL_VARIABLE).unwrap_or_else(|| URL_DEFAULT.to_owned());
@@ -83,23 +87,24 @@ impl Builtin {
     ///
     /// # Errors
     /// As [`Builtin::read`], or it reaches them.
-    fn read_for_client(words: &[String], hosts: &[String]) -> Result<Self, String> {
+    fn read_for_client(words: &[String], hosts: &[String]) -> Result<Self, CommandError> {
         let names_server = |word: &String| word.split_once('=').map_or(&**word, |(option, _)| option) == URL;
         // before it is read: reading looks its address up
         if words.iter().any(names_server) {
             return Err(format!(
                 "on a server a component uses that server: `{URL}` is for `topology run --local`"
-            ));
+            )
+            .into());
         }
         let builtin = Self::read(words, &|_| None)?;
         let name = builtin.row.name;
         match &builtin.made.reach {
             Reach::Machine(what) => {
-                Err(format!("`{name}` uses files ({what}): that is for `topology run --local` alone"))
+                Err(format!("`{name}` uses files ({what}): that is for `topology run --local` alone").into())
             }
             Reach::Host(host) if !hosts.iter().any(|it| it.eq_ignore_ascii_case(host)) => Err(format!(
                 "`{name}` connects to `{host}`, which is not among the hosts that this server lets topologies call (topologies.http_hosts)"
-            )),
+            ).into()),
             Reach::Host(_) | Reach::Server => Ok(builtin),
         }
     }
@@ -112,10 +117,13 @@ impl Builtin {
         plan: &Plan,
         id: ComponentId,
         hosts: &[String],
-    ) -> Option<Result<(), String>> {
+    ) -> Option<Result<(), CommandError>> {
         let words = Self::words(command)?;
         let misfits = |builtin: Self| builtin.misfits(&Shape::of(plan, id)).into_iter().next();
-        Some(Self::read_for_client(words, hosts).and_then(|builtin| misfits(builtin).map_or(Ok(()), Err)))
+        Some(
+            Self::read_for_client(words, hosts)
+                .and_then(|builtin| misfits(builtin).map_or(Ok(()), |misfit| Err(misfit.into()))),
+        )
     }
 
     /// Whether it is a spout.
@@ -261,7 +269,7 @@ fn misfit_of_join(
 ///
 /// # Errors
 /// What `environment` says is no server that speaks the Redis protocol.
-pub fn default_target(environment: &dyn Fn(&str) -> Option<String>) -> Result<Target, String> {
+pub fn default_target(environment: &dyn Fn(&str) -> Option<String>) -> Result<Target, CommandError> {
     asking::target_at(&environment(URL_VARIABLE).unwrap_or_else(|| URL_DEFAULT.to_owned()))
 }
 
@@ -332,7 +340,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Builtin, String> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        Builtin::read(&words, &|_| None)
+        Builtin::read(&words, &|_| None).map_err(|error| error.to_string())
     }
 
     /// The place of a bolt that reads `input` from `split`, and is read.
@@ -372,14 +380,15 @@ mod tests {
     fn wrong_server_is_refused_wherever_it_comes_from() {
         let words = ["stream-spout".to_owned(), "orders".to_owned()];
         let error = Builtin::read(&words, &|name| (name == "EVENKEEL_URL").then(|| "http://x".to_owned()));
-        assert!(error.expect_err("refused").contains("is no scheme of a server"));
+        assert!(error.expect_err("refused").to_string().contains("is no scheme of a server"));
     }
 
     #[test]
     fn client_of_a_server_reaches_no_files_and_no_other_server() {
         let refused = |text: &str| {
             let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-            Builtin::read_for_client(&words, &["api.example".to_owned()]).err().unwrap_or_default()
+            Builtin::read_for_client(&words, &["api.example".to_owned()])
+                .map_or_else(|error| error.to_string(), |_| String::new())
         };
         assert!(refused("file-spout /etc/passwd").contains("`topology run --local` alone"));
         assert!(refused("file-sink /etc/passwd").contains("`topology run --local` alone"));

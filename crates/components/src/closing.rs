@@ -39,7 +39,7 @@ use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tupl
 use topology::definition::DEFAULT_STREAM;
 use topology::values::Values;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::asking::{self, PIPELINE, Server, URL_OPTION};
 use crate::convert::{append_field, text_value};
 use crate::counting::{BY, added, total};
@@ -236,7 +236,7 @@ fn digest() -> Vec<u8> {
     Sha1::digest(SCRIPT).iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
 }
 
-fn shape(arguments: &Arguments) -> Result<Shape, String> {
+fn shape(arguments: &Arguments) -> Result<Shape, CommandError> {
     let number = |name| arguments.number(name);
     match (number("--size-ms"), number("--gap-ms"), number("--count")) {
         (Some(size_ms), None, None) => {
@@ -249,15 +249,15 @@ fn shape(arguments: &Arguments) -> Result<Shape, String> {
             if !size.is_multiple_of(slide) || size / slide > WINDOWS_MAX {
                 return Err(format!(
                     "--every {slide} does not fit --count {size}: it must be {size} or a part of it, 1 to {WINDOWS_MAX} times"
-                ));
+                ).into());
             }
             Ok(Shape::Count { size, slide })
         }
-        _ => Err("one of `--size-ms`, `--gap-ms` and `--count` says when a window ends".to_owned()),
+        _ => Err("one of `--size-ms`, `--gap-ms` and `--count` says when a window ends".to_owned().into()),
     }
 }
 
-fn settings(arguments: &Arguments) -> Result<Settings, String> {
+fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
     let number = |name| arguments.number(name).unwrap_or_default();
     Ok(Settings {
         by: arguments.needed("--by")?,
@@ -272,7 +272,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
     })
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let (settings, server) = (settings(arguments)?, Server::read(arguments)?);
     let time = match &settings.shape {
         Shape::Time { field, .. } | Shape::Session { field, .. } => Some(field.clone()),

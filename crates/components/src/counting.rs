@@ -13,7 +13,7 @@ use topology::component::{Bolt, BoltOut, Fault, Outcome, Tuple};
 use topology::value::Value;
 use topology::values::Values;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::{append_field, number, number_value, sum, text_value};
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
@@ -132,7 +132,7 @@ pub(crate) fn total(reply: Reply) -> Result<Value<'static>, Fault> {
     }
 }
 
-fn make(arguments: &Arguments, name: &str, field: Option<&str>) -> Result<Made, String> {
+fn make(arguments: &Arguments, name: &str, field: Option<&str>) -> Result<Made, CommandError> {
     let by = arguments.text("--by").ok_or("`--by` is missing: the field whose values are told apart")?;
     let field =
         field.map(|option| arguments.text(option).ok_or("`--field` is missing: the field with the number"));

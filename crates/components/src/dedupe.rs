@@ -16,7 +16,7 @@ use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tupl
 use topology::definition::DEFAULT_STREAM;
 use topology::values::Values;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::append_field;
 use crate::counting::BY;
@@ -95,7 +95,7 @@ fn is_remembered(kept: &[u8], now_ms: u64) -> bool {
 /// What goes before the time at which a value is forgotten.
 const UNTIL: &str = "until:";
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let server = Server::read(arguments)?;
     let (by, id, prefix) =
         (arguments.needed("--by")?, arguments.needed("--id")?, arguments.needed("--prefix")?.into_bytes());

@@ -5,7 +5,7 @@ use topology::builder::Factory;
 use topology::component::{Fault, Tuple};
 use topology::values::Values;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
 use crate::convert::{append_field, text_value};
 use crate::counting::{BY, total};
@@ -40,7 +40,7 @@ impl Ask for Distinct {
     }
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let server = Server::read(arguments)?;
     let (by, of, prefix) =
         (arguments.needed("--by")?, arguments.needed("--of")?, arguments.needed("--prefix")?.into_bytes());

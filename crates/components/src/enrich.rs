@@ -6,7 +6,7 @@ use topology::component::{Fault, Tuple};
 use topology::value::Value;
 use topology::values::Values;
 
-use crate::arguments::{Arguments, Signature};
+use crate::arguments::{Arguments, CommandError, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::text_value;
 use crate::row::{Emits, Exact, Made, Reach, Row};
@@ -44,7 +44,7 @@ impl Ask for Enrich {
     }
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let server = Server::read(arguments)?;
     let words = arguments.words().iter().map(|word| Template::read(word)).collect::<Result<Vec<_>, _>>()?;
     let reads = words.iter().flat_map(Template::fields).cloned().collect();

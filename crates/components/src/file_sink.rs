@@ -15,7 +15,7 @@ use topology::bolt::TupleId;
 use topology::builder::Factory;
 use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Tuple, Waker};
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::convert::append_field;
 use crate::row::{Emits, Exact, Made, Reach, Row};
 use crate::template::Template;
@@ -175,7 +175,7 @@ fn end_line(file: &mut File) -> io::Result<()> {
     if last == *b"\n" { Ok(()) } else { file.write_all(b"\n") }
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let line = arguments.text("--line").map(Template::read).transpose()?;
     let reads = line.iter().flat_map(Template::fields).cloned().collect();
     let settings = Settings { path: arguments.words()[0].clone(), line };

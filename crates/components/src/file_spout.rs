@@ -12,7 +12,7 @@ use topology::past::Past;
 use topology::tracker::Position;
 use topology::value::Value;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::convert::text_value;
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
@@ -140,7 +140,7 @@ impl Spout for FileSpout {
     }
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let settings = Settings {
         path: arguments.words()[0].clone(),
         line_bytes_max: arguments.number("--line-bytes-max").unwrap_or_default() as usize,

@@ -14,7 +14,7 @@ use topology::random::Random;
 use topology::tracker::Position;
 use topology::value::Value;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 
 /// What it generates.
@@ -148,7 +148,7 @@ impl fmt::Debug for Generator {
     }
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let settings = Settings {
         count: arguments.number("--count"),
         rate: arguments.number("--rate"),

@@ -41,7 +41,7 @@ use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Tuple};
 use topology::value::Value;
 use url::Url;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::row::{Emits, Exact, Made, Reach, Row};
 use crate::template::Template;
 use caller::{Call, Caller, News};
@@ -165,8 +165,8 @@ impl Target {
     ///
     /// # Errors
     /// It is none, or a field would choose where the request goes.
-    fn read(text: &str) -> Result<Self, String> {
-        let no = |why: &str| format!("`{text}` is no URL for this: {why}");
+    fn read(text: &str) -> Result<Self, CommandError> {
+        let no = |why: &str| CommandError::from(format!("`{text}` is no URL for this: {why}"));
         let (scheme, rest) =
             text.split_once("://").ok_or_else(|| no("it must begin with http:// or https://"))?;
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -225,7 +225,7 @@ fn encoded(text: &[u8], set: &'static AsciiSet) -> Vec<u8> {
     percent_encoding::percent_encode(text, set).collect::<String>().into_bytes()
 }
 
-fn settings(arguments: &Arguments) -> Result<Settings, String> {
+fn settings(arguments: &Arguments) -> Result<Settings, CommandError> {
     let key = arguments.text("--key");
     let key = key.ok_or("`--key` is missing: without it a request that is sent again does its work twice")?;
     Ok(Settings {
@@ -240,7 +240,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
     })
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let settings = settings(arguments)?;
     let fields = [&settings.target.path, &settings.key].into_iter().chain(&settings.body);
     let reads = fields.flat_map(Template::fields).cloned().collect();

@@ -29,7 +29,7 @@ use topology::definition::DEFAULT_STREAM;
 use topology::value::Value;
 use topology::values::Values;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::convert::{append_field, text_value};
 use crate::counting::BY;
 use crate::form::Form;
@@ -190,10 +190,10 @@ impl Bolt for Join {
     }
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let sources = [0, 1].map(|place| arguments.words()[place].clone());
     if sources[0] == sources[1] {
-        return Err(format!("`{}` is on both sides: a tuple would be joined with itself", sources[0]));
+        return Err(format!("`{}` is on both sides: a tuple would be joined with itself", sources[0]).into());
     }
     let by = arguments.needed("--by")?;
     let settings = Settings {

@@ -6,7 +6,7 @@ use topology::component::{Fault, Tuple};
 use topology::nearest::nearest;
 use topology::values::Values;
 
-use crate::arguments::{Arguments, Signature, hint};
+use crate::arguments::{Arguments, CommandError, Signature, hint};
 use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 use crate::template::Template;
@@ -36,21 +36,21 @@ impl Ask for KeySink {
     }
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let server = Server::read(arguments)?;
     let words = arguments.words();
     let command = words[0].to_ascii_uppercase();
     let Some(&(_, form, least, most)) = COMMANDS.iter().find(|(name, ..)| *name == command) else {
         let names = || COMMANDS.iter().map(|(name, ..)| *name);
         let (nearest, all) = (hint(nearest(&command, names())), names().collect::<Vec<_>>().join(", "));
-        return Err(format!("`{}` is no command of this sink{nearest}: there are {all}", words[0]));
+        return Err(format!("`{}` is no command of this sink{nearest}: there are {all}", words[0]).into());
     };
     let given = words.len() - 1;
     if !(least..=most).contains(&given) {
-        return Err(format!("{command} takes {form}, not {given} words"));
+        return Err(format!("{command} takes {form}, not {given} words").into());
     }
     if command == "HSET" && given.is_multiple_of(2) {
-        return Err(format!("{command} takes {form}: a field has no value"));
+        return Err(format!("{command} takes {form}: a field has no value").into());
     }
     let templates = words.iter().map(|word| Template::read(word)).collect::<Result<Vec<_>, _>>()?;
     let mut reads: Vec<String> = templates.iter().flat_map(Template::fields).cloned().collect();

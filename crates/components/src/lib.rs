@@ -62,6 +62,7 @@ mod tree;
 mod trial;
 mod window;
 
+pub use arguments::CommandError;
 pub use catalog::{Builtin, Shape, default_target, misfit_of_program};
 pub use row::Row;
 pub use state::{Fate, Held, Outcome, compare};

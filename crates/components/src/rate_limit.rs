@@ -15,7 +15,7 @@ use topology::builder::Factory;
 use topology::component::{Bolt, BoltOut, Context, Fault, Outcome, Outgoing, Tuple};
 use topology::definition::DEFAULT_STREAM;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::convert::append_field;
 use crate::counting::KEYS_MAX;
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
@@ -92,7 +92,7 @@ impl Bolt for RateLimit {
     }
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let word = &arguments.words()[0];
     let rate = word.parse::<u32>().ok().filter(|rate| (1..=RATE_MAX).contains(rate));
     let rate = rate.ok_or_else(|| format!("RATE must be an integer of 1 to {RATE_MAX}, not `{word}`"))?;

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use topology::builder::Factory;
 
-use crate::arguments::{Arguments, Signature};
+use crate::arguments::{Arguments, CommandError, Signature};
 
 /// A component of the table.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub struct Row {
     pub signature: Signature,
     /// What it keeps beside its tuples.
     pub(crate) keeps: &'static [Keeps],
-    pub(crate) make: fn(&Arguments) -> Result<Made, String>,
+    pub(crate) make: fn(&Arguments) -> Result<Made, CommandError>,
 }
 
 /// What a row makes of arguments.

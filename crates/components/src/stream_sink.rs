@@ -5,7 +5,7 @@ use topology::builder::Factory;
 use topology::component::{Fault, Tuple};
 use topology::values::Values;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::asking::{Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
 use crate::convert::append_field;
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
@@ -63,7 +63,7 @@ impl Ask for Publish {
     }
 }
 
-fn make_stream(arguments: &Arguments) -> Result<Made, String> {
+fn make_stream(arguments: &Arguments) -> Result<Made, CommandError> {
     let (server, key) = (Server::read(arguments)?, Template::read(&arguments.words()[0])?);
     let fields = arguments.text("--fields").map(|_| arguments.names("--fields"));
     let reads = key.fields().cloned().chain(fields.clone().unwrap_or_default()).collect();
@@ -74,7 +74,7 @@ fn make_stream(arguments: &Arguments) -> Result<Made, String> {
     Ok(Made { factory, reads, reach: Reach::Server, emits: Emits::Nothing, exact })
 }
 
-fn make_publish(arguments: &Arguments) -> Result<Made, String> {
+fn make_publish(arguments: &Arguments) -> Result<Made, CommandError> {
     let (server, words) = (Server::read(arguments)?, arguments.words());
     let (channel, message) = (Template::read(&words[0])?, Template::read(&words[1])?);
     let reads = channel.fields().chain(message.fields()).cloned().collect();

@@ -35,7 +35,7 @@ use topology::builder::Factory;
 use topology::component::{Backlog, Condition, Context, Fault, Next, Spout, SpoutOut};
 use topology::tracker::{DeadLetter, Position};
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::asking::{self, URL_OPTION};
 use crate::row::{Emits, Exact, Keeps, Made, Reach, Row};
 use by_position::PositionSpout;
@@ -249,7 +249,7 @@ impl Spout for StreamSpout {
     }
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let fields = arguments.text("--fields").map(|_| arguments.names("--fields"));
     let letters = arguments.text("--dead-letter").map(|key| DeadLetters {
         key: key.to_owned(),
@@ -274,13 +274,15 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
 }
 
 /// The id behind which a group begins.
-fn from(text: &str) -> Result<String, String> {
+fn from(text: &str) -> Result<String, CommandError> {
     match text {
         "start" => Ok("0-0".to_owned()),
         "end" => Ok("$".to_owned()),
-        id => entries::number_or_time(id)
-            .map(|first| entries::shown(first.saturating_sub(1)))
-            .ok_or_else(|| format!("`--from` must be start, end or the id of an entry, not `{id}`")),
+        id => {
+            let first = entries::number_or_time(id)
+                .ok_or_else(|| format!("`--from` must be start, end or the id of an entry, not `{id}`"))?;
+            Ok(entries::shown(first.saturating_sub(1)))
+        }
     }
 }
 

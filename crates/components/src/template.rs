@@ -2,6 +2,7 @@
 
 use topology::component::{Fault, Tuple};
 
+use crate::arguments::CommandError;
 use crate::convert::append_field;
 
 /// A text that was read.
@@ -19,7 +20,7 @@ impl Template {
     ///
     /// # Errors
     /// A brace has no other one, or there is no name between them.
-    pub(crate) fn read(text: &str) -> Result<Self, String> {
+    pub(crate) fn read(text: &str) -> Result<Self, CommandError> {
         let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some(place) = rest.find(['{', '}']) {
             let (before, brace) = rest.split_at(place);
@@ -31,7 +32,7 @@ impl Template {
             }
             let name = brace.strip_prefix('{').and_then(|rest| rest.split_once('}'));
             let Some((name, after)) = name.filter(|(name, _)| !name.is_empty() && !name.contains('{')) else {
-                return Err(format!("`{text}` has a brace alone: write {{name}}, or {{{{ for a brace"));
+                return Err(format!("`{text}` has a brace alone: write {{name}}, or {{{{ for a brace").into());
             };
             if !plain.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut plain)));
@@ -127,7 +128,10 @@ mod tests {
     #[test]
     fn brace_alone_is_refused_and_so_is_a_list() {
         for text in ["a{b", "a}b", "{}", "{a{b}}"] {
-            assert!(Template::read(text).expect_err("refused").contains("a brace alone"), "{text}");
+            assert!(
+                Template::read(text).expect_err("refused").to_string().contains("a brace alone"),
+                "{text}"
+            );
         }
         let template = Template::read("{l}").expect("it is right");
         let list = [Value::List(Vec::new())];

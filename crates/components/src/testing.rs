@@ -20,7 +20,7 @@ use topology::random::Random;
 use topology::value::Value;
 use topology::values::Values;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, CommandError};
 use crate::draft::Draft;
 use crate::row::{Made, Row};
 
@@ -58,9 +58,10 @@ struct Unbounded;
 /// What `row` makes of the words and options in `text`.
 pub(crate) fn made(row: &Row, text: &str) -> Result<Made, String> {
     let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-    let mut arguments = Arguments::read(&row.signature, &words)?;
+    let text = |error: CommandError| error.to_string();
+    let mut arguments = Arguments::read(&row.signature, &words).map_err(text)?;
     arguments.set_default("--url", "redis://127.0.0.1:1".to_owned());
-    (row.make)(&arguments)
+    (row.make)(&arguments).map_err(text)
 }
 
 /// Calls `call` with a tuple of these fields.

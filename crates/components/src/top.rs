@@ -10,7 +10,7 @@ use topology::component::{Fault, Tuple};
 use topology::value::Value;
 use topology::values::Values;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION, Writing};
 use crate::convert::{append_field, text_value};
 use crate::counting::{BY, added, total};
@@ -62,7 +62,7 @@ impl Ask for Top {
     }
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let server = Server::read(arguments)?;
     let word = &arguments.words()[0];
     let k = word.parse().ok().filter(|k| (1..=K_MAX).contains(k));
@@ -70,7 +70,7 @@ fn make(arguments: &Arguments) -> Result<Made, String> {
     let (by, key) = (arguments.needed("--by")?, arguments.needed("--prefix")? + "top");
     let keep = arguments.number("--keep").unwrap_or(10 * k as u64 + 1_000);
     if keep < k as u64 {
-        return Err(format!("--keep {keep} is less than the {k} that are asked for"));
+        return Err(format!("--keep {keep} is less than the {k} that are asked for").into());
     }
     let field = arguments.text("--field").map(str::to_owned);
     let reads = std::iter::once(by.clone()).chain(field.clone()).collect();

@@ -8,7 +8,7 @@
 //!
 //! Out of scope: what a program writes, which nobody knows.
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, CommandError};
 use crate::catalog::Builtin;
 use crate::row::Keeps;
 
@@ -38,7 +38,7 @@ pub struct Group {
 ///
 /// # Errors
 /// It is no right command of this program.
-pub fn redirect(command: &mut Vec<String>, trial: &Trial<'_>) -> Result<(), String> {
+pub fn redirect(command: &mut Vec<String>, trial: &Trial<'_>) -> Result<(), CommandError> {
     let Some(words) = Builtin::words(command) else { return Ok(()) };
     let builtin = Builtin::read(words, &|_| None)?;
     let (row, given) = builtin.parts();

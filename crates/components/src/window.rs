@@ -13,7 +13,7 @@ use topology::component::{Bolt, BoltOut, Fault, Outcome, Tuple};
 use topology::value::Value;
 use topology::values::Values;
 
-use crate::arguments::{Arguments, Kind, Opt, Signature};
+use crate::arguments::{Arguments, CommandError, Kind, Opt, Signature};
 use crate::asking::{self, Ask, Asking, PIPELINE, Requests, Server, URL_OPTION};
 use crate::convert::{append_field, number_value, text_value};
 use crate::counting::{BY, added, increased, total};
@@ -128,17 +128,18 @@ impl Ask for Window {
 ///
 /// # Errors
 /// They would not cover the time, or a tuple would be in too many.
-pub(crate) fn slide_ms(arguments: &Arguments, size_ms: u64) -> Result<u64, String> {
+pub(crate) fn slide_ms(arguments: &Arguments, size_ms: u64) -> Result<u64, CommandError> {
     let slide_ms = arguments.number("--slide-ms").unwrap_or(size_ms);
     if slide_ms > size_ms || size_ms.div_ceil(slide_ms) > WINDOWS_MAX {
         return Err(format!(
             "--slide-ms {slide_ms} does not fit --size-ms {size_ms}: a tuple is in 1 to {WINDOWS_MAX} windows"
-        ));
+        )
+        .into());
     }
     Ok(slide_ms)
 }
 
-fn make(arguments: &Arguments) -> Result<Made, String> {
+fn make(arguments: &Arguments) -> Result<Made, CommandError> {
     let server = Server::read(arguments)?;
     let (prefix, by, time) =
         (arguments.needed("--prefix")?, arguments.needed("--by")?, arguments.needed("--time")?);

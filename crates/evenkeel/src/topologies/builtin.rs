@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use components::{Builtin, Shape};
+use components::{Builtin, CommandError, Shape};
 use flux::{Definition, Fault, Parts, Program, Severity};
 use topology::definition::Guarantee;
 use topology::ids::ComponentId;
@@ -19,7 +19,7 @@ pub(super) fn find(program: &Program) -> Option<Builtin> {
 /// # Errors
 /// One line: what is wrong with the words, or with what the parent says.
 pub(super) fn serve(words: &[String]) -> Result<(), Failure> {
-    let builtin = read(words).map_err(Failure::Usage)?;
+    let builtin = read(words).map_err(|error| Failure::Usage(error.to_string()))?;
     shell::serve(&builtin.factory(Guarantee::AtLeastOnce)).map_err(Failure::System)
 }
 
@@ -35,7 +35,7 @@ pub(super) fn faults_of(parts: &Parts<'_>) -> Vec<Fault> {
         // What it declares and reads is known where all of that was right.
         let plan = parts.plan.filter(|plan| !parts.shaky.contains(&plan.component(id).id));
         let texts = match (Builtin::words(&program.command).map(read), plan) {
-            (Some(Err(text)), _) => vec![text],
+            (Some(Err(error)), _) => vec![error.to_string()],
             (_, None) => Vec::new(),
             (None, Some(plan)) => components::misfit_of_program(plan, id).into_iter().collect(),
             (Some(Ok(builtin)), Some(plan)) => builtin.misfits(&Shape::of(plan, id)),
@@ -57,6 +57,6 @@ pub(super) fn shown(command: &[String]) -> String {
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-fn read(words: &[String]) -> Result<Builtin, String> {
+fn read(words: &[String]) -> Result<Builtin, CommandError> {
     Builtin::read(words, &crate::client::variable)
 }

@@ -143,7 +143,7 @@ fn checked_folder(job: &Job, definition: &Definition) -> Result<PathBuf, Failure
     let folder = place.folder(job.folder.as_deref()).map_err(refused)?;
     for ((id, _), program) in definition.plan.components().zip(&definition.programs) {
         match Builtin::check_for_client(&program.command, &definition.plan, id, &job.http_hosts) {
-            Some(checked) => checked.map_err(Failure::Usage)?,
+            Some(checked) => checked.map_err(|error| Failure::Usage(error.to_string()))?,
             None => place.check(&folder, &program.command).map_err(refused)?,
         }
     }

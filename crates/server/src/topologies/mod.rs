@@ -443,6 +443,7 @@ impl Topologies {
         let folder = place.folder(definition.folder.as_deref()).map_err(|error| error.to_string())?;
         for ((id, component), program) in plan.components().zip(&read.programs) {
             let checked = Builtin::check_for_client(&program.command, plan, id, &options.http_hosts)
+                .map(|checked| checked.map_err(|error| error.to_string()))
                 .unwrap_or_else(|| match misfit_of_program(plan, id) {
                     Some(misfit) => Err(misfit),
                     None => place.check(&folder, &program.command).map_err(|error| error.to_string()),
