@@ -102,12 +102,29 @@ impl Join {
             let (side, key) = (oldest.side, oldest.key.clone());
             // The oldest of all is the oldest of its key.
             let Some(Waiting { id, values, .. }) = self.take(side, &key) else { return Ok(()) };
-            if self.tells_unmatched {
-                let values = unmatched(&self.settings.sources[side], &key, &values)?;
-                out.send(Outgoing { stream: UNMATCHED, values, anchors: &[id], direct: None })?;
-            }
+            let told = self.tell_unmatched(side, &key, &values, id, out);
             // The runner may have failed it meanwhile.
-            out.ack(id).unwrap_or(());
+            match &told {
+                Ok(()) => out.ack(id).unwrap_or(()),
+                Err(fault) => out.fail(id, fault).unwrap_or(()),
+            }
+            told?;
+        }
+        Ok(())
+    }
+
+    /// Emits what is told of a tuple without a partner, if somebody reads it.
+    fn tell_unmatched(
+        &self,
+        side: usize,
+        key: &[u8],
+        values: &Values,
+        id: TupleId,
+        out: &mut BoltOut<'_>,
+    ) -> Result<(), Fault> {
+        if self.tells_unmatched {
+            let values = unmatched(&self.settings.sources[side], key, values)?;
+            out.send(Outgoing { stream: UNMATCHED, values, anchors: &[id], direct: None })?;
         }
         Ok(())
     }

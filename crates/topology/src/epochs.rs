@@ -51,7 +51,7 @@ use crate::plan::Plan;
 use crate::spout::Poison;
 use crate::tracker::{DeadLetter, Original, Position};
 
-pub use message::{Beginning, EpochMessage, Order, WorkerReport};
+pub use message::{Beginning, EpochMessage, EpochReport, Order};
 
 /// The coordinator of a topology's epochs.
 #[derive(Debug)]
@@ -209,23 +209,17 @@ impl Epochs {
     }
 
     /// A worker has told something.
-    pub fn on_report(
-        &mut self,
-        now: Nanos,
-        worker: WorkerId,
-        told: WorkerReport,
-        store: &mut dyn EpochStore,
-    ) {
+    pub fn on_report(&mut self, now: Nanos, worker: WorkerId, told: EpochReport, store: &mut dyn EpochStore) {
         match told {
-            WorkerReport::Ready { generation } => self.on_ready(worker, generation),
-            WorkerReport::Work { generation } => self.on_work(now, generation),
-            WorkerReport::Capture(capture) => self.on_capture(now, capture, store),
-            WorkerReport::Failed { generation, task, failed } => {
+            EpochReport::Ready { generation } => self.on_ready(worker, generation),
+            EpochReport::Work { generation } => self.on_work(now, generation),
+            EpochReport::Capture(capture) => self.on_capture(now, capture, store),
+            EpochReport::Failed { generation, task, failed } => {
                 self.on_failed(now, generation, task, failed);
             }
-            WorkerReport::Lost { generation, .. } if generation == self.generation => self.on_lost(now),
+            EpochReport::Lost { generation, .. } if generation == self.generation => self.on_lost(now),
             // Whoever has asked for them hears them.
-            WorkerReport::Recalled { .. } | WorkerReport::Lost { .. } => {}
+            EpochReport::Recalled { .. } | EpochReport::Lost { .. } => {}
         }
     }
 

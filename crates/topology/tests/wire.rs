@@ -8,7 +8,7 @@ use bytes::Bytes;
 use topology::anchor::{Ancestor, Anchor, Blame, Failure, Nack, Report, RootId};
 use topology::changes::{Capture, Cause, Changes, StateKey};
 use topology::channel::{Credit, Forward, Incarnation};
-use topology::epochs::{Beginning, EpochMessage, Order, WorkerReport};
+use topology::epochs::{Beginning, EpochMessage, EpochReport, Order};
 use topology::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use topology::message::{Envelope, Message};
 use topology::parcel::{Epoch, Item, Load, Parcel};
@@ -174,13 +174,13 @@ fn talks() -> Vec<EpochMessage> {
     with_causes.changes.causes = vec![Cause { command: 0, component: ComponentId(4), ancestor }];
     let originals = vec![(ancestor, Some(original(8))), (Ancestor { origin: 4, ..ancestor }, None)];
     let told = [
-        WorkerReport::Ready { generation },
-        WorkerReport::Work { generation },
-        WorkerReport::Capture(capture()),
-        WorkerReport::Failed { generation, task: TaskId(3), failed },
-        WorkerReport::Lost { generation, error: "a gap".to_owned() },
-        WorkerReport::Capture(with_causes),
-        WorkerReport::Recalled { generation, originals },
+        EpochReport::Ready { generation },
+        EpochReport::Work { generation },
+        EpochReport::Capture(capture()),
+        EpochReport::Failed { generation, task: TaskId(3), failed },
+        EpochReport::Lost { generation, error: "a gap".to_owned() },
+        EpochReport::Capture(with_causes),
+        EpochReport::Recalled { generation, originals },
     ];
     let epoch = Epoch(77);
     let orders = [

@@ -36,7 +36,7 @@ use topology::Plan;
 use topology::anchor::Ancestor;
 use topology::builder::Program;
 use topology::changes::Command;
-use topology::epochs::{Action, Beginning, EpochMessage, EpochStore, Epochs, Group, Order, WorkerReport};
+use topology::epochs::{Action, Beginning, EpochMessage, EpochReport, EpochStore, Epochs, Group, Order};
 use topology::ids::{ComponentId, TaskId, WorkerId};
 use topology::parcel::Epoch;
 use topology::past::Former;
@@ -215,7 +215,7 @@ impl Coordinator {
         }
         let Phase::Running(epochs) = &mut self.phase else { return };
         match message {
-            Incoming::Report(_, WorkerReport::Recalled { originals, .. }) => self.on_recalled(now, originals),
+            Incoming::Report(_, EpochReport::Recalled { originals, .. }) => self.on_recalled(now, originals),
             Incoming::Report(worker, told) => {
                 if told.generation() == epochs.generation() {
                     self.cause = cause(&self.plan, &told).unwrap_or(std::mem::take(&mut self.cause));
@@ -646,12 +646,12 @@ fn error_text(reply: Reply) -> Option<String> {
 }
 
 /// Why the generation of what is told comes to its end, if it does.
-fn cause(plan: &Plan, told: &WorkerReport) -> Option<String> {
+fn cause(plan: &Plan, told: &EpochReport) -> Option<String> {
     match told {
-        WorkerReport::Failed { failed: (_, failure), .. } => {
+        EpochReport::Failed { failed: (_, failure), .. } => {
             Some(format!("a tuple failed at `{}`: {}", plan.component(failure.component).id, failure.error))
         }
-        WorkerReport::Lost { error, .. } => Some(error.clone()),
+        EpochReport::Lost { error, .. } => Some(error.clone()),
         _ => None,
     }
 }

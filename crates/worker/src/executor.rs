@@ -17,7 +17,7 @@ use std::time::Duration;
 use clock::{Clock, Nanos};
 use connection::Target;
 use topology::anchor::Ancestor;
-use topology::epochs::{Beginning, Order as EpochOrder, WorkerReport};
+use topology::epochs::{Beginning, EpochReport, Order as EpochOrder};
 use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
 use topology::spout::SpoutTask;
@@ -44,7 +44,7 @@ pub(crate) struct Executor {
     /// Who is told of moves.
     moves: Moves,
     /// `None`: it was there and has moved.
-    cells: Vec<Option<Slot>>,
+    cells: Vec<Option<CellEntry>>,
     ready: VecDeque<usize>,
     /// When cells are to have a turn. What is here of a cell may be earlier than what it wants by now.
     timers: BinaryHeap<Reverse<(Nanos, usize)>>,
@@ -69,7 +69,7 @@ pub(crate) struct ExactlyOnce {
 }
 
 /// A cell and what is known of it.
-struct Slot {
+struct CellEntry {
     cell: Cell,
     is_ready: bool,
     /// The task is to move: it ends here when it can.
@@ -115,7 +115,7 @@ impl Executor {
             ready: (0..cells.len()).collect(),
             cells: cells
                 .into_iter()
-                .map(|(cell, is_paused)| Some(Slot { is_paused, ..Slot::new(cell, now) }))
+                .map(|(cell, is_paused)| Some(CellEntry { is_paused, ..CellEntry::new(cell, now) }))
                 .collect(),
             timers: BinaryHeap::new(),
             letters: Received::default(),
@@ -192,7 +192,7 @@ impl Executor {
             Order::Hold(task) => {
                 self.each(now, |slot| slot.cell.hold(task));
                 let cell = self.directory.cell(task, self.thread);
-                cell.and_then(|cell| self.cells[cell].as_mut()).into_iter().for_each(Slot::leave);
+                cell.and_then(|cell| self.cells[cell].as_mut()).into_iter().for_each(CellEntry::leave);
             }
             Order::Resume(task) => self.each(now, |slot| {
                 slot.is_paused &= slot.cell.task() != task;
@@ -238,7 +238,7 @@ impl Executor {
         });
         let originals: Vec<_> = own.collect();
         if !originals.is_empty() {
-            member.coordinator.tell(WorkerReport::Recalled { generation: self.generation, originals });
+            member.coordinator.tell(EpochReport::Recalled { generation: self.generation, originals });
         }
     }
 
@@ -269,7 +269,7 @@ impl Executor {
                 cell.limit_pending(*most);
             }
             cell.set_active(self.is_active);
-            self.cells.push(Some(Slot { is_paused: true, ..Slot::new(cell, now) }));
+            self.cells.push(Some(CellEntry { is_paused: true, ..CellEntry::new(cell, now) }));
         }
         self.ready = (0..self.cells.len()).collect();
         self.generation = *generation;
@@ -277,7 +277,7 @@ impl Executor {
     }
 
     /// Does something with all cells, which have a turn afterwards.
-    fn each(&mut self, now: Nanos, mut change: impl FnMut(&mut Slot)) {
+    fn each(&mut self, now: Nanos, mut change: impl FnMut(&mut CellEntry)) {
         for cell in 0..self.cells.len() {
             let Some(slot) = &mut self.cells[cell] else { continue };
             self.board.threads[self.thread].begin(slot.cell.task(), self.clock.now());
@@ -311,7 +311,7 @@ impl Executor {
     /// Takes a task that has moved here.
     fn adopt(&mut self, now: Nanos, cell: Cell) {
         let (task, at) = (cell.task(), self.cells.len());
-        self.cells.push(Some(Slot { is_paused: true, ..Slot::new(cell, now) }));
+        self.cells.push(Some(CellEntry { is_paused: true, ..CellEntry::new(cell, now) }));
         self.directory.set_place(task, Place::Here { thread: self.thread, cell: at });
         self.ready.push_back(at);
         (self.moves)(Move::Adopted(task));
@@ -443,7 +443,7 @@ impl Executor {
     }
 }
 
-impl Slot {
+impl CellEntry {
     fn new(cell: Cell, now: Nanos) -> Self {
         let times = Times::new(now);
         Self {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use topology::anchor::{Ancestor, Anchor, Blame, Failure, Nack, Report, RootId};
 use topology::changes::{Capture, Cause, Changes, StateKey};
 use topology::channel::{Credit, Forward, Incarnation};
-use topology::epochs::{Beginning, EpochMessage, Order, WorkerReport};
+use topology::epochs::{Beginning, EpochMessage, EpochReport, Order};
 use topology::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use topology::message::{Envelope, Message};
 use topology::parcel::{Epoch, Item, Load, Parcel};
@@ -110,18 +110,18 @@ pub(super) fn talk_seeds() -> Vec<Vec<u8>> {
         pending_max: Some(3),
     };
     let talks = [
-        EpochMessage::Report(WorkerReport::Ready { generation }),
-        EpochMessage::Report(WorkerReport::Capture(capture)),
-        EpochMessage::Report(WorkerReport::Recalled {
+        EpochMessage::Report(EpochReport::Ready { generation }),
+        EpochMessage::Report(EpochReport::Capture(capture)),
+        EpochMessage::Report(EpochReport::Recalled {
             generation,
             originals: vec![(ancestor, Some(original.clone()))],
         }),
-        EpochMessage::Report(WorkerReport::Failed {
+        EpochMessage::Report(EpochReport::Failed {
             generation,
             task: TaskId(0),
             failed: (original, failure),
         }),
-        EpochMessage::Report(WorkerReport::Lost { generation, error: "a gap".to_owned() }),
+        EpochMessage::Report(EpochReport::Lost { generation, error: "a gap".to_owned() }),
         EpochMessage::Order(Order::Prepare(beginning)),
         EpochMessage::Order(Order::Barrier { generation, epoch }),
         EpochMessage::Order(Order::Recall { generation, ancestors: vec![ancestor] }),

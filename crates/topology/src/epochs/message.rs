@@ -16,14 +16,14 @@ use crate::tracker::{Original, Position};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EpochMessage {
     /// From a worker.
-    Report(WorkerReport),
+    Report(EpochReport),
     /// From the coordinator.
     Order(Order),
 }
 
 /// What a worker tells the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WorkerReport {
+pub enum EpochReport {
     /// All tasks of the worker are made anew.
     Ready {
         /// Their generation.
@@ -64,7 +64,7 @@ pub enum WorkerReport {
 /// What the coordinator tells all workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Drop all tasks, make anew those that are here now, let them do nothing, and say [`WorkerReport::Ready`].
+    /// Drop all tasks, make anew those that are here now, let them do nothing, and say [`EpochReport::Ready`].
     Prepare(Beginning),
     /// Tasks of this generation work.
     Go {
@@ -78,7 +78,7 @@ pub enum Order {
         /// The epoch that ends.
         epoch: Epoch,
     },
-    /// Spouts of this generation tell which tuples these are, of an epoch that is not durable: see [`WorkerReport::Recalled`].
+    /// Spouts of this generation tell which tuples these are, of an epoch that is not durable: see [`EpochReport::Recalled`].
     Recall {
         /// The generation.
         generation: u32,
@@ -111,7 +111,7 @@ pub struct Beginning {
     pub pending_max: Option<u32>,
 }
 
-impl WorkerReport {
+impl EpochReport {
     /// The generation that it is of.
     #[must_use]
     pub fn generation(&self) -> u32 {

@@ -39,7 +39,7 @@ use super::error::{VERSION, WireError};
 use super::report::{FAILURE_BYTES, put_failure, take_failure, take_flag};
 use crate::anchor::{Ancestor, RootId};
 use crate::changes::{Capture, Cause, Changes, Command, StateKey};
-use crate::epochs::{Beginning, EpochMessage, Order, WorkerReport};
+use crate::epochs::{Beginning, EpochMessage, EpochReport, Order};
 use crate::ids::{ComponentId, StreamId, TaskId, WorkerId};
 use crate::parcel::Epoch;
 use crate::past::Former;
@@ -58,14 +58,14 @@ pub fn encode_epoch_message(talk: &EpochMessage, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&[VERSION, kind, 0, 0]);
     put_u32(generation, bytes);
     match talk {
-        EpochMessage::Report(WorkerReport::Capture(capture)) => put_capture(capture, bytes),
-        EpochMessage::Report(WorkerReport::Failed { task, failed: (original, failure), .. }) => {
+        EpochMessage::Report(EpochReport::Capture(capture)) => put_capture(capture, bytes),
+        EpochMessage::Report(EpochReport::Failed { task, failed: (original, failure), .. }) => {
             put_u32(task.0, bytes);
             put_original(original, bytes);
             put_failure(failure, bytes);
         }
-        EpochMessage::Report(WorkerReport::Recalled { originals, .. }) => put_recalled(originals, bytes),
-        EpochMessage::Report(WorkerReport::Lost { error, .. }) => put_bytes(error.as_bytes(), bytes),
+        EpochMessage::Report(EpochReport::Recalled { originals, .. }) => put_recalled(originals, bytes),
+        EpochMessage::Report(EpochReport::Lost { error, .. }) => put_bytes(error.as_bytes(), bytes),
         EpochMessage::Order(Order::Recall { ancestors, .. }) => {
             put_u32(count(ancestors.len()), bytes);
             ancestors.iter().for_each(|ancestor| put_ancestor(ancestor, bytes));
@@ -74,7 +74,7 @@ pub fn encode_epoch_message(talk: &EpochMessage, bytes: &mut Vec<u8>) {
         EpochMessage::Order(Order::Barrier { epoch, .. } | Order::Durable { epoch, .. }) => {
             bytes.extend_from_slice(&epoch.0.to_le_bytes());
         }
-        EpochMessage::Report(WorkerReport::Ready { .. } | WorkerReport::Work { .. })
+        EpochMessage::Report(EpochReport::Ready { .. } | EpochReport::Work { .. })
         | EpochMessage::Order(Order::Go { .. }) => {}
     }
 }
@@ -96,18 +96,17 @@ pub fn decode_epoch_message(bytes: &Bytes) -> Result<EpochMessage, WireError> {
     }
     let generation = cursor.u32("generation")?;
     let talk = match kind {
-        READY => EpochMessage::Report(WorkerReport::Ready { generation }),
-        WORK => EpochMessage::Report(WorkerReport::Work { generation }),
-        CAPTURE => EpochMessage::Report(WorkerReport::Capture(take_capture(&mut cursor, generation)?)),
+        READY => EpochMessage::Report(EpochReport::Ready { generation }),
+        WORK => EpochMessage::Report(EpochReport::Work { generation }),
+        CAPTURE => EpochMessage::Report(EpochReport::Capture(take_capture(&mut cursor, generation)?)),
         CAPTURE_WITH_CAUSES => {
             let mut capture = take_capture(&mut cursor, generation)?;
             capture.changes.causes = take_causes(&mut cursor, capture.changes.commands.len())?;
-            EpochMessage::Report(WorkerReport::Capture(capture))
+            EpochMessage::Report(EpochReport::Capture(capture))
         }
-        RECALLED => EpochMessage::Report(WorkerReport::Recalled {
-            generation,
-            originals: take_recalled(&mut cursor)?,
-        }),
+        RECALLED => {
+            EpochMessage::Report(EpochReport::Recalled { generation, originals: take_recalled(&mut cursor)? })
+        }
         RECALL => {
             let ancestors = cursor.u32("ancestors")?;
             cursor.need_parts("ancestors", ancestors, ANCESTOR_BYTES)?;
@@ -115,7 +114,7 @@ pub fn decode_epoch_message(bytes: &Bytes) -> Result<EpochMessage, WireError> {
             EpochMessage::Order(Order::Recall { generation, ancestors })
         }
         FAILED => EpochMessage::Report(take_failed(&mut cursor, generation)?),
-        LOST => EpochMessage::Report(WorkerReport::Lost { generation, error: take_text(&mut cursor)? }),
+        LOST => EpochMessage::Report(EpochReport::Lost { generation, error: take_text(&mut cursor)? }),
         PREPARE => EpochMessage::Order(Order::Prepare(take_beginning(&mut cursor, generation)?)),
         PREPARE_OTHERS => {
             let mut beginning = take_beginning(&mut cursor, generation)?;
@@ -131,15 +130,15 @@ pub fn decode_epoch_message(bytes: &Bytes) -> Result<EpochMessage, WireError> {
     Ok(talk)
 }
 
-fn kind_of_report(told: &WorkerReport) -> u8 {
+fn kind_of_report(told: &EpochReport) -> u8 {
     match told {
-        WorkerReport::Ready { .. } => READY,
-        WorkerReport::Work { .. } => WORK,
-        WorkerReport::Capture(capture) if capture.changes.causes.is_empty() => CAPTURE,
-        WorkerReport::Capture(_) => CAPTURE_WITH_CAUSES,
-        WorkerReport::Recalled { .. } => RECALLED,
-        WorkerReport::Failed { .. } => FAILED,
-        WorkerReport::Lost { .. } => LOST,
+        EpochReport::Ready { .. } => READY,
+        EpochReport::Work { .. } => WORK,
+        EpochReport::Capture(capture) if capture.changes.causes.is_empty() => CAPTURE,
+        EpochReport::Capture(_) => CAPTURE_WITH_CAUSES,
+        EpochReport::Recalled { .. } => RECALLED,
+        EpochReport::Failed { .. } => FAILED,
+        EpochReport::Lost { .. } => LOST,
     }
 }
 
@@ -250,11 +249,11 @@ fn take_command(cursor: &mut Cursor<'_>) -> Result<Command, WireError> {
 
 // ---- failures and letters --------------------------------------------------------------------------
 
-fn take_failed(cursor: &mut Cursor<'_>, generation: u32) -> Result<WorkerReport, WireError> {
+fn take_failed(cursor: &mut Cursor<'_>, generation: u32) -> Result<EpochReport, WireError> {
     let task = TaskId(cursor.u32("task")?);
     let original = take_original(cursor)?;
     cursor.need_parts("failure", 1, FAILURE_BYTES)?;
-    Ok(WorkerReport::Failed { generation, task, failed: (original, take_failure(cursor)?) })
+    Ok(EpochReport::Failed { generation, task, failed: (original, take_failure(cursor)?) })
 }
 
 fn put_recalled(originals: &[(Ancestor, Option<Original>)], bytes: &mut Vec<u8>) {

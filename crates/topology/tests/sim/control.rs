@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use topology::assignment::Assignment;
-use topology::epochs::{Action, Beginning, EpochMessage, Epochs, Order, WorkerReport};
+use topology::epochs::{Action, Beginning, EpochMessage, EpochReport, Epochs, Order};
 use topology::ids::{TaskId, WorkerId};
 use topology::wire::{decode_epoch_message, encode_epoch_message};
 
@@ -22,7 +22,7 @@ pub struct Word {
 
 impl World {
     /// A worker tells the coordinator.
-    pub(crate) fn tell(&mut self, worker: WorkerId, told: WorkerReport) {
+    pub(crate) fn tell(&mut self, worker: WorkerId, told: EpochReport) {
         self.post(worker, &EpochMessage::Report(told));
     }
 
@@ -73,7 +73,7 @@ impl World {
                     let poison = poison.remove(&task).unwrap_or_default();
                     self.make_node((task, worker), generation, (last, poison), false);
                 }
-                self.tell(worker, WorkerReport::Ready { generation });
+                self.tell(worker, EpochReport::Ready { generation });
             }
             Order::Go { generation } => self.each((worker, generation), |world, task| {
                 world.nodes.get_mut(&task).expect("it is there").runs = true;
@@ -84,7 +84,7 @@ impl World {
                 if let Machine::Spout(spout, _) = &mut node.machine {
                     node.has_told = false;
                     let capture = spout.pass_barrier(now, epoch);
-                    world.tell(worker, WorkerReport::Capture(capture));
+                    world.tell(worker, EpochReport::Capture(capture));
                 }
             }),
             Order::Recall { .. } => unreachable!("nobody refuses anything"),

@@ -4,7 +4,7 @@ use topology::Wiring;
 use topology::bolt::BoltTask;
 use topology::channel::Accepted;
 use topology::definition::Kind;
-use topology::epochs::WorkerReport;
+use topology::epochs::EpochReport;
 use topology::ids::{TaskId, WorkerId};
 use topology::message::Envelope;
 use topology::spout::{Emission, Poison, SpoutTask};
@@ -134,7 +134,7 @@ impl World {
         };
         let (generation, worker) = (node.start, node.worker);
         if accepted == Accepted::AfterGap && self.is_exact() {
-            self.tell(worker, WorkerReport::Lost { generation, error: "a gap".to_owned() });
+            self.tell(worker, EpochReport::Lost { generation, error: "a gap".to_owned() });
         }
         self.wake(to, 1);
     }
@@ -182,7 +182,7 @@ impl World {
         self.nodes.insert(task, node);
         self.send(worker, outbox);
         if has_work {
-            self.tell(worker, WorkerReport::Work { generation: start });
+            self.tell(worker, EpochReport::Work { generation: start });
         }
         if is_drained {
             self.end_move(task);
@@ -229,7 +229,7 @@ impl World {
         }
         spout.send(outbox);
         while let Some(failed) = spout.poll_failed() {
-            self.tell(worker, WorkerReport::Failed { generation: start, task, failed });
+            self.tell(worker, EpochReport::Failed { generation: start, task, failed });
         }
         spout.check();
         has_done
@@ -267,7 +267,7 @@ impl World {
         let has_passed = capture.is_some();
         if let Some(capture) = capture {
             bolt.send(outbox);
-            self.tell(worker, WorkerReport::Capture(capture));
+            self.tell(worker, EpochReport::Capture(capture));
         }
         bolt.check();
         (has_done, has_passed)

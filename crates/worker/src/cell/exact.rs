@@ -6,7 +6,7 @@ use connection::Target;
 use topology::anchor::Failure;
 use topology::changes::Capture;
 use topology::component::Fault;
-use topology::epochs::WorkerReport;
+use topology::epochs::EpochReport;
 use topology::ids::TaskId;
 use topology::past::Past;
 use topology::spout::Emission;
@@ -43,24 +43,24 @@ impl Exact {
     /// A barrier has passed the task.
     pub(super) fn on_barrier(&mut self, capture: Capture) {
         self.has_told = false;
-        self.coordinator.tell(WorkerReport::Capture(capture));
+        self.coordinator.tell(EpochReport::Capture(capture));
     }
 
     /// Tells the coordinator once that there is something to make durable.
     pub(super) fn tell_work(&mut self, is_dirty: bool) {
         if is_dirty && !std::mem::replace(&mut self.has_told, true) {
-            self.coordinator.tell(WorkerReport::Work { generation: self.generation });
+            self.coordinator.tell(EpochReport::Work { generation: self.generation });
         }
     }
 
     pub(super) fn on_failed(&self, failed: (Original, Failure)) {
-        self.coordinator.tell(WorkerReport::Failed { generation: self.generation, task: self.task, failed });
+        self.coordinator.tell(EpochReport::Failed { generation: self.generation, task: self.task, failed });
     }
 
     /// Something that `from` has sent to this task did not come.
     pub(super) fn on_gap(&self, from: TaskId) {
         let error = format!("tuples from {from} to {} were lost on the way", self.task);
-        self.coordinator.tell(WorkerReport::Lost { generation: self.generation, error });
+        self.coordinator.tell(EpochReport::Lost { generation: self.generation, error });
     }
 
     /// What a spout goes on behind: with what an earlier one of this generation has given, if it has been made anew.

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use topology::epochs::{EpochMessage, WorkerReport};
+use topology::epochs::{EpochMessage, EpochReport};
 use topology::ids::WorkerId;
 use topology::wire::encode_epoch_message;
 
@@ -17,7 +17,7 @@ use crate::sync::{lock, wait};
 #[derive(Debug)]
 pub(crate) enum Incoming {
     /// What a worker tells.
-    Report(WorkerId, WorkerReport),
+    Report(WorkerId, EpochReport),
     /// A worker was started anew: the tasks that it had are gone.
     NewPeer(WorkerId),
     /// Where tasks are to be.
@@ -77,12 +77,12 @@ impl CoordinatorInbox {
 }
 
 impl ToCoordinator {
-    pub(crate) fn tell(&self, told: WorkerReport) {
+    pub(crate) fn tell(&self, told: EpochReport) {
         match self {
             Self::Here(inbox, worker) => inbox.put(Incoming::Report(*worker, told)),
             Self::Away(links) => {
                 // What waits when all tasks are new is of those before.
-                let supersedes = matches!(told, WorkerReport::Ready { .. });
+                let supersedes = matches!(told, EpochReport::Ready { .. });
                 links.tell(COORDINATOR, encoded(told), supersedes);
             }
         }
@@ -90,7 +90,7 @@ impl ToCoordinator {
 }
 
 /// The bytes of what is told: that it was lost, if they are too many.
-fn encoded(told: WorkerReport) -> Vec<u8> {
+fn encoded(told: EpochReport) -> Vec<u8> {
     let generation = told.generation();
     let mut bytes = Vec::new();
     encode_epoch_message(&EpochMessage::Report(told), &mut bytes);
@@ -100,7 +100,7 @@ fn encoded(told: WorkerReport) -> Vec<u8> {
             "what a task has changed in an epoch has {size} B, more than a worker can send ({MESSAGE_BYTES_MAX} B): lower topology.max.spout.pending"
         );
         bytes.clear();
-        encode_epoch_message(&EpochMessage::Report(WorkerReport::Lost { generation, error }), &mut bytes);
+        encode_epoch_message(&EpochMessage::Report(EpochReport::Lost { generation, error }), &mut bytes);
     }
     bytes
 }
@@ -130,8 +130,8 @@ mod tests {
             position: None,
             dead: vec![],
         };
-        let talk = decode_epoch_message(&encoded(WorkerReport::Capture(capture)).into());
-        let Ok(EpochMessage::Report(WorkerReport::Lost { generation: 7, error })) = talk else {
+        let talk = decode_epoch_message(&encoded(EpochReport::Capture(capture)).into());
+        let Ok(EpochMessage::Report(EpochReport::Lost { generation: 7, error })) = talk else {
             panic!("{talk:?}")
         };
         assert!(error.contains("67108864 B") && error.contains("topology.max.spout.pending"), "{error}");

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex};
 
 use topology::Plan;
-use topology::epochs::{Beginning, EpochMessage, Order, WorkerReport};
+use topology::epochs::{Beginning, EpochMessage, EpochReport, Order};
 use topology::ids::{TaskId, WorkerId};
 
 use super::inbox::{COORDINATOR, CoordinatorInbox, Incoming, ToCoordinator};
@@ -49,7 +49,7 @@ impl Member {
     pub(crate) fn obey(&self, order: Order) {
         let mut state = lock(&self.state);
         match &order {
-            // WorkerReport again, in case it was told to the run of this worker before.
+            // EpochReport again, in case it was told to the run of this worker before.
             Order::Prepare(beginning) if beginning.generation == state.generation => return,
             Order::Prepare(beginning) => {
                 if !self.place_tasks(beginning) {
@@ -88,7 +88,7 @@ impl Member {
         let is_ready = state.missing == 0;
         drop(state);
         if is_ready {
-            self.coordinator.tell(WorkerReport::Ready { generation });
+            self.coordinator.tell(EpochReport::Ready { generation });
         }
     }
 
@@ -110,7 +110,7 @@ impl Member {
             ToCoordinator::Here(inbox, _) => inbox.put(Incoming::NewPeer(peer)),
             ToCoordinator::Away(_) if is_going => {
                 let error = format!("{peer} was started anew");
-                self.coordinator.tell(WorkerReport::Lost { generation, error });
+                self.coordinator.tell(EpochReport::Lost { generation, error });
             }
             ToCoordinator::Away(_) => {}
         }
