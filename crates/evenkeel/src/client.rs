@@ -69,14 +69,20 @@ pub(crate) fn connect(target: &Target) -> Result<Client, Failure> {
     Ok(client)
 }
 
-/// Sends the password of the environment, if there is one.
+/// Sends the password of the environment, if there is one. A server without a password takes whoever comes: that is told, and no
+/// failure, as with redis-cli.
 ///
 /// # Errors
 /// One line.
 pub(crate) fn log_in(client: &mut Client<impl Read + Write>) -> Result<(), Failure> {
     let Some(password) = std::env::var_os("REDISCLI_AUTH") else { return Ok(()) };
-    client.call_bytes(&[b"AUTH", password.as_encoded_bytes()])?;
-    Ok(())
+    match client.call_bytes(&[b"AUTH", password.as_encoded_bytes()]) {
+        Err(ClientError::Refused(text)) if text.contains(NO_PASSWORD) => {
+            eprintln!("the server has no password: REDISCLI_AUTH is not used");
+            Ok(())
+        }
+        result => result.map(|_| ()).map_err(Failure::from),
+    }
 }
 
 impl From<ClientError> for Failure {
@@ -92,6 +98,8 @@ impl From<ClientError> for Failure {
     }
 }
 
+/// In the answer to AUTH of a server that has no password.
+const NO_PASSWORD: &str = "called without any password configured";
 static URL: OnceLock<Option<String>> = OnceLock::new();
 /// The descriptor that a component reads its server's URL from.
 pub(crate) const URL_DESCRIPTOR: &str = "EVENKEEL_URL_FD";

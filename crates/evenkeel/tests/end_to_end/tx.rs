@@ -144,6 +144,16 @@ fn password_comes_from_the_address_or_the_environment_and_a_wrong_one_is_refused
     assert!(line.starts_with("the server refused: WRONGPASS "), "{line}");
 }
 
+/// Whoever has the password of another server in the environment could not ask one that has none.
+#[test]
+fn password_of_the_environment_is_left_out_where_the_server_has_none() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(folder.path(), &["--engine=memory"]);
+    let (status, text) = finished(at(server.port, &["list"]).env("REDISCLI_AUTH", "s3cret"));
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("no transaction"), "{text}");
+}
+
 /// `topology` knew the variable only for what components ask, and `tx` and `capture` did not; `capture` did not read the password either.
 #[test]
 fn each_subcommand_asks_the_server_of_the_environment_and_an_argument_goes_before_it() {
