@@ -52,14 +52,18 @@
 //!
 //! Out of scope: headers, checksums, addresses (`journal`).
 
+mod draft;
+#[cfg(test)]
+mod tests;
+
 use journal::{Keyspace, Seq};
 use smallvec::{SmallVec, smallvec};
 
 use crate::log::fold;
-use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
 use crate::value::ValueKind;
 use collections::root::{Root, leaf_key, split_leaf_key};
 use collections::{Packed, Shape, varint};
+pub(crate) use draft::{Draft, decode_clock, encode_clock, encode_mapping, mapping_ids};
 
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and
@@ -318,120 +322,6 @@ pub(crate) fn root_of(kind: u8, value: &[u8]) -> Option<Root> {
 /// Whether records of `kind` are roots.
 pub(crate) fn is_root(kind: u8) -> bool {
     (PAGED_HASH..=PAGED_STREAM).contains(&(kind & !SHARED))
-}
-
-/// A record about to be appended; borrows key and value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Draft<'a> {
-    /// Kind with SHARED.
-    pub(crate) kind: u8,
-    /// Keyspace id; 0 for MAPPING.
-    pub(crate) keyspace: Keyspace,
-    /// Absolute expiry, 0 for none.
-    pub(crate) expiry_ms: u64,
-    head: [u8; 4],
-    key: &'a [u8],
-    base_seq: [u8; 8],
-    has_base: bool,
-    /// Of EXPIRY `since`, of PART the offset.
-    number: [u8; 8],
-    has_number: bool,
-    body: &'a [u8],
-}
-
-impl<'a> Draft<'a> {
-    /// A whole value, or a removal (`body` empty).
-    pub(crate) fn whole(kind: u8, keyspace: Keyspace, key: &'a [u8], body: &'a [u8], expiry_ms: u64) -> Self {
-        let head = (key.len() as u32).to_le_bytes();
-        Self {
-            kind,
-            keyspace,
-            expiry_ms,
-            head,
-            key,
-            base_seq: [0; 8],
-            has_base: false,
-            number: [0; 8],
-            has_number: false,
-            body,
-        }
-    }
-
-    /// A delta on the value of effect `base_seq`.
-    pub(crate) fn delta(
-        kind: u8,
-        keyspace: Keyspace,
-        key: &'a [u8],
-        base_seq: Seq,
-        body: &'a [u8],
-        expiry_ms: u64,
-    ) -> Self {
-        let base = Self::whole(kind, keyspace, key, body, expiry_ms);
-        Self { base_seq: base_seq.0.to_le_bytes(), has_base: true, ..base }
-    }
-
-    /// A delta that leaves the value of effects `since` to `base_seq` as it is, and changes its expiry.
-    pub(crate) fn expiry(
-        shared: u8,
-        keyspace: Keyspace,
-        key: &'a [u8],
-        (since, base_seq): (Seq, Seq),
-        expiry_ms: u64,
-    ) -> Self {
-        let base = Self::delta(EXPIRY | shared, keyspace, key, base_seq, &[], expiry_ms);
-        Self { number: since.0.to_le_bytes(), has_number: true, ..base }
-    }
-
-    /// A delta that puts `bytes` over the string of effect `base_seq` from `offset` on, and changes its expiry unless that is 0.
-    pub(crate) fn part(
-        shared: u8,
-        keyspace: Keyspace,
-        key: &'a [u8],
-        base_seq: Seq,
-        (offset, bytes): (u64, &'a [u8]),
-        expiry_ms: u64,
-    ) -> Self {
-        let base = Self::delta(PART | shared, keyspace, key, base_seq, bytes, expiry_ms);
-        Self { number: offset.to_le_bytes(), has_number: true, ..base }
-    }
-
-    /// A mapping, encoded by [`encode_mapping`].
-    pub(crate) fn mapping(payload: &'a [u8]) -> Self {
-        let (head, body) = payload.split_first_chunk::<4>().expect("encode_mapping writes 8 bytes at least");
-        let base = Self::whole(MAPPING, Keyspace::NONE, &[], body, 0);
-        Self { head: *head, ..base }
-    }
-
-    /// The payload's parts, in order.
-    pub(crate) fn parts(&self) -> [&[u8]; 5] {
-        let base_seq: &[u8] = if self.has_base { &self.base_seq } else { &[] };
-        let number: &[u8] = if self.has_number { &self.number } else { &[] };
-        [&self.head, self.key, base_seq, number, self.body]
-    }
-
-    /// A record of an object whose leaves are in `keyspace`: CHANGES, encoded by [`PartsEncoder`], or [`Removals`].
-    pub(crate) fn of_object(kind: u8, keyspace: Keyspace, payload: &'a [u8]) -> Self {
-        let (head, body) = payload.split_first_chunk::<4>().expect("the object is of 8 bytes");
-        let base = Self::whole(kind, keyspace, &[], body, 0);
-        Self { head: *head, ..base }
-    }
-
-    /// What the clocks show, encoded by [`encode_clock`].
-    pub(crate) fn clock(payload: &'a [u8]) -> Self {
-        let (head, body) = payload.split_first_chunk::<4>().expect("encode_clock writes 44 bytes at least");
-        let base = Self::whole(CLOCK, Keyspace::NONE, &[], body, 0);
-        Self { head: *head, ..base }
-    }
-
-    /// Bytes of the payload.
-    pub(crate) fn payload_len(&self) -> usize {
-        self.parts().iter().map(|part| part.len()).sum()
-    }
-
-    /// Bytes of the record in its segment.
-    pub(crate) fn record_bytes(&self) -> u64 {
-        HEADER_BYTES + (self.payload_len() as u64).next_multiple_of(8)
-    }
 }
 
 /// Bytes in its segment of a record of `kind` with a base image of `value_len`.
@@ -774,154 +664,7 @@ pub(crate) fn check(kind: u8, payload: Option<&[u8]>) -> Result<(), String> {
     }
 }
 
-/// Payload of a MAPPING.
-pub(crate) fn encode_mapping(next_keyspace: Keyspace, keyspaces: &[Keyspace]) -> Vec<u8> {
-    let mut payload = Vec::with_capacity(8 + 4 * keyspaces.len());
-    payload.extend_from_slice(&next_keyspace.0.to_le_bytes());
-    payload.extend_from_slice(&(keyspaces.len() as u32).to_le_bytes());
-    keyspaces.iter().for_each(|id| payload.extend_from_slice(&id.0.to_le_bytes()));
-    payload
-}
-
-/// The keyspaces of a [`Payload::Mapping`].
-pub(crate) fn mapping_ids(keyspaces: &[u8]) -> Vec<Keyspace> {
-    keyspaces.chunks_exact(4).map(|id| Keyspace(u32::from_le_bytes([id[0], id[1], id[2], id[3]]))).collect()
-}
-
-/// Payload of a CLOCK.
-pub(crate) fn encode_clock(record: &ClockRecord) -> Vec<u8> {
-    let mut payload = vec![0; 4];
-    payload.extend_from_slice(&record.boot.to_le_bytes());
-    for field in [record.uptime_us, record.server_us, record.wall_us] {
-        payload.extend_from_slice(&field.to_le_bytes());
-    }
-    for ceiling in &record.ceilings {
-        payload.extend_from_slice(&ceiling.wall_ms.to_le_bytes());
-        payload.extend_from_slice(&ceiling.seq.0.to_le_bytes());
-    }
-    payload
-}
-
-/// The record in a [`Payload::Clock`], of which `seq` is not known yet.
-pub(crate) fn decode_clock(payload: &[u8]) -> Option<ClockRecord> {
-    let (head, rest) = payload.split_first_chunk::<4>()?;
-    let (boot, rest) = rest.split_first_chunk::<16>()?;
-    let (fields, _) = rest.as_chunks::<8>();
-    let (&[uptime_us, server_us, wall_us], ceilings) = fields.split_first_chunk::<3>()?;
-    let (pairs, odd) = ceilings.as_chunks::<2>();
-    let fits = *head == [0; 4] && rest.len() % 8 == 0 && odd.is_empty() && pairs.len() <= CEILINGS_MAX;
-    fits.then(|| ClockRecord {
-        boot: u128::from_le_bytes(*boot),
-        uptime_us: u64::from_le_bytes(uptime_us),
-        server_us: u64::from_le_bytes(server_us),
-        wall_us: u64::from_le_bytes(wall_us),
-        ceilings: pairs.iter().map(|&[wall_ms, seq]| ceiling(wall_ms, seq)).collect(),
-    })
-}
-
-fn ceiling(wall_ms: [u8; 8], seq: [u8; 8]) -> Ceiling {
-    Ceiling { wall_ms: u64::from_le_bytes(wall_ms), seq: Seq(u64::from_le_bytes(seq)) }
-}
-
 fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*head), rest))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn payload(draft: &Draft<'_>) -> Vec<u8> {
-        draft.parts().concat()
-    }
-
-    #[test]
-    fn payloads_are_pinned_byte_by_byte() {
-        let string = Draft::whole(STRING, Keyspace(1), b"ab", b"xyz", 0);
-        assert_eq!(payload(&string), b"\x02\0\0\0abxyz");
-        let removed = Draft::whole(REMOVED, Keyspace(1), b"ab", b"", 0);
-        assert_eq!(payload(&removed), b"\x02\0\0\0ab");
-        let expiry = Draft::delta(EXPIRY, Keyspace(1), b"ab", Seq(0x0102), b"", 5);
-        assert_eq!(payload(&expiry), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0");
-        let retimed = payload(&Draft::expiry(0, Keyspace(1), b"ab", (Seq(1), Seq(0x0102)), 5));
-        assert_eq!(retimed, b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0");
-        assert_eq!(since(EXPIRY, &retimed), Seq(1));
-        assert_eq!(since(EXPIRY, &payload(&expiry)), Seq(0x0102));
-        let part = Draft::part(0, Keyspace(1), b"ab", Seq(0x0102), (0x0304, b"xyz"), 0);
-        assert_eq!(payload(&part), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0xyz");
-        assert_eq!(part.record_bytes(), part_bytes(2, 3));
-        assert_eq!(since(PART, &payload(&part)), Seq(0x0102));
-        let mapping = encode_mapping(Keyspace(9), &[Keyspace(1), Keyspace(8)]);
-        assert_eq!(payload(&Draft::mapping(&mapping)), b"\x09\0\0\0\x02\0\0\0\x01\0\0\0\x08\0\0\0");
-        assert_eq!((string.record_bytes(), bytes_of(STRING, 2, 3)), (64, 64));
-        let ceilings = vec![Ceiling { wall_ms: 5, seq: Seq(6) }];
-        let record = ClockRecord { boot: 1, uptime_us: 2, server_us: 3, wall_us: 4, ceilings };
-        let clock = encode_clock(&record);
-        let bytes: Vec<u8> = [0, 1, 0, 0, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0]
-            .iter()
-            .flat_map(|&word: &u32| word.to_le_bytes())
-            .collect();
-        assert_eq!(payload(&Draft::clock(&clock)), bytes);
-        assert_eq!(decode_clock(&clock), Some(record));
-    }
-
-    #[test]
-    fn removals_are_pinned_and_take_what_follows() {
-        let (one, node) = (Removals::one(0x0102, 7), 1 << 31);
-        assert_eq!(one.encode(), *b"\x02\x01\0\0\0\0\0\0\x07\0\0\0\x01\0\0\0");
-        assert_eq!(
-            (one.with(9), one.with(6), one.with(7), Removals::one(1, u32::MAX).with(0)),
-            (None, None, None, None)
-        );
-        let all =
-            (8..7 + REMOVALS_MAX).fold(one, |removals, number| removals.with(number).expect("it follows"));
-        assert_eq!(all.with(7 + REMOVALS_MAX), None, "a record has no more");
-        for removals in [one, all, Removals::one(u64::MAX, node).with(node + 1).expect("it follows")] {
-            let bytes = removals.encode();
-            let payload = payload(&Draft::of_object(REMOVALS, Keyspace(1), &bytes));
-            assert_eq!(decode(REMOVALS, &payload), Some(Payload::Removals(removals)));
-        }
-        assert!(all.numbers().eq(7..7 + REMOVALS_MAX));
-    }
-
-    #[test]
-    fn decode_gives_back_what_was_drafted() {
-        let string = payload(&Draft::whole(STRING, Keyspace(1), b"k", b"v", 0));
-        assert_eq!(decode(STRING | SHARED, &string), Some(Payload::Whole { key: b"k", value: b"v" }));
-        let put = b"\x01\x02\0\x01\x01fv";
-        let change = payload(&Draft::delta(CHANGE, Keyspace(1), b"k", Seq(7), put, 0));
-        assert_eq!(decode(CHANGE, &change), Some(Payload::Delta { key: b"k", base_seq: Seq(7), body: put }));
-        let mapping = encode_mapping(Keyspace(9), &[Keyspace(1), Keyspace(8)]);
-        let Some(Payload::Mapping { next_keyspace: Keyspace(9), keyspaces }) = decode(MAPPING, &mapping)
-        else {
-            panic!()
-        };
-        assert_eq!(mapping_ids(keyspaces), [Keyspace(1), Keyspace(8)]);
-    }
-
-    #[test]
-    fn payload_that_does_not_fit_its_kind_is_refused() {
-        let cases: [(u8, &[u8]); 16] = [
-            (STRING, b"\x05\0\0\0ab"),
-            (STRING, b"\x05\0"),
-            (REMOVED, b"\x01\0\0\0kv"),
-            (EXPIRY, b"\x01\0\0\0k1234567"),
-            (PART, b"\x01\0\0\0k12345678"),
-            (HASH, b"\x01\0\0\0k"),
-            (SET, b"\x01\0\0\0k\x01\0\0\0\0\0\0\0"),
-            (CHANGE, b"\x01\0\0\0k12345678"),
-            (PART, b"\x01\0\0\0k1234567812345678"),
-            (MAPPING, b"\x01\0\0\0\xff\xff\xff\xff"),
-            (99, b"\x01\0\0\0k"),
-            (CLOCK, &[0; 52]),
-            (REMOVALS, b"\x07\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0"),
-            (REMOVALS, b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\x04\0\0"),
-            (REMOVALS, b"\x07\0\0\0\0\0\0\0\xff\xff\xff\xff\x02\0\0\0"),
-            (REMOVALS, b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0"),
-        ];
-        for (kind, bytes) in cases {
-            assert_eq!(decode(kind, bytes), None, "kind {kind}");
-        }
-    }
 }
