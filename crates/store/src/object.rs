@@ -1,4 +1,4 @@
-//! Hot objects and the slot word that owns them: the store's unsafe code, but for two instructions in `index::cpu`.
+//! Hot objects, and in `word` the slot word that owns them: the store's unsafe code, but for two instructions in `index::cpu`.
 //!
 //! A hot object is one allocation that holds header, key and value; its address and its seq stay with it, so
 //! that dropping a clean value only turns the slot back into an address.
@@ -17,18 +17,8 @@
 //!
 //! A key of 16 bytes with a value of 100 makes 136 bytes: exactly what a malloc chunk of 144 holds.
 //!
-//! The slot word:
-//!
-//! ```text
-//! bit 63 HOT         the rest is a pointer, and the word owns the object
-//! bit 62 SHARED      another live key had the same 48 bits when the record was written (`record`)
-//! bit 61 DELTAS      the stripe lists deltas for this base (`index::stripe`)
-//! hot: bits 59-60 level of use (`policy`), bits 0-47 pointer
-//! cold: bit 60 mark of use (`policy`), bits 32-59 segment, bits 0-31 offset in units of 8 bytes
-//! ```
-//!
 //! Invariants
-//!   1. A word with HOT owns exactly one live object; dropping the word frees it.
+//!   1. Exactly one owner frees an object: an [`Object`], or the [`Word`] that it was put into.
 //!   2. LARGE only beside WIDE. The object owns one count of its large value.
 //!   3. Of the header fields that fix the size of the allocation only the length of the value ever changes, to one that has the same size ([`Word::rewrite`]).
 //!
@@ -38,8 +28,11 @@
 //! Out of scope: what kinds mean (`value`), when objects become hot or cold (`access`, `memory`).
 #![allow(unsafe_code, reason = "one allocation for each hot key; proofs beside each block")]
 
+#[cfg(test)]
+mod tests;
+mod word;
+
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -50,10 +43,9 @@ use journal::{LogAddress, Seq};
 
 use crate::allocator::MAPPED_BYTES_MIN;
 use crate::large::{Bytes, LARGE_BYTES, Large};
-use crate::policy::{self, LEVEL_MAX};
 use crate::record::is_collection;
 
-use crate::index::cpu::prefetch;
+pub(crate) use word::{View, WORD_DELTAS, WORD_SHARED, Word};
 
 /// A hot object that nobody else refers to.
 pub(crate) struct Object(NonNull<u8>);
@@ -343,234 +335,6 @@ pub(crate) fn chunk_bytes(len: usize) -> u64 {
     ((len + 8).next_multiple_of(16)).max(32) as u64
 }
 
-/// A slot's word: an address, or a hot object that it owns. Two halves, so that a slot packs into 12 bytes.
-pub(crate) struct Word(Halves);
-
-/// A u64 that is aligned to 4.
-struct Halves {
-    low: Cell<u32>,
-    high: Cell<u32>,
-}
-
-impl Halves {
-    fn new(word: u64) -> Self {
-        Self { low: Cell::new(word as u32), high: Cell::new((word >> 32) as u32) }
-    }
-
-    fn get(&self) -> u64 {
-        u64::from(self.high.get()) << 32 | u64::from(self.low.get())
-    }
-
-    fn set(&self, word: u64) {
-        self.low.set(word as u32);
-        self.high.set((word >> 32) as u32);
-    }
-}
-
-/// What a word holds.
-pub(crate) enum View<'a> {
-    /// The object is in memory.
-    Hot(ObjectRef<'a>),
-    /// The record lies at this address.
-    Cold(LogAddress),
-}
-
-impl Word {
-    /// A word that owns `object`.
-    pub(crate) fn hot(object: Object, marks: u64) -> Self {
-        debug_assert_eq!(marks & !MARKS_MASK, 0);
-        Self(Halves::new(object.into_raw() | WORD_HOT | marks))
-    }
-
-    /// A word that names `address`.
-    ///
-    /// # Panics
-    /// If the segment number needs more than 28 bits.
-    pub(crate) fn cold(address: LogAddress, marks: u64) -> Self {
-        assert_eq!(address.pack() & !PLACE_MASK, 0, "segment number beyond 28 bits");
-        debug_assert_eq!(marks & !MARKS_MASK, 0);
-        Self(Halves::new(address.pack() | marks))
-    }
-
-    /// What the word holds.
-    pub(crate) fn view(&self) -> View<'_> {
-        match self.object() {
-            Some(object) => View::Hot(object),
-            None => View::Cold(LogAddress::unpack(self.0.get() & PLACE_MASK)),
-        }
-    }
-
-    /// The object, if hot.
-    pub(crate) fn object(&self) -> Option<ObjectRef<'_>> {
-        if self.0.get() & WORD_HOT == 0 {
-            return None;
-        }
-        let pointer = std::ptr::with_exposed_provenance_mut::<u8>((self.0.get() & POINTER_MASK) as usize);
-        let base = NonNull::new(pointer).expect("hot words come from `Word::hot`");
-        Some(ObjectRef { base, owner: PhantomData })
-    }
-
-    /// Brings the object near, if hot: header, key and a short value.
-    pub(crate) fn prefetch(&self) {
-        if let Some(object) = self.object() {
-            let base = object.base.as_ptr();
-            [0, 64, 128].into_iter().for_each(|offset| prefetch(base.wrapping_add(offset)));
-        }
-    }
-
-    /// Where the base record lies.
-    pub(crate) fn address(&self) -> LogAddress {
-        match self.view() {
-            View::Hot(object) => object.address(),
-            View::Cold(address) => address,
-        }
-    }
-
-    /// Turns the word to another address of the same record.
-    pub(crate) fn swing(&mut self, address: LogAddress) {
-        if self.0.get() & WORD_HOT == 0 {
-            let is_marked = self.is_marked();
-            *self = Self::cold(address, self.marks());
-            self.set_marked(is_marked);
-            return;
-        }
-        // SAFETY: invariant 1: the word owns the object, and `&mut self` excludes readers. ManuallyDrop
-        // leaves the ownership with the word.
-        let mut object = ManuallyDrop::new(unsafe { Object::from_raw(self.0.get() & POINTER_MASK) });
-        let seq = object.view().seq();
-        object.stamp(address, seq);
-    }
-
-    /// Lets `write` overwrite bytes of the value of a hot word, as effect `seq` does.
-    ///
-    /// # Panics
-    /// If the word is cold, or its value is large: others may hold that.
-    pub(crate) fn overwrite(&mut self, seq: Seq, write: impl FnOnce(&mut [u8])) {
-        let object = self.object().expect("cold words have nothing to overwrite");
-        assert_eq!(object.flags() & FLAG_LARGE, 0, "a large value is not the word's alone");
-        let ((key_len, value_len), address) = (object.lengths(), object.address());
-        let at = header_len(object.flags()) + key_len;
-        // SAFETY: these are the initialised bytes of the value (`bytes`), in an allocation that the word owns (invariant 1); `&mut self` excludes
-        // readers for as long as the slice lives.
-        write(unsafe { std::slice::from_raw_parts_mut(object.base.as_ptr().add(at), value_len) });
-        // SAFETY: as in `swing`.
-        let mut object = ManuallyDrop::new(unsafe { Object::from_raw(self.0.get() & POINTER_MASK) });
-        object.stamp(address, seq);
-    }
-
-    /// Lets the object of a hot word have this value by effect `seq`: in its allocation, if that has room for it and needs no more, and else in a new one. Address,
-    /// expiry, level and marks stay.
-    ///
-    /// # Panics
-    /// If the word is cold, or a value is large.
-    pub(crate) fn rewrite(&mut self, seq: Seq, value: &[u8]) {
-        let object = self.object().expect("cold words have nothing to rewrite");
-        let (flags, (key_len, _), address) = (object.flags(), object.lengths(), object.address());
-        assert!(flags & FLAG_LARGE == 0 && value.len() < LARGE_BYTES, "large values are shared");
-        if flags & FLAG_WIDE != 0 || alloc_len(flags, key_len + value.len()) != object.alloc_len() {
-            let mut object =
-                Object::new(object.kind(), object.key(), Bytes::Plain(value), object.expiry_ms());
-            object.stamp(address, seq);
-            let of_word = self.0.get() & !POINTER_MASK;
-            // SAFETY: as in `drop`; the word owns the new object from here on.
-            let before = unsafe { Object::from_raw(self.0.get() & POINTER_MASK) };
-            self.0.set(of_word | object.into_raw());
-            drop(before);
-            return;
-        }
-        let base = object.base.as_ptr();
-        // SAFETY: header, key and a value of so many bytes lie within the allocation, whose size stays the same (invariant 3), and which the word owns
-        // (invariant 1); `&mut self` excludes readers, and `value` is of somebody else. The header is not WIDE, so the length is a u16, aligned as in `lengths`.
-        unsafe {
-            base.add(OFFSET_VALUE_LEN).cast::<u16>().write(value.len() as u16);
-            std::ptr::copy_nonoverlapping(value.as_ptr(), base.add(header_len(flags) + key_len), value.len());
-        }
-        // SAFETY: as in `swing`.
-        let mut object = ManuallyDrop::new(unsafe { Object::from_raw(self.0.get() & POINTER_MASK) });
-        object.stamp(address, seq);
-    }
-
-    /// Moves the object of a hot word to `place`; returns the place that it leaves. Level and marks stay.
-    ///
-    /// # Panics
-    /// If the word is cold, or `place` is of another size.
-    pub(crate) fn move_to(&mut self, place: Place) -> Place {
-        let from = self.object().expect("cold words have nothing to move");
-        let (base, len) = (from.base, from.alloc_len());
-        assert_eq!(len, place.len, "a place of another size");
-        // SAFETY: both allocations have `len` bytes, and a fresh one overlaps nothing; a copy need not be of initialised bytes alone. What the object
-        // owns is owned by the copy from here on: the old bytes become a Place, which drops none of it. `&mut self` excludes readers.
-        unsafe { std::ptr::copy_nonoverlapping(base.as_ptr(), place.base.as_ptr(), len) };
-        let raw = Object(ManuallyDrop::new(place).base).into_raw();
-        self.0.set(self.0.get() & !POINTER_MASK | raw);
-        Place { base, len }
-    }
-
-    /// SHARED and DELTAS.
-    pub(crate) fn marks(&self) -> u64 {
-        self.0.get() & MARKS_MASK
-    }
-
-    /// Counts a read of the object; writes only where that changes its level.
-    pub(crate) fn refer(&self) {
-        let level = self.level();
-        let touched = policy::touched(level);
-        if touched != level {
-            self.set_level(touched);
-        }
-    }
-
-    /// The level of use of a hot word.
-    pub(crate) fn level(&self) -> u8 {
-        debug_assert_ne!(self.0.get() & WORD_HOT, 0, "cold words have a mark");
-        ((self.0.get() & LEVEL_MASK) >> LEVEL_SHIFT) as u8
-    }
-
-    /// Sets the level of use of a hot word.
-    pub(crate) fn set_level(&self, level: u8) {
-        debug_assert!(self.0.get() & WORD_HOT != 0 && level <= LEVEL_MAX, "level {level}");
-        self.0.set(self.0.get() & !LEVEL_MASK | u64::from(level) << LEVEL_SHIFT);
-    }
-
-    /// Whether a cold word has the mark of use.
-    pub(crate) fn is_marked(&self) -> bool {
-        self.0.get() & (WORD_HOT | MARKED) == MARKED
-    }
-
-    /// Sets or clears the mark of use of a cold word.
-    pub(crate) fn set_marked(&self, is_marked: bool) {
-        debug_assert_eq!(self.0.get() & WORD_HOT, 0, "hot words have a level");
-        self.0.set(self.0.get() & !MARKED | if is_marked { MARKED } else { 0 });
-    }
-
-    /// Sets `mark`.
-    pub(crate) fn set_mark(&mut self, mark: u64) {
-        debug_assert_eq!(mark & !MARKS_MASK, 0);
-        self.0.set(self.0.get() | mark);
-    }
-
-    /// Clears `mark`.
-    pub(crate) fn clear_mark(&mut self, mark: u64) {
-        debug_assert_eq!(mark & !MARKS_MASK, 0);
-        self.0.set(self.0.get() & !mark);
-    }
-}
-
-impl Drop for Word {
-    fn drop(&mut self) {
-        if self.0.get() & WORD_HOT != 0 {
-            // SAFETY: invariant 1: the word owns the object and is gone after this.
-            drop(unsafe { Object::from_raw(self.0.get() & POINTER_MASK) });
-        }
-    }
-}
-
-impl fmt::Debug for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Word({:#x})", self.0.get())
-    }
-}
-
 /// Appends bytes to a fresh allocation.
 struct FieldWriter {
     base: NonNull<u8>,
@@ -678,22 +442,6 @@ fn alloc_len(flags: u8, len: usize) -> usize {
 fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, ALIGN_BYTES).expect("lengths are 32 bits each")
 }
-
-/// Another live key had the same bits when the record was written.
-pub(crate) const WORD_SHARED: u64 = 1 << 62;
-/// The stripe lists deltas for this base.
-pub(crate) const WORD_DELTAS: u64 = 1 << 61;
-/// The largest segment number that a word can hold.
-pub(crate) const SEGMENT_MAX: u32 = (1 << 28) - 1;
-
-const WORD_HOT: u64 = 1 << 63;
-const MARKS_MASK: u64 = WORD_SHARED | WORD_DELTAS;
-/// Of a hot word.
-const LEVEL_SHIFT: u32 = 59;
-const LEVEL_MASK: u64 = 3 << LEVEL_SHIFT;
-/// Of a cold word.
-const MARKED: u64 = 1 << 60;
-const PLACE_MASK: u64 = (1 << 60) - 1;
 const POINTER_MASK: u64 = (1 << 48) - 1;
 const ALIGN_BYTES: usize = 8;
 const HEADER_BYTES: usize = 20;
@@ -712,156 +460,3 @@ const FLAG_EXPIRY: u8 = 0x40;
 const FLAG_LARGE: u8 = 0x80;
 const _: () = assert!(LARGE_BYTES > u16::MAX as usize, "large values have the wide header");
 const _: () = assert!(align_of::<Arc<Large>>() <= ALIGN_BYTES);
-const _: () = assert!((WORD_HOT | MARKED) & MARKS_MASK == 0 && (MARKS_MASK | MARKED) & PLACE_MASK == 0);
-const _: () = assert!((WORD_HOT | MARKS_MASK | POINTER_MASK) & LEVEL_MASK == 0);
-const _: () = assert!(LEVEL_MAX as u64 <= LEVEL_MASK >> LEVEL_SHIFT);
-const _: () = assert!((SEGMENT_MAX as u64) << 32 | 0xffff_ffff == PLACE_MASK);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::large::Ledger;
-    use crate::record;
-    use crate::testlog::at;
-
-    #[test]
-    fn object_gives_back_what_it_was_made_of() {
-        for (key_len, value_len) in [(0, 0), (1, 0), (255, 65_535), (256, 0), (3, 65_536), (16, 100)] {
-            for expiry_ms in [0, 1, u64::MAX] {
-                let key = vec![b'k'; key_len];
-                let value = vec![b'v'; value_len];
-                let mut object = Object::new(5, &key, Bytes::Plain(&value), expiry_ms);
-                object.stamp(at(77), Seq(99));
-                let view = object.view();
-                assert_eq!(
-                    (view.address(), view.seq(), view.kind(), view.expiry_ms()),
-                    (at(77), Seq(99), 5, expiry_ms)
-                );
-                assert_eq!((view.key(), view.value()), (&key[..], &value[..]));
-            }
-        }
-    }
-
-    #[test]
-    fn object_that_is_filled_is_as_one_that_was_made_of_the_value() {
-        for (key_len, value_len, expiry_ms) in [(0, 0, 0), (1, 3, 7), (255, 65_535, 0), (256, 9, 1)] {
-            let (key, value) = (vec![b'k'; key_len], vec![b'v'; value_len]);
-            let filled = Object::filled(5, &key, value_len, expiry_ms, |to| {
-                assert!(to.iter().all(|byte| *byte == 0));
-                to.copy_from_slice(&value);
-            });
-            let made = Object::new(5, &key, Bytes::Plain(&value), expiry_ms);
-            let parts = |object: ObjectRef<'_>| {
-                let (kind, expiry_ms, bytes) = (object.kind(), object.expiry_ms(), object.memory_bytes());
-                (kind, expiry_ms, bytes, object.key().to_vec(), object.value().to_vec())
-            };
-            assert_eq!(parts(filled.view()), parts(made.view()));
-        }
-    }
-
-    #[test]
-    fn large_value_is_lent_and_goes_with_its_last_holder() {
-        let ledger = Ledger::default();
-        let bytes = vec![7; LARGE_BYTES].into_boxed_slice();
-        for (key_len, expiry_ms) in [(0, 0), (3, 0), (3, u64::MAX), (300, 9)] {
-            let (key, large) = (vec![b'k'; key_len], Large::new(bytes.clone(), &ledger));
-            let mut object = Object::new(1, &key, Bytes::Large(&large), expiry_ms);
-            object.stamp(at(77), Seq(99));
-            let view = object.view();
-            assert_eq!((view.address(), view.seq(), view.expiry_ms()), (at(77), Seq(99), expiry_ms));
-            assert_eq!((view.key(), view.value().len()), (&key[..], LARGE_BYTES));
-            assert!(view.own_bytes() < 400 && view.memory_bytes() > LARGE_BYTES as u64);
-            let lent = Arc::clone(view.bytes().large().expect("it is large"));
-            drop((object, large));
-            assert_eq!((lent.as_ref().as_ref(), ledger.bytes()), (&*bytes, LARGE_BYTES as u64));
-            drop(lent);
-            assert_eq!(ledger.bytes(), 0);
-        }
-    }
-
-    #[test]
-    fn object_that_moves_is_the_same_and_leaves_a_place_that_owns_nothing() {
-        let ledger = Ledger::default();
-        let large = Large::new(vec![7; LARGE_BYTES].into_boxed_slice(), &ledger);
-        for value in [Bytes::Plain(b"value"), Bytes::Large(&large)] {
-            let mut object = Object::new(1, b"key", value, 9);
-            object.stamp(at(3), Seq(4));
-            let mut word = Word::hot(object, WORD_SHARED | WORD_DELTAS);
-            word.set_level(2);
-            let before = word.object().expect("hot").range();
-            let place = Place::new(word.object().expect("hot").alloc_len());
-            let there = place.range();
-            let left = word.move_to(place);
-            assert_eq!((left.range(), word.object().expect("hot").range()), (before, there));
-            drop(left);
-            let view = word.object().expect("hot");
-            assert_eq!((view.address(), view.seq(), view.kind(), view.expiry_ms()), (at(3), Seq(4), 1, 9));
-            assert_eq!((view.key(), view.value()), (&b"key"[..], value.slice()));
-            assert_eq!((word.marks(), word.level()), (WORD_SHARED | WORD_DELTAS, 2));
-        }
-        drop(large);
-        assert_eq!(ledger.bytes(), 0, "it went with the word that owned it last");
-    }
-
-    #[test]
-    fn value_that_is_rewritten_is_as_one_that_was_made_so() {
-        for kind in [record::STRING, record::LIST] {
-            let (mut moved, mut stayed) = (0, 0);
-            let mut word = Word::hot(Object::new(kind, b"key", Bytes::Plain(b"value"), 9), WORD_DELTAS);
-            word.set_level(2);
-            for len in (0..2_000).step_by(37).chain([65_535, 0, 600, 601, 1, 1_500]) {
-                let (value, start) = (vec![len as u8; len], word.object().expect("hot").start());
-                word.rewrite(Seq(len as u64), &value);
-                let (view, made) =
-                    (word.object().expect("hot"), Object::new(kind, b"key", Bytes::Plain(&value), 9));
-                assert_eq!((view.key(), view.value()), (&b"key"[..], &value[..]));
-                assert_eq!((view.kind(), view.seq(), view.expiry_ms()), (kind, Seq(len as u64), 9));
-                assert_eq!(view.alloc_len(), made.view().alloc_len());
-                assert_eq!((word.marks(), word.level()), (WORD_DELTAS, 2));
-                *(if view.start() == start { &mut stayed } else { &mut moved }) += 1;
-            }
-            assert!(moved > 5, "{moved} moved");
-            assert!(kind == record::STRING || stayed > 20, "{stayed} stayed");
-        }
-    }
-
-    #[test]
-    fn usual_key_and_value_fill_a_chunk_of_144_bytes() {
-        let object = Object::new(1, &[b'k'; 16], Bytes::Plain(&[b'v'; 100]), 0);
-        assert_eq!(object.view().memory_bytes(), 144);
-    }
-
-    #[test]
-    fn word_keeps_marks_and_address_apart() {
-        let address = at(u64::from(SEGMENT_MAX) << 32 | 0xffff_ffff);
-        let mut word = Word::cold(address, WORD_SHARED);
-        word.set_mark(WORD_DELTAS);
-        assert!(matches!(word.view(), View::Cold(p) if p == address));
-        assert!(!word.is_marked(), "the largest segment is no mark");
-        word.set_marked(true);
-        word.swing(at(8));
-        assert_eq!((word.address(), word.marks()), (at(8), WORD_SHARED | WORD_DELTAS));
-        assert!(word.is_marked(), "the same value lies elsewhere");
-        word.set_marked(false);
-        assert_eq!((word.address(), word.is_marked()), (at(8), false));
-        word.clear_mark(WORD_DELTAS);
-        assert_eq!(word.marks(), WORD_SHARED);
-    }
-
-    #[test]
-    fn hot_word_owns_its_object_and_swings_in_place() {
-        let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
-        object.stamp(at(3), Seq(4));
-        let mut word = Word::hot(object, WORD_SHARED);
-        (0..5).for_each(|_| word.refer());
-        word.swing(at(9));
-        let view = word.object().expect("hot");
-        assert_eq!(
-            (view.address(), view.seq(), view.key(), view.value()),
-            (at(9), Seq(4), &b"key"[..], &b"value"[..])
-        );
-        assert_eq!((word.marks(), word.level(), word.is_marked()), (WORD_SHARED, LEVEL_MAX, false));
-        word.set_level(1);
-        assert_eq!((word.marks(), word.level(), word.address()), (WORD_SHARED, 1, at(9)));
-    }
-}
