@@ -11,6 +11,7 @@ pub(crate) mod ahead;
 pub(crate) mod claims;
 pub(crate) mod cpu;
 pub(crate) mod delta;
+pub(crate) mod expiry;
 pub(crate) mod locks;
 pub(crate) mod page;
 pub(crate) mod recover;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use journal::{Keyspace, LogAddress};
 
-use super::{Deltas, Expiry, ExpiryEntry, Space, Stripe, hot_bytes};
+use super::{Deltas, Space, Stripe, hot_bytes};
 use crate::hash::KeyHash;
+use crate::index::expiry::ExpiryEntry;
 use crate::object::WORD_DELTAS;
 use crate::record;
-use collections::Moment;
 
 impl Stripe {
     /// Looks whether stripe `number` is as its header says.
@@ -84,24 +84,5 @@ impl Deltas {
         let room: usize = self.lists.values().map(|list| list.deltas.capacity()).sum();
         assert_eq!(self.room, room, "room in the lists of deltas");
         assert_eq!(self.count, self.iter().count(), "deltas in the lists");
-    }
-}
-
-impl Expiry {
-    /// `deadlines`: those of hot keys. A cold slot does not know its own.
-    fn check(&self, deadlines: &BTreeMap<ExpiryEntry, u32>) {
-        let mut sums = [(0, 0); 2];
-        for (entry, count) in &self.entries {
-            assert!(*count > 0, "nobody expires at {entry:?}");
-            let (keys, sum) = &mut sums[usize::from(entry.expiry_ms >= Moment::SERVER)];
-            *keys += u64::from(*count);
-            *sum += u128::from(entry.expiry_ms & !Moment::SERVER) * u128::from(*count);
-        }
-        assert_eq!(self.sums, sums, "keys and the sum of their deadlines");
-        assert_eq!(self.keys, sums[0].0 + sums[1].0, "keys that expire");
-        for (entry, count) in deadlines {
-            let known = self.entries.get(entry).copied().unwrap_or(0);
-            assert!(known >= *count, "{count} keys expire at {entry:?}, {known} are known");
-        }
     }
 }
