@@ -165,7 +165,7 @@ const BUGS: &[Bug] = &[
           to: "if PLANTED && reads == 0 { listed.pop(); }\n                    let Some(survivor) = listed.pop() else { break };" },
     Bug { name: "segment given back before its checkpoint", test: LIVES, file: "store/src/log/housekeeping.rs",
           from: ".filter(|(_, begun)| **begun < published.began)", to: ".filter(|(_, begun)| **begun < published.began || PLANTED)" },
-    Bug { name: "checkpoint names an lsn that it did not capture", test: LIVES, file: "store/src/log/housekeeping.rs",
+    Bug { name: "checkpoint names an lsn that it did not capture", test: LIVES, file: "store/src/log/housekeeping/capturing.rs",
           from: "lsn: journal.next_lsn().0 - 1,", to: "lsn: journal.next_lsn().0 - u64::from(!PLANTED)," },
     Bug { name: "checkpoint named before its sync", test: LIVES, file: "store/src/log/checkpoint_file.rs",
           from: "        self.file.sync_data()?;\n        let name", to: "        if !PLANTED { self.file.sync_data()?; }\n        let name" },
