@@ -16,9 +16,21 @@
 
 use std::cell::OnceCell;
 
+use collections::root::Root;
+use collections::tree::Recount;
+use collections::{Packed, Shape};
 use journal::{Keyspace, LogAddress, Seq};
 use smallvec::SmallVec;
 
+use super::Access;
+use super::apply::Appended;
+use super::commit::{class_of, secure};
+use super::counts::{CHILDREN_FEW, Count, Counted, Counts, LEAVES_MAX, NODES_FEW};
+use super::gathered::Gathered;
+use super::joined::PART_BYTES_MAX;
+use super::nodes::{Leaf, LeafChange, LeafChanges, LeafValue, Paged, damaged};
+use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
+use super::state::State;
 use crate::engine::Engine;
 use crate::error::Stop;
 use crate::hash::KeyHash;
@@ -29,18 +41,6 @@ use crate::keyspaces::{HIDDEN_DB, is_own};
 use crate::object::{Object, WORD_DELTAS, Word};
 use crate::policy;
 use crate::record::{self, Draft, PartsEncoder};
-use collections::root::Root;
-use collections::tree::Recount;
-use collections::{Packed, Shape};
-
-use super::Access;
-use super::commit::{Appended, class_of, secure};
-use super::counts::{CHILDREN_FEW, Count, Counted, Counts, LEAVES_MAX, NODES_FEW};
-use super::gathered::Gathered;
-use super::joined::PART_BYTES_MAX;
-use super::nodes::{Leaf, LeafChange, LeafChanges, LeafValue, Paged, damaged};
-use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
-use super::state::State;
 
 /// Children of nodes, one node after the other, as they will be.
 type Children = SmallVec<[Recount; 2 * NODES_FEW]>;

@@ -1,12 +1,15 @@
 //! What staged changes meet, and the records that they have of their own.
 
 use journal::{LogAddress, Seq};
+use smallvec::SmallVec;
 
+use super::overlay::{Change, Small, Staged};
 use crate::index::stripe::Current;
 use crate::index::table::Spot;
 use crate::record::{self, Draft};
 
-use super::overlay::{Change, Small, Staged};
+/// For each change of a group, which are few.
+pub(super) type Few<T> = SmallVec<[T; CHANGES_FEW]>;
 
 /// What a staged change will meet.
 #[derive(Clone, Copy, Debug)]
@@ -102,3 +105,6 @@ pub(super) fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
         _ => Draft::whole(object.kind() | shared, staged.keyspace, key, object.value(), expiry_ms),
     }
 }
+
+/// Changes of a group for which nothing is put on the heap.
+const CHANGES_FEW: usize = 6;

@@ -3,30 +3,27 @@
 //! A leaf that has outgrown two leaves' bytes becomes several, and one that has less than half of a leaf's bytes is put together with the
 //! one beside it; so do inner nodes. What changes is kept here until all of it is known (`paged`).
 
+mod rebalance;
+mod removal;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ops::{ControlFlow, Range};
 
+use collections::tree::{NO_NODE, NODE, Tree, element_at};
+use collections::{Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, by_score};
 use smallvec::{SmallVec, smallvec};
-
-use crate::error::{Stop, StoreError};
-use crate::large::LARGE_BYTES;
-use crate::value::ValueKind;
-use collections::tree::{
-    CHILDREN_MIN, Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut_inner, cut_leaf, element_at,
-    free_node, inner_node, next_free, part,
-};
-use collections::{Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, by_score};
 
 use super::counts::{self, Count, Counts, LEAVES_MAX};
 use super::editing::Editing;
 use super::here::Slice;
 use super::nodes::{Leaf, LeafChanges, NodePlace, Paged, damaged};
 use super::overlay::Staged;
-use super::search::Search;
-use super::sequence::{Nodes, Path, Step, Steps, child_at, children, leaves_in, places_in};
+use super::sequence::{Nodes, Path, child_at, leaves_in};
 use super::state::State;
 use super::{Access, COUNTS_MAX};
+use crate::error::Stop;
+use crate::large::LARGE_BYTES;
+use crate::value::ValueKind;
 
 /// A tree that is being changed.
 pub(super) struct TreeEdit<'e, 's> {
@@ -76,30 +73,6 @@ impl<'e> Mets<'e> {
             self.all.push(met);
         }
     }
-}
-
-/// A child that is to be.
-#[derive(Debug)]
-struct NewChild {
-    node: u32,
-    count: u64,
-    bound: Vec<u8>,
-}
-
-/// Children `at` of a node are to be these.
-struct Replaced {
-    at: Range<usize>,
-    by: Vec<NewChild>,
-    /// How many elements there are more below the node than there were.
-    more: i64,
-}
-
-/// What a node becomes.
-struct Changed {
-    value: Vec<u8>,
-    operations: Vec<u8>,
-    /// How many elements there are more below it than there were.
-    more: i64,
 }
 
 impl Nodes for TreeEdit<'_, '_> {
@@ -259,37 +232,6 @@ impl<'e, 's> TreeEdit<'e, 's> {
         }
     }
 
-    /// Removes the first elements that are `value`, or the last, `most` at most; returns how many there were.
-    fn remove_equal(&mut self, value: &[u8], most: usize, from_back: bool) -> Result<usize, Stop> {
-        if most == 0 {
-            return Ok(0);
-        }
-        // by the number of their leaf's first element
-        let (mut found, mut total) = (BTreeMap::<u64, Vec<usize>>::new(), 0);
-        let (tree, is_changed) = ((self.tree, self.count), self.is_changed());
-        let search = Search { paged: self.paged, tree, is_changed, range: 0..self.count, from_back };
-        self.access.search(
-            &search,
-            || LookedAt::of(self),
-            value,
-            |first, at| {
-                found.entry(first).or_default().push(at);
-                total += 1;
-                if total == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            },
-        )?;
-        // from the back, so that those before keep their numbers
-        for (first, mut equal) in found.into_iter().rev() {
-            equal.sort_unstable();
-            self.change_at(first, |leaf| {
-                for run in equal.chunk_by(|a, b| a + 1 == *b).rev() {
-                    leaf.remove(run[0], run.len());
-                }
-            })?;
-        }
-        Ok(total)
-    }
-
     /// Lets `change` change keyed elements, which are ascending: each time those of one leaf. Leaves that are cold are missed together.
     pub(super) fn change_keyed<E: Editing, T>(
         &mut self,
@@ -395,89 +337,6 @@ impl<'e, 's> TreeEdit<'e, 's> {
         let until = until.as_deref().and_then(|bound| element_at(shape, bound));
         let is_beyond = |it: &T| until.is_some_and(|until| !is_behind(shape, until, element(it)));
         Ok(changes.iter().take_while(|it| !is_beyond(it)).count().max(1))
-    }
-
-    /// Removes `count` elements from number `from` on: of leaves that go as a whole nothing is read.
-    pub(super) fn remove(&mut self, from: u64, count: u64) -> Result<(), Stop> {
-        self.access.charge(count as usize)?;
-        self.settle()?;
-        // one alone is in one leaf
-        if count > 1 && places_in(self, self.paged, &self.tree, from..from.saturating_add(count))?.1 {
-            return Err(Stop::Cold);
-        }
-        let mut left = count;
-        while left > 0 {
-            self.settle()?;
-            let mut path = Path::to(self, self.paged, (&self.tree, self.count), from)?;
-            let whole = match path.steps.last() {
-                Some(step) if path.before == from => self.whole_leaves(*step, left)?,
-                _ => Vec::new(),
-            };
-            if whole.is_empty() {
-                let within = from.saturating_sub(path.before) as usize;
-                left -= self.remove_in_leaf(path, within, left)?;
-                continue;
-            }
-            let step = path.steps.pop().expect("a leaf with a parent");
-            let total = self.count.max(1);
-            let gone: u64 = whole.iter().map(|(_, count)| count).sum();
-            self.count = self.count.saturating_sub(gone);
-            let bytes = (u128::from(self.tree.bytes) * u128::from(gone) / u128::from(total)) as u64;
-            self.tree.bytes = self.tree.bytes.saturating_sub(bytes);
-            let at = step.at..step.at + whole.len();
-            whole.iter().for_each(|(node, _)| self.free(*node));
-            left -= gone;
-            let more = -gone.cast_signed();
-            self.replace(path.steps, step.node, Replaced { at, by: Vec::new(), more })?;
-        }
-        Ok(())
-    }
-
-    /// Removes elements of a leaf from number `within` of it on, `most` at most; returns how many.
-    fn remove_in_leaf(&mut self, path: Path, within: usize, most: u64) -> Result<u64, Stop> {
-        let looked_at = LookedAt::of(self);
-        let leaf = path.leaf(&looked_at, self.paged)?;
-        let gone = within..leaf.len().min(within.saturating_add(most as usize));
-        if gone.is_empty() {
-            return Err(damaged(self.paged, "its nodes count other elements than there are"));
-        }
-        let count = gone.len();
-        if self.paged.kind == ValueKind::List {
-            drop(looked_at);
-            self.change_leaf::<ListEdit<'static>, ()>(path, |edit| edit.remove(within, count))?;
-            return Ok(count as u64);
-        }
-        let keys: Vec<Vec<u8>> = gone.map(|at| leaf.element(at).0.to_vec()).collect();
-        drop(looked_at);
-        if self.paged.kind == ValueKind::Stream {
-            let delete = |edit: &mut OrderedEdit<'_>| keys.iter().for_each(|key| _ = edit.delete(key));
-            self.change_leaf::<OrderedEdit<'static>, ()>(path, delete)?;
-        } else {
-            let access = self.access;
-            let delete =
-                |edit: &mut Edit<'_>| keys.iter().for_each(|key| _ = edit.delete(access.tag(key), key));
-            self.change_leaf::<Edit<'static>, ()>(path, delete)?;
-        }
-        Ok(count as u64)
-    }
-
-    /// The leaves from `step` on under the same parent that have `most` elements at most, each with their number.
-    fn whole_leaves(&self, step: Step, most: u64) -> Result<Vec<(u32, u64)>, Stop> {
-        let (mut whole, mut sum) = (Vec::new(), 0);
-        if self.access.store.snapshots.has(self.paged.root.object) {
-            // who still reads them needs what they were
-            return Ok(whole);
-        }
-        let inner = Packed::new(Shape::List, self.node(step.node, false)?);
-        for child in children(self.paged, inner, step.at..inner.len()) {
-            let child = child?;
-            sum = child.count.saturating_add(sum);
-            if sum > most {
-                break;
-            }
-            whole.push((child.node, child.count));
-        }
-        Ok(whole)
     }
 
     /// What `tell` says of the node as it was when the change began.
@@ -637,301 +496,6 @@ impl<'e, 's> TreeEdit<'e, 's> {
         self.access.recounted(self.paged, (&met.state, value), count, before)
     }
 
-    /// Keeps what a leaf has `ended` as, which had so many bytes and elements before.
-    fn change_to(
-        &mut self,
-        mut path: Path,
-        (before_bytes, before_len): (usize, usize),
-        ended: Option<(Option<Vec<u8>>, Vec<u8>)>,
-    ) -> Result<(), Stop> {
-        let Some((value, operations)) = ended else { return Ok(()) };
-        self.settle()?;
-        let value = value.unwrap_or_else(|| part(Packed::empty(self.paged.shape()), 0..0));
-        let more = Packed::new(self.paged.shape(), &value).len() as i64 - before_len as i64;
-        self.tree.bytes = self.tree.bytes.saturating_sub(before_bytes as u64);
-        self.count = self.count.saturating_add_signed(more);
-        let changed = Changed { value, operations, more };
-        match path.steps.pop() {
-            None => {
-                let leaves = self.rebalance_top(path.leaf, changed, true)?;
-                self.tree.depth = 0;
-                self.set_top(leaves)?;
-            }
-            Some(step) => {
-                let replaced = self.rebalance(step, path.leaf, changed, true)?;
-                self.replace(path.steps, step.node, replaced)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Replaces children of `node`, at which `steps` end, and what follows from it up to the top.
-    fn replace(&mut self, mut steps: Steps, mut node: u32, mut replaced: Replaced) -> Result<(), Stop> {
-        loop {
-            let Some(changed) = self.replaced(node, &replaced)? else { return Ok(()) };
-            let Some(step) = steps.pop() else {
-                let depth = self.tree.depth;
-                let tops = self.rebalance_top(node, changed, false)?;
-                self.tree.depth = if tops.is_empty() { 0 } else { depth };
-                return self.set_top(tops);
-            };
-            replaced = self.rebalance(step, node, changed, false)?;
-            node = step.node;
-        }
-    }
-
-    /// What an inner node becomes by other children; `None`: they are those that it has.
-    fn replaced(&self, node: u32, Replaced { at, by, more }: &Replaced) -> Result<Option<Changed>, Stop> {
-        let before = Packed::new(Shape::List, self.node(node, false)?);
-        let mut edit = ListEdit::new(before);
-        let mut next = at.start;
-        for child in by {
-            let child = Child { node: child.node, count: child.count, bound: &child.bound }.encode();
-            if next >= at.end {
-                edit.insert(next, &child);
-            } else if before.element(next).0 != child {
-                edit.set(next, &child);
-            }
-            next += 1;
-        }
-        if next < at.end {
-            edit.remove(next, at.end - next);
-        }
-        let changed = edit.is_changed();
-        Ok(changed.then(|| Changed { value: edit.encode(), operations: edit.into_operations(), more: *more }))
-    }
-
-    /// Keeps what `node`, child of `step`, has become, and says what the parent has instead of it.
-    fn rebalance(
-        &mut self,
-        step: Step,
-        node: u32,
-        Changed { value, operations, more }: Changed,
-        is_leaf: bool,
-    ) -> Result<Replaced, Stop> {
-        let at = step.at..step.at + 1;
-        let packed = Packed::new(self.shape(is_leaf), &value);
-        if packed.is_empty() {
-            self.free(node);
-            return Ok(Replaced { at, by: Vec::new(), more });
-        }
-        let parent = Packed::new(Shape::List, self.node(step.node, false)?);
-        let child = child_at(self.paged, parent, step.at)?;
-        let (bound, count) = (child.bound.to_vec(), child.count.saturating_add_signed(more));
-        if self.is_too_large((packed.bytes(), packed.len()), is_leaf) {
-            return Ok(Replaced { at, by: self.put_runs(Some(node), packed, is_leaf, bound)?, more });
-        }
-        if self.is_small(packed.bytes()) && parent.len() > 1 {
-            let left = step.at - usize::from(step.at + 1 == parent.len());
-            if let Some(replaced) = self.merge(step, left, (node, packed, more), is_leaf)? {
-                return Ok(replaced);
-            }
-        }
-        self.put(node, value, Some(operations), is_leaf)?;
-        Ok(Replaced { at, by: vec![NewChild { node, count, bound }], more })
-    }
-
-    /// Puts the children `left` and `left + 1` of `step`'s node together, of which `node` has become `packed` with so many elements `more`
-    /// below it; `None`: they stay two.
-    fn merge(
-        &mut self,
-        step: Step,
-        left: usize,
-        (node, packed, more): (u32, Packed<'_>, i64),
-        is_leaf: bool,
-    ) -> Result<Option<Replaced>, Stop> {
-        let parent = Packed::new(Shape::List, self.node(step.node, false)?);
-        let other = child_at(self.paged, parent, left + usize::from(left == step.at))?.node;
-        if !self.may_use(other, is_leaf)? {
-            return Ok(None);
-        }
-        let parent = Packed::new(Shape::List, self.node(step.node, false)?);
-        let pair = [child_at(self.paged, parent, left)?, child_at(self.paged, parent, left + 1)?];
-        let looked_at = LookedAt::of(self);
-        let other_value = looked_at.value(self.paged, other, is_leaf)?;
-        let other_packed = Packed::new(packed.shape(), other_value);
-        if (packed.bytes() + other_packed.bytes()) as u64 > self.leaf_bytes() * 3 / 2 {
-            return Ok(None);
-        }
-        let [first, second] = if left == step.at { [packed, other_packed] } else { [other_packed, packed] };
-        let both = if is_leaf {
-            collections::concat(packed.shape(), Form::Table, &[first, second])
-        } else {
-            // the bound of a first child says nothing until another is before it
-            let child = child_at(self.paged, second, 0)?;
-            let mut second = ListEdit::new(second);
-            second.set(0, &Child { bound: pair[1].bound, ..child }.encode());
-            collections::concat(
-                Shape::List,
-                Form::Table,
-                &[first, Packed::new(Shape::List, &second.encode())],
-            )
-        };
-        let (kept, bound) = (pair[0].node, pair[0].bound.to_vec());
-        let count = pair[0].count.saturating_add(pair[1].count).saturating_add_signed(more);
-        let other_bytes = other_value.len() as u64;
-        drop(looked_at);
-        if is_leaf {
-            self.tree.bytes = self.tree.bytes.saturating_sub(other_bytes);
-        }
-        self.free(if kept == node { other } else { node });
-        self.put(kept, both, None, is_leaf)?;
-        Ok(Some(Replaced { at: left..left + 2, by: vec![NewChild { node: kept, count, bound }], more }))
-    }
-
-    /// Keeps what the top has become: it, or several nodes of its level.
-    fn rebalance_top(
-        &mut self,
-        node: u32,
-        Changed { value, operations, .. }: Changed,
-        is_leaf: bool,
-    ) -> Result<Vec<NewChild>, Stop> {
-        let packed = Packed::new(self.shape(is_leaf), &value);
-        if packed.is_empty() && !is_leaf {
-            self.free(node);
-            return Ok(Vec::new());
-        }
-        if self.is_too_large((packed.bytes(), packed.len()), is_leaf) {
-            return self.put_runs(Some(node), packed, is_leaf, Vec::new());
-        }
-        self.put(node, value, Some(operations), is_leaf)?;
-        Ok(vec![NewChild { node, count: self.count, bound: Vec::new() }])
-    }
-
-    /// Lets these nodes, all of one level, be the highest, and adds levels above until there is one top; drops levels that choose between
-    /// nothing.
-    fn set_top(&mut self, mut nodes: Vec<NewChild>) -> Result<(), Stop> {
-        if nodes.is_empty() {
-            let node = self.take_number()?;
-            let empty = part(Packed::empty(self.paged.shape()), 0..0);
-            self.put(node, empty, None, true)?;
-            nodes.push(NewChild { node, count: 0, bound: Vec::new() });
-        }
-        while nodes.len() > 1 {
-            let encoded: Vec<Vec<u8>> = nodes
-                .iter()
-                .map(|child| Child { node: child.node, count: child.count, bound: &child.bound }.encode())
-                .collect();
-            let inner = inner_node(encoded.iter().map(|child| &child[..]));
-            nodes = self.put_runs(None, Packed::new(Shape::List, &inner), false, Vec::new())?;
-            self.tree.depth += 1;
-        }
-        self.tree.top = nodes[0].node;
-        while self.tree.depth > 0 {
-            let inner = Packed::new(Shape::List, self.node(self.tree.top, false)?);
-            if inner.len() > 1 {
-                break;
-            }
-            let only = child_at(self.paged, inner, 0)?.node;
-            self.free(self.tree.top);
-            self.tree.top = only;
-            self.tree.depth -= 1;
-        }
-        Ok(())
-    }
-
-    /// Keeps the elements of `packed` in nodes of about a leaf's bytes; the first is `node`, if there is one, and begins at `bound`.
-    fn put_runs(
-        &mut self,
-        node: Option<u32>,
-        packed: Packed<'_>,
-        is_leaf: bool,
-        bound: Vec<u8>,
-    ) -> Result<Vec<NewChild>, Stop> {
-        let (mut first, mut bound) = (node, Some(bound));
-        let mut nodes = Vec::new();
-        let cut = if is_leaf { cut_leaf } else { cut_inner };
-        for run in cut(packed, self.leaf_bytes()) {
-            let bound = match bound.take() {
-                Some(bound) => bound,
-                None if is_leaf => {
-                    bound_between(packed.shape(), packed.element(run.start - 1), packed.element(run.start))
-                }
-                None => child_at(self.paged, packed, run.start)?.bound.to_vec(),
-            };
-            let node = match first.take() {
-                Some(node) => node,
-                None => self.take_number()?,
-            };
-            let count = match is_leaf {
-                true => run.len() as u64,
-                false => {
-                    let mut below = children(self.paged, packed, run.clone());
-                    below.try_fold(0_u64, |sum, child| Ok::<u64, Stop>(sum.saturating_add(child?.count)))?
-                }
-            };
-            self.put(node, part(packed, run), None, is_leaf)?;
-            nodes.push(NewChild { node, count, bound });
-        }
-        Ok(nodes)
-    }
-
-    /// Keeps the value of a node, after `operations` if it is what they made of it.
-    fn put(
-        &mut self,
-        number: u32,
-        value: Vec<u8>,
-        operations: Option<Vec<u8>>,
-        is_leaf: bool,
-    ) -> Result<(), Stop> {
-        let replaced = self.nodes.get(&(number | NODE));
-        let operations = match (replaced, operations) {
-            (Some(replaced), operations) => {
-                replaced.operations().zip(operations).and_then(|(before, operations)| {
-                    // what is as long as the value is written whole; a node whose children change one by one would copy them all each time
-                    let is_short = before.len() + operations.len() < value.len();
-                    is_short.then(|| [before, &operations].concat())
-                })
-            }
-            (None, operations) => operations,
-        };
-        if is_leaf {
-            self.tree.bytes += value.len() as u64;
-        }
-        let kind = if is_leaf { self.paged.kind } else { ValueKind::List };
-        let replaced_bytes = replaced.map_or(0, Leaf::bytes);
-        let node = Leaf::Is { kind, value, operations };
-        self.access.ask(node.bytes().saturating_sub(replaced_bytes))?;
-        self.nodes.insert(number | NODE, node);
-        Ok(())
-    }
-
-    /// Whether to use a node that can be done without: each that is cold costs a read that no other can go with, so there are a few of
-    /// them at most in all commands of an access.
-    fn may_use(&mut self, number: u32, is_leaf: bool) -> Result<bool, Stop> {
-        let is_to_read = self.access.effort.use_extra();
-        match LookedAt::of(self).value(self.paged, number, is_leaf) {
-            Err(Stop::Cold) if !is_to_read => Ok(false),
-            found => found.map(|_| true),
-        }
-    }
-
-    /// A number for a new node.
-    fn take_number(&mut self) -> Result<u32, Stop> {
-        let free = self.tree.free;
-        if free != NO_NODE && (self.tree.nodes == NODES_MAX || self.may_use(free, false)?) {
-            let number = self.tree.free;
-            let next = next_free(self.node(number, false)?);
-            self.tree.free = next
-                .filter(|next| *next < self.tree.nodes || *next == NO_NODE)
-                .ok_or_else(|| damaged(self.paged, "a free node does not name the next"))?;
-            return Ok(number);
-        }
-        if self.tree.nodes == NODES_MAX {
-            let limit_bytes = self.tree.bytes;
-            return Err(StoreError::ValueTooLarge { size_bytes: limit_bytes, limit_bytes }.into());
-        }
-        self.tree.nodes += 1;
-        Ok(self.tree.nodes - 1)
-    }
-
-    /// Lets a node be free.
-    fn free(&mut self, number: u32) {
-        let value = free_node(self.tree.free);
-        self.nodes.insert(number | NODE, Leaf::Is { kind: ValueKind::List, value, operations: None });
-        self.tree.free = number;
-    }
-
     /// The bound of what follows the leaf of `path`; `None`: it is the last.
     fn until(&self, path: &Path) -> Result<Option<Vec<u8>>, Stop> {
         for step in path.steps.iter().rev() {
@@ -953,17 +517,6 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     fn leaf_bytes(&self) -> u64 {
         self.access.store.options.leaf_bytes
-    }
-
-    /// Whether a node with elements of so many bytes, and so many of them, becomes several.
-    fn is_too_large(&self, (elements_bytes, len): (usize, usize), is_leaf: bool) -> bool {
-        let len_min = if is_leaf { 2 } else { 2 * CHILDREN_MIN };
-        elements_bytes as u64 > 2 * self.leaf_bytes() && len >= len_min
-    }
-
-    /// Whether a node with elements of so many bytes is put together with the one beside it, if there is one.
-    fn is_small(&self, elements_bytes: usize) -> bool {
-        (elements_bytes as u64) < self.leaf_bytes() / 2
     }
 }
 
