@@ -10,20 +10,19 @@
 //!     +--- stays set while parked, full, or out of budget
 //! ```
 //!
-//! Under edge-triggered readiness a read that returns less than it had room for has drained the socket
-//! (epoll(7)), unless the peer has also closed: then one more read brings the end.
-//!
 //! Where completions come instead, bytes are taken in when they come, and what leaves is handed to the [`Link`]; the turn is the
 //! same without its read and its send.
+//!
+//! Out of scope: how bytes come (`incoming`) and leave (`outgoing`).
+
+mod incoming;
+mod outgoing;
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use clock::Nanos;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sendmsg};
 use ticket::Ticket;
 
 use crate::budget::requests::Answer;
@@ -36,23 +35,8 @@ use crate::{CloseReason, Connection, Handle, Input, Io, Limits, NoRoom, Output, 
 
 /// Reads of one turn, so that a fast sender does not starve others.
 const READS_PER_TURN_MAX: usize = 4;
-
-/// Bytes that may come by themselves ahead of those that wait to be handled; what was on its way comes on top.
-const AHEAD_BYTES_MAX: usize = 64 << 10;
-
-/// Times in a row that a protocol may add output because all before has left.
-const PORTIONS_PER_TURN_MAX: usize = 8;
-
-/// Reads of one turn of a connection whose bytes are dropped.
-const DRAINS_PER_TURN_MAX: usize = 16;
 /// Bytes that are dropped of a request for which there is no room.
 const DRAINED_BYTES_MAX: usize = 1 << 30;
-
-/// Pieces of an output that leave with one call.
-const PIECES_MAX: usize = 16;
-
-/// Most of an output that stays because the protocol asked for it.
-const KEPT_BYTES_MAX: usize = 16 << 10;
 
 /// What a thread lends to the connections that it drives.
 pub(crate) struct Context<'a, P: Protocol> {
@@ -217,11 +201,6 @@ impl<P: Protocol> Peer<P> {
         Ok(())
     }
 
-    /// Bytes that are to be sent, held ones included.
-    pub(crate) fn output_bytes(&self) -> usize {
-        self.output.len()
-    }
-
     /// Whether nothing is read or begun for it now, since all together keep too much.
     fn hold_back(&mut self, budget: &Budget) -> bool {
         if budget.pressure() > Pressure::Low && self.granted_bytes == 0 {
@@ -324,35 +303,6 @@ impl<P: Protocol> Peer<P> {
         }
     }
 
-    /// Sends what may leave. While the socket takes all, the protocol that wants to hear of it may add more, some times in a row.
-    fn send(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
-        self.flush_any(context)?;
-        for _ in 0..PORTIONS_PER_TURN_MAX {
-            if !self.is_sent() {
-                break;
-            }
-            self.tells_sent = false;
-            self.call(Call::Sent, context)?;
-            self.flush_any(context)?;
-        }
-        Ok(())
-    }
-
-    /// Sends what may leave, if there is anything.
-    fn flush_any(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
-        let has_any = self.blocked || !(self.output.is_empty() || self.keeps_output());
-        if has_any && !self.withholds_output() { self.flush(context) } else { Ok(()) }
-    }
-
-    /// Whether the protocol is to hear that all output has left.
-    fn is_sent(&self) -> bool {
-        self.tells_sent
-            && self.phase == Phase::Open
-            && !self.blocked
-            && self.output.is_empty()
-            && self.unsent_bytes() == 0
-    }
-
     /// All is sent: it is the end, unless the peer is to read that before.
     fn half_close(&mut self, reason: CloseReason) -> Result<(), CloseReason> {
         if self.drains_bytes == 0 {
@@ -363,46 +313,6 @@ impl<P: Protocol> Peer<P> {
             rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).map_err(|_| reason)?;
         }
         Ok(())
-    }
-
-    /// Takes what a refused peer still sends, and drops it.
-    fn drain(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
-        let Phase::Closing(reason) = self.phase else { return Ok(()) };
-        if self.drains_bytes == 0 || !self.readable {
-            return Ok(());
-        }
-        if self.link.is_some() {
-            // Bytes come by themselves; this is their end, or that of our patience.
-            return Err(reason);
-        }
-        let mut buffer = context.pool.take_large();
-        let mut ended = Ok(());
-        for _ in 0..DRAINS_PER_TURN_MAX {
-            buffer.clear();
-            let spare = rustix::buffer::spare_capacity(&mut buffer);
-            match rustix::net::recv(&self.socket, spare, RecvFlags::empty()).map(|(_, count)| count) {
-                Ok(count @ 1..) if count < self.drains_bytes => {
-                    self.drains_bytes -= count;
-                    self.count_read(count, context.tally, context.now);
-                }
-                Err(Errno::AGAIN) => {
-                    self.readable = false;
-                    break;
-                }
-                Err(Errno::INTR) => {}
-                Ok(_) | Err(_) => {
-                    ended = Err(reason);
-                    break;
-                }
-            }
-        }
-        context.pool.put(buffer);
-        ended
-    }
-
-    /// Whether what a refused peer sends is taken.
-    pub(crate) fn drains(&self) -> bool {
-        self.phase != Phase::Open && self.drains_bytes > 0
     }
 
     /// A connection that takes no input does not come to the end that its peer has made. It ends now if it waits for what is nobody's any
@@ -421,17 +331,6 @@ impl<P: Protocol> Peer<P> {
     /// Whether the peer has closed its side and reading will not tell, for now.
     fn misses_end(&self) -> bool {
         self.read_closed && !self.takes_input()
-    }
-
-    /// Whether nothing leaves now, although it might. What the socket has refused is offered again as ever: it is asked when it has room.
-    fn keeps_output(&self) -> bool {
-        let goes_on = self.parked || self.pending;
-        self.keeps && goes_on && self.phase == Phase::Open && self.output.len() <= KEPT_BYTES_MAX
-    }
-
-    /// Whether nothing at all leaves now.
-    fn withholds_output(&self) -> bool {
-        self.withholds && self.parked && self.phase == Phase::Open
     }
 
     /// Says how many bytes it keeps.
@@ -672,151 +571,8 @@ impl<P: Protocol> Peer<P> {
         }
     }
 
-    /// Bytes handed to the system that the socket has not taken.
-    fn unsent_bytes(&self) -> usize {
-        self.link.as_ref().map_or(0, |link| link.unsent_bytes())
-    }
-
-    /// Takes bytes that came by themselves.
-    pub(crate) fn take_in(&mut self, bytes: &[u8], pool: &mut Pool, tally: &mut Tally, now: Nanos) {
-        self.count_read(bytes.len(), tally, now);
-        if self.phase == Phase::Open {
-            self.input.room(pool).extend_from_slice(bytes);
-            self.pending = true;
-        } else if self.drains_bytes > 0 {
-            self.drains_bytes = self.drains_bytes.saturating_sub(bytes.len()).max(1);
-            // The last byte stands for the end of our patience.
-            self.readable |= self.drains_bytes == 1;
-        }
-    }
-
-    /// Whether bytes should come by themselves: not when there is enough already that cannot be handled yet. `are_coming`
-    /// makes the difference that keeps it from changing its mind with each piece.
-    pub(crate) fn wants_bytes(&self, are_coming: bool) -> bool {
-        let enough = if are_coming { AHEAD_BYTES_MAX } else { AHEAD_BYTES_MAX / 2 };
-        if self.drains() {
-            return !self.readable;
-        }
-        let handles = self.takes_input() && !self.pending;
-        self.phase == Phase::Open
-            && !self.waits_for_room
-            && (handles || self.input.len() < enough)
-            && (are_coming || self.takes_input())
-    }
-
     /// Whether it changes loops as soon as nothing is under way for it.
     pub(crate) fn is_leaving(&self) -> bool {
         self.move_to.is_some() && self.may_move()
-    }
-
-    fn count_read(&mut self, count: usize, tally: &mut Tally, now: Nanos) {
-        tally.read_events += 1;
-        tally.bytes_in += count as u64;
-        self.connection.read_events.add(1);
-        self.connection.bytes_in.add(count as u64);
-        self.connection.last_active.set(now.0);
-    }
-
-    /// Takes note that the socket took `count` bytes.
-    pub(crate) fn count_write(&mut self, count: usize, tally: &mut Tally, now: Nanos) {
-        tally.write_events += 1;
-        tally.bytes_out += count as u64;
-        self.connection.write_events.add(1);
-        self.connection.bytes_out.add(count as u64);
-        self.connection.last_active.set(now.0);
-    }
-
-    /// Reads once; whether anything came.
-    fn read(&mut self, context: &mut Context<'_, P>) -> Result<bool, CloseReason> {
-        if let Some(link) = &self.link {
-            // Bytes come by themselves; what is left to read is the end.
-            if link.is_broken {
-                return Err(CloseReason::Peer);
-            }
-            self.readable = false;
-            self.begin_close(CloseReason::Peer, context);
-            return Ok(false);
-        }
-        let room = self.input.room(context.pool);
-        let spare = room.capacity() - room.len();
-        // Not `read`: a socket's own call spares the kernel its way through files, a quarter of the call's time.
-        let received =
-            rustix::net::recv(&self.socket, rustix::buffer::spare_capacity(room), RecvFlags::empty());
-        match received.map(|(_, count)| count) {
-            Ok(0) => {
-                self.readable = false;
-                self.begin_close(CloseReason::Peer, context);
-                Ok(false)
-            }
-            Ok(count) => {
-                self.readable = count == spare || self.read_closed;
-                self.count_read(count, context.tally, context.now);
-                Ok(true)
-            }
-            Err(Errno::AGAIN) => {
-                self.readable = false;
-                Ok(false)
-            }
-            Err(Errno::INTR) => Ok(false),
-            Err(_) => Err(CloseReason::Peer),
-        }
-    }
-
-    fn flush(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
-        let released =
-            if self.output.has_marks() { context.protocol().released() } else { Ticket::EVERYTHING };
-        if let Some(link) = &mut self.link {
-            self.blocked = !link.hand_over(&mut self.output, released) || link.is_refused;
-            return self.check_unsent(context);
-        }
-        loop {
-            let (offered, sent) = self.send_some(released);
-            if offered == 0 {
-                self.blocked = false;
-                return Ok(());
-            }
-            match sent {
-                Ok(count) => {
-                    self.output.advance(count);
-                    self.count_write(count, context.tally, context.now);
-                    self.blocked = count < offered;
-                }
-                Err(Errno::AGAIN) => self.blocked = true,
-                Err(Errno::INTR) => continue,
-                Err(_) => return Err(CloseReason::Peer),
-            }
-            if self.blocked {
-                return self.check_unsent(context);
-            }
-        }
-    }
-
-    /// Offers what may leave to the socket, with one call; how much that was, and how much it took.
-    fn send_some(&mut self, released: Ticket) -> (usize, rustix::io::Result<usize>) {
-        if !self.output.continues(released) {
-            let piece = self.output.sendable(released);
-            let offered = piece.len();
-            let sent = if offered == 0 {
-                Ok(0)
-            } else {
-                rustix::net::send(&self.socket, piece, SendFlags::NOSIGNAL)
-            };
-            return (offered, sent);
-        }
-        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
-        let (count, continues) = self.output.pieces(released, &mut pieces);
-        let pieces = &pieces[..count];
-        let mut flags = SendFlags::NOSIGNAL;
-        flags.set(SendFlags::MORE, continues);
-        let offered = pieces.iter().map(|piece| piece.len()).sum();
-        (offered, sendmsg(&self.socket, pieces, &mut SendAncillaryBuffer::default(), flags))
-    }
-
-    /// Cuts who does not read what it asked for.
-    fn check_unsent(&self, context: &Context<'_, P>) -> Result<(), CloseReason> {
-        let unsent = self.unsent_bytes() + self.output.len() - self.output.held_bytes();
-        let is_refused = self.link.as_ref().map_or(self.blocked, |link| link.is_refused);
-        let is_cut = is_refused && unsent > context.limits.output_bytes_max;
-        if is_cut { Err(CloseReason::OutputLimit) } else { Ok(()) }
     }
 }
