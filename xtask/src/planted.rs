@@ -61,7 +61,7 @@ const BUGS: &[Bug] = &[
     Bug { name: "writes take the reserve of deletes", test: LIVES, file: "journal/src/admission.rs",
           from: "Class::Write => reserve,", to: "Class::Write => if PLANTED { 0 } else { reserve }," },
     Bug { name: "expiry names another state than it leaves", test: LIVES, file: "store/src/access/plan.rs",
-          from: "key, (old.since, old.seq), expiry_ms)", to: "key, (Seq(old.since.0 + u64::from(PLANTED) * 8), Seq(old.seq.0 + u64::from(PLANTED) * 8)), expiry_ms)" },
+          from: "key, old.since, old.seq, expiry_ms)", to: "key, Seq(old.since.0 + u64::from(PLANTED) * 8), Seq(old.seq.0 + u64::from(PLANTED) * 8), expiry_ms)" },
     Bug { name: "clock record forgotten at a start", test: LIVES, file: "store/src/log/recovery.rs",
           from: "self.index.set_clock(entry.seq, record);", to: "if !PLANTED { self.index.set_clock(entry.seq, record); }" },
     Bug { name: "clock record left out of a checkpoint", test: LIVES, file: "store/src/log/capture.rs",

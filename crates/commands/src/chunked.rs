@@ -191,7 +191,7 @@ impl ChunkedReply {
                     true => (range.end - wanted..range.end, range.start..range.end - wanted),
                     false => (range.start..range.start + wanted, range.start + wanted..range.end),
                 };
-                let left = self.snapshot.read_range(store, part, (these, *is_reversed), write)?;
+                let left = self.snapshot.read_range(store, part, these, *is_reversed, write)?;
                 *range = match is_reversed {
                     true => others.start..left.end,
                     false => left.start..others.end,

@@ -1,6 +1,6 @@
 //! Moves and copies keys with their values and the times when they end.
 
-use store::{Access, Stop, Value, ValueKind};
+use store::{Access, KeyRef, Stop, Value, ValueKind};
 
 /// A key in a database.
 pub type Spot<'a> = (u16, &'a [u8]);
@@ -27,7 +27,8 @@ pub fn rename(access: &mut Access<'_>, db: u16, from: &[u8], to: &[u8]) -> Resul
 /// # Errors
 /// As [`rename`].
 pub fn duplicate(access: &mut Access<'_>, from: Spot<'_>, to: Spot<'_>) -> Result<bool, Stop> {
-    if from != to && access.copy_paged(from, to)? {
+    let key_ref = |(db, key)| KeyRef { db, key };
+    if from != to && access.copy_paged(key_ref(from), key_ref(to))? {
         return Ok(true);
     }
     let Some(found) = access.get(from.0, from.1)? else { return Ok(false) };

@@ -132,7 +132,7 @@ impl Store {
         loop {
             let fits = self.memory().used_bytes().saturating_add(bytes) <= most_bytes;
             let most = match fits {
-                true if self.memory.has_room(&self.index, &*self.engine, 0) => return false,
+                true if self.memory.has_room(self.accounts(), 0) => return false,
                 true => EVICTIONS_FEW,
                 false => EVICTIONS_MAX,
             };
@@ -164,7 +164,7 @@ impl Store {
 
     /// Whether keys must go.
     fn is_short(&self) -> bool {
-        if self.memory.has_room(&self.index, &*self.engine, 0) {
+        if self.memory.has_room(self.accounts(), 0) {
             return self.is_disk_short(16, 15);
         }
         !self.engine.has_addresses() || self.is_disk_short(16, 15) || self.is_full_without_values()

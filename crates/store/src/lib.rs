@@ -88,7 +88,7 @@ use index::Index;
 use index::stripe::Seek;
 use large::LARGE_BYTES;
 use log::housekeeping::Parts;
-use memory::Memory;
+use memory::{Accounts, LargeValue, Memory};
 use record::Draft;
 use sought::Sought;
 use tend::tender::Tender;
@@ -289,7 +289,7 @@ impl Store {
                 continue;
             };
             let base = |word: &object::Word| Sought::base(word.address(), keyspace, hash);
-            let mut unknown: Vec<Sought> = match space.seek((keyspace, hash), key.key, prepared) {
+            let mut unknown: Vec<Sought> = match space.seek(keyspace, hash, key.key, prepared) {
                 Seek::Unknown(records) => records,
                 Seek::At { word, whole: false, .. } => vec![base(word)],
                 _ => continue,
@@ -350,12 +350,12 @@ impl Store {
         now: Moment,
     ) -> Result<Access<'s>, Stop> {
         if self.options.is_always_cold {
-            self.memory.drop_all(&self.index, &*self.engine);
+            self.memory.drop_all(self.accounts());
         }
         let is_known_to_need = prepared.has_records() || prepared.obstacle().is_some();
         if credit_bytes != 0 || is_known_to_need || self.memory.is_wished() {
             let pages = memory::ROOM_PAGES_MAX.max(prepared.records_count());
-            self.memory.make_room(&self.index, &*self.engine, pages, 0);
+            self.memory.make_room(self.accounts(), pages, 0);
         }
         if is_known_to_need {
             // what is here stays; who reads next waits
@@ -368,7 +368,7 @@ impl Store {
         }
         self.pass_obstacle(prepared)?;
         let keys = if credit_bytes == 0 { 0 } else { scope.keys().map_or(1, |keys| keys.len() as u64) };
-        let credits = self.credits_for(prepared, (credit_bytes + keys * RECORD_OVERHEAD_BYTES, keys))?;
+        let credits = self.credits_for(prepared, credit_bytes + keys * RECORD_OVERHEAD_BYTES, keys)?;
         Ok(Access::new(self, scope, prepared, credits, self.clock.at(now.server_ms())))
     }
 
@@ -381,7 +381,7 @@ impl Store {
         if self.evict_for(bytes) || self.memory.awaits_pages(bytes, 0) {
             return Err(Stop::Busy);
         }
-        self.memory.reserve((&self.index, &*self.engine), (bytes, is_copied))
+        self.memory.reserve(self.accounts(), LargeValue { bytes, is_copied })
     }
 
     /// As [`Store::reserve_memory`] for one whom others wait for: it looks at a bounded part of memory. What that does not find a thread of the store's own looks
@@ -396,13 +396,13 @@ impl Store {
         awaited: &mut Option<AwaitedMemory>,
     ) -> Result<Reserved, Stop> {
         // first: it is counted already, and room for it would be made twice
-        if let Some(granted) = self.memory.take_awaited((bytes, is_copied), awaited) {
+        if let Some(granted) = self.memory.take_awaited(LargeValue { bytes, is_copied }, awaited) {
             return granted;
         }
         if self.evict_for(bytes) || self.memory.awaits_pages(bytes, 0) {
             return Err(Stop::Busy);
         }
-        self.memory.reserve_soon((&self.index, &*self.engine), (bytes, is_copied), awaited)
+        self.memory.reserve_soon(self.accounts(), LargeValue { bytes, is_copied }, awaited)
     }
 
     /// Whether pages are emptied now, for which others wait ([`Options::resident_bytes`]): what can come later had better.
@@ -515,10 +515,15 @@ impl Store {
         }
     }
 
+    /// Who counts bytes beside the budget of memory.
+    pub(crate) fn accounts(&self) -> Accounts<'_> {
+        Accounts { index: &self.index, engine: &*self.engine }
+    }
+
     /// Memory by parts.
     #[must_use]
     pub fn memory(&self) -> MemoryReport {
-        self.memory.report(&self.index, &*self.engine)
+        self.memory.report(self.accounts())
     }
 
     /// `memory.limit`; 0 is none. One load.
@@ -534,8 +539,8 @@ impl Store {
     /// As [`Access::ask`].
     pub fn ask_memory(&self, bytes: u64) -> Result<AskedMemory, Stop> {
         let mut asked = None;
-        self.memory.make_room(&self.index, &*self.engine, memory::ROOM_PAGES_MAX, bytes);
-        self.memory.ask((&self.index, &*self.engine), &mut asked, (bytes, 0))?;
+        self.memory.make_room(self.accounts(), memory::ROOM_PAGES_MAX, bytes);
+        self.memory.ask(self.accounts(), &mut asked, bytes, 0)?;
         Ok(AskedMemory { _asked: asked })
     }
 

@@ -37,8 +37,27 @@ use hand::Hand;
 #[cfg(test)]
 pub(crate) use hand::pass;
 use reserve::Awaiting;
-pub(crate) use reserve::RESERVE_PAGES_MAX;
 pub use reserve::{AwaitedMemory, Reserved};
+pub(crate) use reserve::{LargeValue, RESERVE_PAGES_MAX};
+
+/// Who counts bytes beside the budget.
+#[derive(Clone, Copy)]
+pub(crate) struct Accounts<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) engine: &'a dyn Engine,
+}
+
+/// What is lacked by one for whom there is no room.
+#[derive(Clone, Copy, Default)]
+struct Lack {
+    bytes: u64,
+    /// What is wished for so that there will be room.
+    wished_bytes: u64,
+    /// What he has reserved himself.
+    reserved_bytes: u64,
+    /// What he has credits for.
+    credit_bytes: u64,
+}
 
 /// The budget.
 #[derive(Debug, Default)]
@@ -248,7 +267,7 @@ impl Memory {
     /// Whether `bytes` are not to be stored before pages have gone back to the system, by one who made `own_bytes` for the same so far: [`Stop::Busy`].
     pub(crate) fn awaits_pages(&self, bytes: u64, own_bytes: u64) -> bool {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        self.gate.waits((bytes, own_bytes), limit_bytes, || self.waker.wake())
+        self.gate.waits(bytes, own_bytes, limit_bytes, || self.waker.wake())
     }
 
     /// Counts a record of `bytes` that the store has read for itself, if it is a large one.
@@ -269,7 +288,8 @@ impl Memory {
     /// `journal_bytes` tells what waits in the journal.
     pub(crate) fn begin_read(
         &self,
-        (index, journal_bytes): (&Index, &dyn Fn() -> u64),
+        index: &Index,
+        journal_bytes: &dyn Fn() -> u64,
         bytes: u64,
         may_wait: bool,
     ) -> Option<Turn<'_>> {
@@ -316,20 +336,20 @@ impl Memory {
     }
 
     /// Whether used memory and `bytes` more are well within the limit.
-    pub(crate) fn has_room(&self, index: &Index, engine: &dyn Engine, bytes: u64) -> bool {
-        self.used_within(index, engine, ROOM_SHARE, bytes)
+    pub(crate) fn has_room(&self, accounts: Accounts<'_>, bytes: u64) -> bool {
+        self.used_within(accounts, ROOM_SHARE, bytes)
     }
 
     /// What becomes of a value that was just read from disk, and is counted in what is used, from a slot with or without a mark. It
     /// may take a little more than `make_room` leaves; the next command makes up for it.
-    pub(crate) fn verdict(&self, index: &Index, engine: &dyn Engine, is_marked: bool) -> Verdict {
+    pub(crate) fn verdict(&self, accounts: Accounts<'_>, is_marked: bool) -> Verdict {
         if let Some(reads) = &self.always_cold {
             let is_even = reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
             return if is_even { Verdict::Keep(0) } else { Verdict::Mark };
         }
-        let room = if self.used_within(index, engine, AMPLE_SHARE, 0) {
+        let room = if self.used_within(accounts, AMPLE_SHARE, 0) {
             Room::Ample
-        } else if self.used_within(index, engine, FULL_SHARE, 0) {
+        } else if self.used_within(accounts, FULL_SHARE, 0) {
             Room::Short
         } else {
             Room::Full
@@ -338,10 +358,9 @@ impl Memory {
     }
 
     /// Whether used memory and `bytes` more leave a `share`-th of the limit.
-    fn used_within(&self, index: &Index, engine: &dyn Engine, share: u64, bytes: u64) -> bool {
+    fn used_within(&self, accounts: Accounts<'_>, share: u64, bytes: u64) -> bool {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        limit_bytes == 0
-            || self.used(index, engine).saturating_add(bytes) <= limit_bytes - limit_bytes / share
+        limit_bytes == 0 || self.used(accounts).saturating_add(bytes) <= limit_bytes - limit_bytes / share
     }
 
     /// Takes note that a read has made a value hot.
@@ -351,27 +370,23 @@ impl Memory {
 
     /// Refuses growth past the limit, for one who has credits for `own_credit_bytes`; holds it back where there will be room once the
     /// disk has caught up, or large values that are being stored are.
-    pub(crate) fn admit(
-        &self,
-        index: &Index,
-        engine: &dyn Engine,
-        own_credit_bytes: u64,
-    ) -> Result<(), Stop> {
+    pub(crate) fn admit(&self, accounts: Accounts<'_>, own_credit_bytes: u64) -> Result<(), Stop> {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        let used_bytes = self.used(index, engine);
+        let used_bytes = self.used(accounts);
         if limit_bytes == 0 || used_bytes <= limit_bytes {
             return Ok(());
         }
-        Err(self.lacks((index, engine), (0, own_credit_bytes), (0, 0), limit_bytes))
+        Err(self.lacks(accounts, Lack { credit_bytes: own_credit_bytes, ..Lack::default() }, limit_bytes))
     }
 
     /// Holds `bytes` more for a command that is about to make them, which holds `asked` so far and has credits for `own_credit_bytes`.
     /// Those who read go on where data fills memory: all together may hold a [`ASKED_SHARE`]-th of the limit whatever is used.
     pub(crate) fn ask(
         &self,
-        (index, engine): (&Index, &dyn Engine),
+        accounts: Accounts<'_>,
         asked: &mut Option<Box<Asked>>,
-        (bytes, own_credit_bytes): (u64, u64),
+        bytes: u64,
+        own_credit_bytes: u64,
     ) -> Result<(), Stop> {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let own_bytes = asked.as_ref().map_or(0, |asked| asked.held.bytes());
@@ -385,7 +400,7 @@ impl Memory {
         let is_free = others_bytes + bytes <= limit_bytes / ASKED_SHARE;
         if limit_bytes == 0
             || is_free
-            || self.used(index, engine).saturating_add(bytes) <= limit_bytes - limit_bytes / ASKED_SHARE
+            || self.used(accounts).saturating_add(bytes) <= limit_bytes - limit_bytes / ASKED_SHARE
         {
             let all_bytes = &self.asked_bytes;
             let asked = asked.get_or_insert_with(|| {
@@ -396,8 +411,13 @@ impl Memory {
         }
         self.asked_bytes.fetch_sub(bytes, Ordering::SeqCst);
         // twice as much: one that asks bit by bit would begin anew for each of them
-        let lacked_bytes = (bytes + limit_bytes / ASKED_SHARE, 2 * (own_bytes + bytes));
-        Err(self.lacks((index, engine), (0, own_credit_bytes), lacked_bytes, limit_bytes))
+        let lack = Lack {
+            bytes: bytes + limit_bytes / ASKED_SHARE,
+            wished_bytes: 2 * (own_bytes + bytes),
+            reserved_bytes: 0,
+            credit_bytes: own_credit_bytes,
+        };
+        Err(self.lacks(accounts, lack, limit_bytes))
     }
 
     /// Refuses what a transaction would hold, were there no room for its commit beside it: its image or records wait in the journal, and
@@ -411,44 +431,38 @@ impl Memory {
         }
     }
 
-    /// What becomes of one for whom there is no room, who reserved `own_bytes` himself, has credits for `own_credit_bytes` and lacks
-    /// `bytes` beside that: others give back what they reserved, what waits for the disk leaves, what has come there can be dropped, for
-    /// which a wish of `wished_bytes` is left, or it is refused.
-    fn lacks(
-        &self,
-        (index, engine): (&Index, &dyn Engine),
-        (own_bytes, own_credit_bytes): (u64, u64),
-        (bytes, wished_bytes): (u64, u64),
-        limit_bytes: u64,
-    ) -> Stop {
+    /// What becomes of one for whom there is no room: others give back what they reserved, what waits for the disk leaves, what has come there
+    /// can be dropped, for which a wish is left, or it is refused.
+    fn lacks(&self, accounts: Accounts<'_>, lack: Lack, limit_bytes: u64) -> Stop {
         let (used_bytes, for_now_bytes) = loop {
             // First: what a group reserved for its way to the disk is given back when the journal counts it.
             let reserved_bytes = self.reserved_bytes.load(Ordering::SeqCst);
             // What waits is counted there, and until it is released as a value that cannot be dropped.
-            let waiting_bytes = 2 * engine.waiting_bytes().saturating_sub(own_credit_bytes);
+            let waiting_bytes = 2 * accounts.engine.waiting_bytes().saturating_sub(lack.credit_bytes);
             // After that look: what waited before may have left meanwhile.
-            let used_bytes = self.used(index, engine);
+            let used_bytes = self.used(accounts);
             if self.reserved_bytes.load(Ordering::SeqCst) == reserved_bytes {
-                break (used_bytes, waiting_bytes + reserved_bytes - own_bytes);
+                break (used_bytes, waiting_bytes + reserved_bytes - lack.reserved_bytes);
             }
         };
         // Looked at last: what waited above may have been released meanwhile.
-        if self.may_drop(engine) {
-            self.wish(wished_bytes, limit_bytes);
+        if self.may_drop(accounts.engine) {
+            self.wish(lack.wished_bytes, limit_bytes);
             return Stop::Busy;
         }
-        if used_bytes.saturating_add(bytes).saturating_sub(for_now_bytes) <= limit_bytes {
+        if used_bytes.saturating_add(lack.bytes).saturating_sub(for_now_bytes) <= limit_bytes {
             return Stop::Busy;
         }
         // hot values are on disk as well, and were dropped
-        let lasting_bytes = index.memory_bytes() + self.process_bytes.load(Ordering::Relaxed) + own_bytes;
-        let may_pass = engine.has_addresses() && lasting_bytes <= limit_bytes;
+        let lasting_bytes =
+            accounts.index.memory_bytes() + self.process_bytes.load(Ordering::Relaxed) + lack.reserved_bytes;
+        let may_pass = accounts.engine.has_addresses() && lasting_bytes <= limit_bytes;
         StoreError::MemoryLimit { used_bytes, limit_bytes, may_pass }.into()
     }
 
     /// Memory by parts.
-    pub(crate) fn report(&self, index: &Index, engine: &dyn Engine) -> MemoryReport {
-        self.report_of(index, engine.buffered_bytes())
+    pub(crate) fn report(&self, accounts: Accounts<'_>) -> MemoryReport {
+        self.report_of(accounts.index, accounts.engine.buffered_bytes())
     }
 
     fn report_of(&self, index: &Index, journal_bytes: u64) -> MemoryReport {
@@ -463,8 +477,8 @@ impl Memory {
         }
     }
 
-    fn used(&self, index: &Index, engine: &dyn Engine) -> u64 {
-        self.report(index, engine).used_bytes()
+    fn used(&self, accounts: Accounts<'_>) -> u64 {
+        self.report(accounts).used_bytes()
     }
 }
 

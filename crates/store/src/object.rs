@@ -36,6 +36,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ impl Object {
     /// If `kind` needs more than 5 bits or a length more than 32: callers check `value.max` first.
     pub(crate) fn new(kind: u8, key: &[u8], bytes: Bytes<'_>, expiry_ms: u64) -> Self {
         let (value, large) = (bytes.slice(), bytes.large());
-        let mut writer = FieldWriter::begin(kind, key, (value.len(), large), expiry_ms);
+        let mut writer = FieldWriter::begin(kind, key, value.len(), large, expiry_ms);
         if large.is_none() {
             writer.put(value);
         }
@@ -81,7 +82,7 @@ impl Object {
         fill: impl FnOnce(&mut [u8]),
     ) -> Self {
         assert!(value_len < LARGE_BYTES, "large values are shared");
-        let mut writer = FieldWriter::begin(kind, key, (value_len, None), expiry_ms);
+        let mut writer = FieldWriter::begin(kind, key, value_len, None, expiry_ms);
         let value = writer.put_zeroes(value_len);
         // from here on it is whole, and goes with this if `fill` panics
         let object = Self(writer.base);
@@ -96,11 +97,12 @@ impl Object {
     pub(crate) fn changed(
         kind: u8,
         key: &[u8],
-        (value, expiry_ms): (&[u8], u64),
+        value: &[u8],
+        expiry_ms: u64,
         change: impl FnOnce(&mut [u8]),
     ) -> Self {
         assert!(value.len() < LARGE_BYTES, "large values are shared");
-        let mut writer = FieldWriter::begin(kind, key, (value.len(), None), expiry_ms);
+        let mut writer = FieldWriter::begin(kind, key, value.len(), None, expiry_ms);
         let copy = writer.put_copy(value);
         let object = Self(writer.base);
         change(copy);
@@ -273,15 +275,15 @@ impl<'a> ObjectRef<'a> {
     }
 
     /// Where its allocation begins, and how many bytes that takes.
-    pub(crate) fn range(self) -> (usize, usize) {
-        (self.start(), self.own_bytes() as usize)
+    pub(crate) fn range(self) -> Range<usize> {
+        self.start()..self.start() + self.own_bytes() as usize
     }
 
     /// As [`ObjectRef::range`], of a large value, unless the allocator maps it alone.
-    pub(crate) fn large_range(self) -> Option<(usize, usize)> {
+    pub(crate) fn large_range(self) -> Option<Range<usize>> {
         let large = if self.flags() & FLAG_LARGE == 0 { None } else { Some(self.value()) };
         let large = large.filter(|bytes| bytes.len() < MAPPED_BYTES_MIN);
-        large.map(|bytes| (bytes.as_ptr().addr(), chunk_bytes(bytes.len()) as usize))
+        large.map(|bytes| bytes.as_ptr().addr()..bytes.as_ptr().addr() + chunk_bytes(bytes.len()) as usize)
     }
 
     /// What the object costs together with its large value.
@@ -312,8 +314,9 @@ impl Place {
     }
 
     /// As [`ObjectRef::range`].
-    pub(crate) fn range(&self) -> (usize, usize) {
-        (self.base.as_ptr().addr(), chunk_bytes(self.len) as usize)
+    pub(crate) fn range(&self) -> Range<usize> {
+        let start = self.base.as_ptr().addr();
+        start..start + chunk_bytes(self.len) as usize
     }
 }
 
@@ -343,7 +346,7 @@ struct FieldWriter {
 
 impl FieldWriter {
     /// Allocates an object, and writes all of it but a value that is not large.
-    fn begin(kind: u8, key: &[u8], (value_len, large): (usize, Option<&Arc<Large>>), expiry_ms: u64) -> Self {
+    fn begin(kind: u8, key: &[u8], value_len: usize, large: Option<&Arc<Large>>, expiry_ms: u64) -> Self {
         assert!(kind <= KIND_MASK, "kind {kind} does not fit the header");
         let wide = key.len() > u8::MAX.into() || value_len > u16::MAX.into();
         let key_len = u32::try_from(key.len()).expect("keys are bounded by value.max");

@@ -73,8 +73,8 @@ impl Store {
     pub fn tend(&self, budget: usize) -> Option<UnixMs> {
         let frees_more = self.free_spaces() | self.sweep_some();
         let is_wished = self.memory.is_wished();
-        self.memory.make_room(&self.index, &*self.engine, usize::MAX, 0);
-        if self.memory.grant_awaited((&self.index, &*self.engine)) || is_wished {
+        self.memory.make_room(self.accounts(), usize::MAX, 0);
+        if self.memory.grant_awaited(self.accounts()) || is_wished {
             (self.options.hooks.on_credits)();
         }
         self.track_use();
@@ -207,7 +207,7 @@ impl Store {
                 let before = removed();
                 for key in &keys {
                     if is_leaves(keyspace) {
-                        self.expire_leaf((db, keyspace), key);
+                        self.expire_leaf(db, keyspace, key);
                     } else {
                         self.expire_key(db, key, &mut prepared);
                     }
@@ -268,7 +268,7 @@ impl Store {
     }
 
     /// Removes fields whose time has come of the leaf with this key, unless its hash is gone: then the leaf goes soon.
-    fn expire_leaf(&self, (db, leaves): (u16, Keyspace), leaf: &[u8]) {
+    fn expire_leaf(&self, db: u16, leaves: Keyspace, leaf: &[u8]) {
         let Some((object, number)) = split_leaf_key(leaf) else { return };
         for _ in 0..READS_MAX {
             let key = match self.key_of(leaves, object) {
@@ -279,7 +279,7 @@ impl Store {
                 }
             };
             // if it is not there it has been renamed since, or is gone
-            if !matches!(self.expire_fields(db, &key, (object, number)), Ok(false)) {
+            if !matches!(self.expire_fields(db, &key, object, number), Ok(false)) {
                 return;
             }
         }
@@ -301,11 +301,11 @@ impl Store {
     }
 
     /// Removes fields whose time has come of leaf `number` of the hash at `key`, if that is `object`; returns whether it is.
-    fn expire_fields(&self, db: u16, key: &[u8], (object, number): (u64, u32)) -> Result<bool, Stop> {
+    fn expire_fields(&self, db: u16, key: &[u8], object: u64, number: u32) -> Result<bool, Stop> {
         let (keys, mut prepared) = ([KeyRef { db, key }], Prepared::default());
         for _ in 0..READS_MAX {
             let mut access = self.access(Scope::Keys(&keys), &prepared, 0)?;
-            match access.meet_leaf(db, key, (object, number)) {
+            match access.meet_leaf(db, key, object, number) {
                 Ok(is_there) => {
                     if access.has_purged() {
                         self.commit_expired(&mut access);

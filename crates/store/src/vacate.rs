@@ -32,6 +32,7 @@ use clock::Nanos;
 
 use crate::hash::STRIPES;
 use crate::index::Index;
+use crate::object::ObjectRef;
 use moving::{Found, Moving};
 use pages::Pages;
 
@@ -82,7 +83,8 @@ impl Vacating {
     /// A pass that begins at `now`, when `resident_bytes` are resident, and is to empty pages of `wanted_bytes`.
     pub(crate) fn new(
         now: Nanos,
-        (resident_bytes, wanted_bytes): (u64, u64),
+        resident_bytes: u64,
+        wanted_bytes: u64,
         limit_bytes: u64,
         is_thorough: bool,
     ) -> Self {
@@ -145,10 +147,11 @@ impl Vacating {
             }
         } else if let Some(bits) = page.bits_at(0) {
             let at = Found::of(at.stripe, keyspace, bits);
-            let arrays = page.ranges().filter(|range| pages.has_chosen(*range));
-            arrays.for_each(|(start, _)| moving.add(at.arrays(start)));
+            let arrays = page.ranges().filter(|range| pages.has_chosen(range.clone()));
+            arrays.for_each(|range| moving.add(at.arrays(range.start)));
             // most lie in no such page: their headers are not looked at
-            let near = page.objects().filter(|it| pages.has_chosen((it.start(), MOVED_BYTES_MAX as usize)));
+            let reach = |it: &ObjectRef<'_>| it.start()..it.start() + MOVED_BYTES_MAX as usize;
+            let near = page.objects().filter(|it| pages.has_chosen(reach(it)));
             let objects = near.filter(|object| pages.has_chosen(object.range()));
             objects.for_each(|object| moving.add(at.object(object.start())));
         }

@@ -363,7 +363,7 @@ fn lengthened(cleans: bool) -> (SimDisk, Vec<u8>) {
         let from = string.len();
         string.extend(&value(1, n)[..200]);
         with(&store, 1, |access, name| {
-            access.put_part(0, name, (Value::String(&string), from..string.len()), None)
+            access.put_part(0, name, Value::String(&string), from..string.len(), None)
         });
         while store.drive() {}
         if cleans {

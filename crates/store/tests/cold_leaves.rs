@@ -45,14 +45,14 @@ fn change(store: &Arc<Store>, kind: ValueKind, members: &[Vec<u8>], value: Optio
         let elements = members.iter().map(|member| &member[..]);
         if kind == ValueKind::SortedSet {
             let score = |_, at: usize| Ok::<_, Infallible>(value.map(|value| (at + value.len()) as f64));
-            let Ok(()) = access.rescore((0, KEY), elements, score)?.expect("of this type");
+            let Ok(()) = access.rescore(0, KEY, elements, score)?.expect("of this type");
             return Ok(());
         }
         let change = |edit: &mut store::Edit<'_>, tag, at: usize| match value {
             Some(value) => _ = edit.put(tag, &members[at], value),
             None => _ = edit.delete(tag, &members[at]),
         };
-        access.edit_each((0, KEY), kind, elements, change)?.expect("of this type");
+        access.edit_each(0, KEY, kind, elements, change)?.expect("of this type");
         Ok(())
     })
 }
@@ -128,7 +128,7 @@ fn random_elements_are_a_leaf_each() {
     for _ in 0..20 {
         let rounds = rounds(&store, |access| {
             let dice = store.random();
-            assert_eq!(access.sample(0, KEY, kind, (1, dice))?.expect("a hash").len(), 1);
+            assert_eq!(access.sample(0, KEY, kind, 1, dice)?.expect("a hash").len(), 1);
             Ok(())
         });
         // the root, and the leaf
@@ -139,7 +139,7 @@ fn random_elements_are_a_leaf_each() {
         let before = reads();
         let rounds = rounds(&store, |access| {
             let dice = store.random();
-            assert_eq!(access.sample(0, KEY, kind, (wanted, dice))?.expect("a hash").len(), wanted);
+            assert_eq!(access.sample(0, KEY, kind, wanted, dice)?.expect("a hash").len(), wanted);
             Ok(())
         });
         // leaves that were in memory count, and others are drawn for them when it is run again

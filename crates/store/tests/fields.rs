@@ -77,7 +77,7 @@ impl Machine {
     fn edit<T>(&self, key: &[u8], field: &[u8], change: impl Fn(&mut Edit<'_>, Moment) -> T) -> T {
         self.with(key, 4096, |access| {
             let now = access.now();
-            let edited = access.edit_element((0, key), ValueKind::Hash, field, |edit, _| change(edit, now));
+            let edited = access.edit_element(0, key, ValueKind::Hash, field, |edit, _| change(edit, now));
             Ok(edited?.expect("a hash"))
         })
     }

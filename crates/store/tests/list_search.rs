@@ -40,7 +40,7 @@ struct Query {
 impl Query {
     fn found(&self, access: &Access<'_>) -> Result<Vec<usize>, Stop> {
         let (list, mut found) = (access.sequence(0, KEY, ValueKind::List)?.expect("a list"), Vec::new());
-        list.search(&self.value, (self.range.clone(), self.from_back), |at| {
+        list.search(&self.value, self.range.clone(), self.from_back, |at| {
             found.push(at);
             if found.len() == self.most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;

@@ -122,7 +122,7 @@ impl Machine {
     fn long_field(&self, db: u16, key: &[u8], field: &[u8], value: &[u8]) {
         self.with(db, key, 64 + value.len() as u64, |access| {
             let put = |hash: &mut store::Edit<'_>, tag| hash.put(tag, field, value);
-            let changed = access.edit_element((db, key), ValueKind::Hash, field, put)?;
+            let changed = access.edit_element(db, key, ValueKind::Hash, field, put)?;
             Ok(changed.expect("it is a hash"))
         });
     }
@@ -131,7 +131,7 @@ impl Machine {
     fn change_field(&self, db: u16, key: &[u8], field: u8, value: Option<&[u8]>) -> bool {
         self.with(db, key, 64 + 4_096, |access| {
             let changed =
-                access.edit_element((db, key), ValueKind::Hash, &[field], |hash, tag| match value {
+                access.edit_element(db, key, ValueKind::Hash, &[field], |hash, tag| match value {
                     Some(value) => !hash.put(tag, &[field], value),
                     None => hash.delete(tag, &[field]),
                 })?;
@@ -165,7 +165,7 @@ fn part(access: &mut store::Access<'_>, db: u16, key: &[u8], at: usize, bytes: &
     let (mut value, expiry) = found.map_or((Vec::new(), None), |found| (found.value.to_vec(), found.expiry));
     let changed = at.min(value.len())..at + bytes.len();
     put_over(&mut value, at, bytes);
-    access.put_part(db, key, (Value::String(&value), changed), expiry)
+    access.put_part(db, key, Value::String(&value), changed, expiry)
 }
 
 fn put_over(value: &mut Vec<u8>, at: usize, bytes: &[u8]) {

@@ -138,9 +138,9 @@ impl World {
                         let score = |_, number: usize| {
                             Ok::<_, Infallible>((!gone).then_some(names[number].len() as f64))
                         };
-                        return Ok(access.rescore((0, &self.key), named, score)?.map(|Ok(())| ()));
+                        return Ok(access.rescore(0, &self.key, named, score)?.map(|Ok(())| ()));
                     }
-                    access.edit_each((0, &self.key), kind, named, |edit, tag, number| match gone {
+                    access.edit_each(0, &self.key, kind, named, |edit, tag, number| match gone {
                         true => _ = edit.delete(tag, &names[number]),
                         false => _ = edit.put(tag, &names[number], &names[number]),
                     })
@@ -210,10 +210,10 @@ impl World {
             let each = |(name, value): store::Element<'_>| part.push((name.to_vec(), value.to_vec()));
             let bounds = Part { prepared, bytes_max };
             match is_ordered {
-                true => {
-                    let range = (reader.next..to, false);
-                    reader.snapshot.read_range(store, bounds, range, each).map(|left| left.start)
-                }
+                true => reader
+                    .snapshot
+                    .read_range(store, bounds, reader.next..to, false, each)
+                    .map(|left| left.start),
                 false => {
                     let leaves = reader.next as u32..to as u32;
                     reader.snapshot.read_leaves(store, bounds, leaves, each).map(u64::from)
@@ -364,7 +364,7 @@ fn what_is_kept_for_all_readers_is_bounded() {
         world
             .run(&[&world.key], |access| {
                 let named = names.iter().map(|it| &it[..]);
-                access.edit_each((0, &world.key), ValueKind::Hash, named, |edit, tag, number| {
+                access.edit_each(0, &world.key, ValueKind::Hash, named, |edit, tag, number| {
                     edit.put(tag, &names[number], b"other");
                 })
             })
@@ -398,7 +398,7 @@ fn flush_ends_a_snapshot_with_an_error() {
     while world.store.drive() {}
     let reader = &world.readers[0];
     let read = until_ready(&world.store, |store, prepared| {
-        reader.snapshot.read_range(store, whole(prepared), (0..400, false), |_| {})
+        reader.snapshot.read_range(store, whole(prepared), 0..400, false, |_| {})
     });
     assert!(matches!(read, Err(Stop::Refused(StoreError::SnapshotLost(_)))), "{read:?}");
 }

@@ -69,7 +69,7 @@ fn put(access: &mut Access<'_>, key: &[u8], names: &[String]) -> Result<(), Stop
         }
         b'z' => {
             let score = |_, at: usize| Ok::<_, Infallible>(Some((at * 7 % 50) as f64));
-            let Ok(()) = access.rescore((0, key), elements, score)?.expect("a sorted set");
+            let Ok(()) = access.rescore(0, key, elements, score)?.expect("a sorted set");
         }
         first => {
             let kind = if first == b'h' { ValueKind::Hash } else { ValueKind::Set };
@@ -77,7 +77,7 @@ fn put(access: &mut Access<'_>, key: &[u8], names: &[String]) -> Result<(), Stop
                 ValueKind::Hash => _ = edit.put(tag, names[at].as_bytes(), b"value"),
                 _ => _ = edit.add(tag, names[at].as_bytes()),
             };
-            access.edit_each((0, key), kind, elements, change)?.expect("of this type");
+            access.edit_each(0, key, kind, elements, change)?.expect("of this type");
         }
     }
     Ok(())

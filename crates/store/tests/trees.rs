@@ -147,7 +147,7 @@ impl World {
         let is_front = self.below(2) == 0;
         let end = if is_front { ListEnd::Front } else { ListEnd::Back };
         let popped =
-            self.run(|access| access.pop((0, &self.key), end, 1_000)).expect("a list, or nothing at all");
+            self.run(|access| access.pop(0, &self.key, end, 1_000)).expect("a list, or nothing at all");
         let at = if is_front { 0 } else { model.len().saturating_sub(1) };
         let expected = match model.get(at) {
             None => Popped::Nothing,
@@ -284,7 +284,7 @@ fn sorted_set_is_as_its_model_after_any_changes() {
                 let named = changes.iter().map(|(member, _)| &member[..]);
                 let score = |_, number: usize| Ok::<_, Infallible>(changes[number].1);
                 let Ok(()) =
-                    access.rescore((0, &world.key), named, score)?.expect("a sorted set, or nothing at all");
+                    access.rescore(0, &world.key, named, score)?.expect("a sorted set, or nothing at all");
                 Ok(())
             });
             if step % 10 == 0 {
@@ -562,9 +562,9 @@ impl One {
                         Self::Remove(..) => None,
                     };
                     let change = |_, _| Ok::<_, Infallible>(score);
-                    access.rescore((0, key), [&name[..]].into_iter(), change).map(|it| it.map(|Ok(())| ()))
+                    access.rescore(0, key, [&name[..]].into_iter(), change).map(|it| it.map(|Ok(())| ()))
                 } else {
-                    access.edit_element((0, key), kind, name, |edit, tag| match self {
+                    access.edit_element(0, key, kind, name, |edit, tag| match self {
                         Self::Put(_, name, value) => _ = edit.put(tag, name, value),
                         Self::Remove(..) => _ = edit.delete(tag, name),
                     })
@@ -676,15 +676,14 @@ fn add(access: &mut Access<'_>, kind: ValueKind, at: usize, size: usize) -> Resu
             let element = if kind == ValueKind::Hash { &name } else { &value };
             if kind == ValueKind::SortedSet {
                 let score = |_, _| Ok::<_, Infallible>(Some(1.0));
-                let Ok(()) =
-                    access.rescore((0, b"key"), [&element[..]].into_iter(), score)?.expect("its type");
+                let Ok(()) = access.rescore(0, b"key", [&element[..]].into_iter(), score)?.expect("its type");
                 return Ok(());
             }
             let change = |edit: &mut store::Edit<'_>, tag| match kind {
                 ValueKind::Hash => _ = edit.put(tag, element, &value),
                 _ => _ = edit.add(tag, element),
             };
-            access.edit_element((0, b"key"), kind, element, change)?.expect("its type");
+            access.edit_element(0, b"key", kind, element, change)?.expect("its type");
         }
     }
     Ok(())

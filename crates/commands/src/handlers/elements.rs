@@ -24,8 +24,9 @@ pub(crate) fn read_all<'a>(
     key: &[u8],
     kind: ValueKind,
 ) -> Result<Whole<'a>, Failure> {
-    let most = if data.in_parts { (CHUNKED_BYTES_MIN, CHUNKED_ELEMENTS_MIN) } else { (u64::MAX, u64::MAX) };
-    let whole = data.access.whole(data.db, key, kind, most)??;
+    let (bytes_max, count_max) =
+        if data.in_parts { (CHUNKED_BYTES_MIN, CHUNKED_ELEMENTS_MIN) } else { (u64::MAX, u64::MAX) };
+    let whole = data.access.whole(data.db, key, kind, bytes_max, count_max)??;
     data.count_lookup(!matches!(&whole, Whole::Here(found) if found.is_empty()));
     Ok(whole)
 }
@@ -218,15 +219,10 @@ pub(super) fn change_each(
     change: impl Fn(&mut Edit<'_>, u16, ArgsView<'_>) -> bool,
 ) -> Result<Counts, Failure> {
     let (places, mut counts) = (Places::new(requests, step), Counts::from_elem(0, requests.len()));
-    data.access.edit_each(
-        (data.db, requests[0].get(1)),
-        kind,
-        places.elements(),
-        |edit, tag, number| {
-            let (request, at) = places.place(number);
-            counts[request] += i64::from(change(edit, tag, requests[request].from(at)));
-        },
-    )??;
+    data.access.edit_each(data.db, requests[0].get(1), kind, places.elements(), |edit, tag, number| {
+        let (request, at) = places.place(number);
+        counts[request] += i64::from(change(edit, tag, requests[request].from(at)));
+    })??;
     Ok(counts)
 }
 
@@ -259,7 +255,7 @@ pub(super) fn delete_scored(
         deleted[places.place(number).0] += i64::from(score.is_some());
         Ok::<_, Failure>(None)
     };
-    data.access.rescore((data.db, requests[0].get(1)), places.elements(), delete)???;
+    data.access.rescore(data.db, requests[0].get(1), places.elements(), delete)???;
     answer_counts(deleted, out);
     Ok(())
 }
@@ -298,7 +294,7 @@ impl Chosen {
     ) -> Result<Vec<(u16, Element<'a>)>, Failure> {
         let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
         // one, so that the type is looked at
-        let parts = data.access.sample(data.db, key, kind, (wanted.max(1), data.access.random()))??;
+        let parts = data.access.sample(data.db, key, kind, wanted.max(1), data.access.random())??;
         if wanted == 0 {
             return Ok(Vec::new());
         }
@@ -408,7 +404,7 @@ pub(crate) fn walk_reply(
     scan: &Scan<'_>,
     out: &mut Writer<'_>,
 ) -> Outcome {
-    let (next, met) = data.access.walk(data.db, key, kind, (scan.from, scan.options.count))??;
+    let (next, met) = data.access.walk(data.db, key, kind, scan.from, scan.options.count)??;
     data.count_lookup(true);
     let shape = kind.shape().expect("a type of collections");
     step_reply(data, shape, next, met.into_iter(), scan, out)

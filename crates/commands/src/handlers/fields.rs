@@ -81,7 +81,7 @@ fn answer_each<'e>(
     let fields: Vec<&[u8]> = fields.collect();
     let mut answers = vec![0; fields.len()];
     let named = fields.iter().copied();
-    data.access.edit_each((data.db, key), ValueKind::Hash, named, |hash, tag, number| {
+    data.access.edit_each(data.db, key, ValueKind::Hash, named, |hash, tag, number| {
         answers[number] = change(hash, (tag, fields[number]));
     })??;
     write_integers(&answers, out);
@@ -240,7 +240,7 @@ pub(crate) fn hgetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     }
     let (fields, now) = (fields.collect::<Vec<_>>(), data.now);
     let named = fields.iter().copied();
-    data.access.edit_each((data.db, args.get(1)), ValueKind::Hash, named, |hash, tag, number| {
+    data.access.edit_each(data.db, args.get(1), ValueKind::Hash, named, |hash, tag, number| {
         options.retime.apply(hash, tag, fields[number], now);
     })??;
     Ok(())
@@ -278,7 +278,7 @@ pub(crate) fn hsetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         }
     }
     let now = data.now;
-    data.access.edit_each((data.db, args.get(1)), ValueKind::Hash, fields, |hash, tag, number| {
+    data.access.edit_each(data.db, args.get(1), ValueKind::Hash, fields, |hash, tag, number| {
         let (field, value) = pairs[number];
         match options.retime {
             Retime::Keep => _ = hash.put_kept(tag, field, value),

@@ -43,7 +43,7 @@ fn put_all(data: &mut Data<'_, '_>, requests: &[ArgsView<'_>], command: &str) ->
 pub(crate) fn hsetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (field, value) = (args.get(2), args.get(3));
     let set = |hash: &mut Edit<'_>, tag| hash.get(tag, field).is_none() && hash.put(tag, field, value);
-    let is_new = data.access.edit_element((data.db, args.get(1)), ValueKind::Hash, field, set)??;
+    let is_new = data.access.edit_element(data.db, args.get(1), ValueKind::Hash, field, set)??;
     out.integer(is_new.into());
     Ok(())
 }
@@ -178,7 +178,7 @@ pub(crate) fn hgetdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     }
     let fields: Vec<&[u8]> = fields.collect();
     let named = fields.iter().copied();
-    data.access.edit_each((data.db, args.get(1)), ValueKind::Hash, named, |hash, tag, number| {
+    data.access.edit_each(data.db, args.get(1), ValueKind::Hash, named, |hash, tag, number| {
         hash.delete(tag, fields[number]);
     })??;
     Ok(())
@@ -197,15 +197,12 @@ pub(crate) fn hincrby_series(
     let mut sums: SmallVec<[i64; 1]> = sums.collect::<Result<_, Failure>>()?;
     let mut refused = None;
     let fields = requests.iter().map(|args| args.get(2));
-    data.access.edit_each(
-        (data.db, requests[0].get(1)),
-        ValueKind::Hash,
-        fields,
-        |hash, tag, number| match increased(hash, tag, requests[number].get(2), sums[number]) {
+    data.access.edit_each(data.db, requests[0].get(1), ValueKind::Hash, fields, |hash, tag, number| {
+        match increased(hash, tag, requests[number].get(2), sums[number]) {
             Ok(sum) => sums[number] = sum,
             Err(failure) => refused = Some(failure),
-        },
-    )??;
+        }
+    })??;
     if let Some(failure) = refused {
         return Err(failure);
     }
@@ -234,7 +231,7 @@ pub(crate) fn hincrbyfloat(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
         hash.put_kept(tag, field, sum.as_bytes());
         Ok::<_, Failure>(sum)
     };
-    let sum = data.access.edit_element((data.db, args.get(1)), ValueKind::Hash, field, add)???;
+    let sum = data.access.edit_element(data.db, args.get(1), ValueKind::Hash, field, add)???;
     out.bulk(sum.as_bytes());
     Ok(())
 }

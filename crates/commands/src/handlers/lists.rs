@@ -170,7 +170,7 @@ fn pop_series(data: &mut Data<'_, '_>, requests: &[ArgsView<'_>], end: End, out:
 fn take_one(data: &mut Data<'_, '_>, key: &[u8], end: End) -> Result<Option<Vec<u8>>, Failure> {
     data.admit_reply(POPPED_BYTES_FEW + BULK_OVERHEAD_BYTES)?;
     let list_end = if end == End::Left { ListEnd::Front } else { ListEnd::Back };
-    match data.access.pop((data.db, key), list_end, POPPED_BYTES_FEW)?? {
+    match data.access.pop(data.db, key, list_end, POPPED_BYTES_FEW)?? {
         Popped::Value(value) => Ok(Some(value)),
         Popped::Nothing => Ok(None),
         // how much is told is asked of the budget first
@@ -365,7 +365,7 @@ impl Position {
             Some(count) => count,
         };
         let mut found = Vec::new();
-        list.search(wanted, (range, is_reversed), |at| {
+        list.search(wanted, range, is_reversed, |at| {
             if skipped > 0 {
                 skipped -= 1;
                 return ControlFlow::Continue(());

@@ -55,7 +55,7 @@ fn splice(
     // with the zeroes in a gap
     let changed = at.min(former.len())..at + part.len();
     if let Some(made) = data.copies.made(argument, found) {
-        data.access.put_part(data.db, key, (made, changed), expiry)?;
+        data.access.put_part(data.db, key, made, changed, expiry)?;
         return Ok(());
     }
     if len >= Large::BYTES_MIN && data.copies.may_ask() {
@@ -78,8 +78,8 @@ pub(super) fn overwrite(data: &mut Data<'_, '_>, key: &[u8], at: usize, part: &[
         data.ask(len)?;
     }
     match data.store.large(spliced(former, at, part)) {
-        Ok(large) => data.access.put_part(data.db, key, (Value::Large(&large), changed), expiry)?,
-        Err(value) => data.access.put_part(data.db, key, (Value::String(&value), changed), expiry)?,
+        Ok(large) => data.access.put_part(data.db, key, Value::Large(&large), changed, expiry)?,
+        Err(value) => data.access.put_part(data.db, key, Value::String(&value), changed, expiry)?,
     }
     Ok(())
 }

@@ -98,8 +98,8 @@ pub(crate) fn smove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     data.access.count(data.db, to, ValueKind::Set)??;
     if is_there && from != to {
         let (kind, db) = (ValueKind::Set, data.db);
-        data.access.edit_element((db, from), kind, member, |set, tag| set.delete(tag, member))??;
-        data.access.edit_element((db, to), kind, member, |set, tag| set.add(tag, member))??;
+        data.access.edit_element(db, from, kind, member, |set, tag| set.delete(tag, member))??;
+        data.access.edit_element(db, to, kind, member, |set, tag| set.add(tag, member))??;
     }
     out.integer(is_there.into());
     Ok(())
@@ -120,7 +120,7 @@ pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     let chosen = Chosen::sampled(data, args.get(1), ValueKind::Set, wanted)?;
     let popped: Vec<Vec<u8>> = chosen.into_iter().map(|(_, (member, _))| member.to_vec()).collect();
     let members = popped.iter().map(|member| &member[..]);
-    data.access.edit_each((data.db, args.get(1)), ValueKind::Set, members, |set, tag, number| {
+    data.access.edit_each(data.db, args.get(1), ValueKind::Set, members, |set, tag, number| {
         set.delete(tag, &popped[number]);
     })??;
     match count {
@@ -366,7 +366,7 @@ fn narrow_limited(data: &mut Data<'_, '_>, keys: &[&[u8]], most: usize) -> Resul
     let (others, mut kept, mut from) = (distinct(others), Vec::new(), 0);
     loop {
         data.turn_to_key(first);
-        let (next, part) = data.access.walk(data.db, first, ValueKind::Set, (from, LIMITED_PART))??;
+        let (next, part) = data.access.walk(data.db, first, ValueKind::Set, from, LIMITED_PART)??;
         data.access.charge(part.len())?;
         let part = part.into_iter().map(|(member, _)| member.to_vec()).collect();
         kept.append(&mut narrow_by(data, part, &others, true)?);

@@ -216,8 +216,7 @@ fn first_members<'a>(data: &'a Data<'_, '_>, key: &[u8], most: usize) -> Result<
     let (mut members, mut from) = (Vec::new(), 0);
     while members.len() < most {
         // a step meets about as many as it is asked for
-        let step = (from, most - members.len());
-        let (next, met) = data.access.walk(data.db, key, ValueKind::Set, step)??;
+        let (next, met) = data.access.walk(data.db, key, ValueKind::Set, from, most - members.len())??;
         members.extend(met.into_iter().map(|(member, _)| member));
         if next == 0 {
             break;

@@ -116,7 +116,7 @@ pub(super) fn add(
         *(if former.is_none() { &mut done.added } else { &mut done.updated }) += 1;
         Ok::<_, Failure>(Some(score))
     };
-    data.access.rescore((data.db, key), named, settle)???;
+    data.access.rescore(data.db, key, named, settle)???;
     Ok(done)
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn zadd_series(
         Ok::<_, Failure>(Some(members[number].1))
     };
     let named = members.iter().map(|(member, _)| *member);
-    data.access.rescore((data.db, requests[0].get(1)), named, settle)???;
+    data.access.rescore(data.db, requests[0].get(1), named, settle)???;
     is_new.into_iter().for_each(|is_new| out.integer(is_new.into()));
     Ok(())
 }
@@ -171,7 +171,7 @@ pub(crate) fn zincrby_series(
         Ok::<_, Failure>(Some(scores[number]))
     };
     let named = requests.iter().map(|args| args.get(3));
-    data.access.rescore((data.db, requests[0].get(1)), named, add)???;
+    data.access.rescore(data.db, requests[0].get(1), named, add)???;
     scores.into_iter().for_each(|score| out.double(score));
     Ok(())
 }

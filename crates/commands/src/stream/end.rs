@@ -20,7 +20,7 @@ pub(crate) fn add_at_end(
     wanted: Wanted,
     now_ms: u64,
 ) -> Result<Result<Option<Vec<Id>>, WrongType>, Stop> {
-    access.edit_stream_around((db, key), META, |stream| {
+    access.edit_stream_around(db, key, META, |stream| {
         let mut meta = meta_behind_entries(stream)?;
         let mut ids = Vec::with_capacity(requests.len());
         for _ in requests {

@@ -8,7 +8,6 @@
 //! Out of scope: whether there is room (`memory`).
 
 use super::Access;
-use crate::Store;
 use crate::engine::Credits;
 use crate::error::{Stop, StoreError};
 
@@ -56,9 +55,9 @@ impl Access<'_> {
         let credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
         let free_bytes = FREE_BYTES + credit_bytes;
         if made_bytes > free_bytes {
-            let Store { memory, index, engine, .. } = self.store;
+            let memory = &self.store.memory;
             let more_bytes = bytes.min(made_bytes - free_bytes);
-            memory.ask((index, &**engine), &mut self.asked.borrow_mut(), (more_bytes, credit_bytes))?;
+            memory.ask(self.store.accounts(), &mut self.asked.borrow_mut(), more_bytes, credit_bytes)?;
         }
         self.made_bytes.set(made_bytes);
         Ok(())

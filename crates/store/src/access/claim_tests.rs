@@ -281,7 +281,7 @@ fn who_reads_a_list_in_parts_reads_on_when_its_leaves_are_evicted_while_a_claime
     while !left.is_empty() {
         let part = Part { prepared: &prepared, bytes_max: 4096 };
         let tell = |(element, _): (&[u8], &[u8])| told.push(element.to_vec());
-        match snapshot.read_range(&store, part, (left.clone(), false), tell) {
+        match snapshot.read_range(&store, part, left.clone(), false, tell) {
             Ok(rest) => left = rest,
             Err((Stop::Cold, wanted)) => prepared = fetched(&store, prepared, wanted),
             Err((stop, _)) => panic!("{stop:?}"),

@@ -28,7 +28,7 @@ use collections::{
 use super::editing::Editing;
 use super::here::Slice;
 use super::nodes::Paged;
-use super::overlay::{Cause, Change, Small, Staged};
+use super::overlay::{Cause, Change, Content, Small, Staged};
 use super::{Access, KeyPlace, State};
 
 /// The key holds a value of another type.
@@ -162,9 +162,9 @@ impl Access<'_> {
             let removed = list.apply_all(changes);
             ListChanged { len: list.len(), removed }
         };
-        match self.try_change::<ListEdit<'static>, _, _>((db, key), kind, change)? {
-            Tried::Paged(paged, _) => self.change_paged_list((db, key), &paged, changes).map(Ok),
-            tried => self.finish((db, key), kind, tried),
+        match self.try_change::<ListEdit<'static>, _, _>(db, key, kind, change)? {
+            Tried::Paged(paged, _) => self.change_paged_list(db, key, &paged, changes).map(Ok),
+            tried => self.finish(db, key, kind, tried),
         }
     }
 
@@ -174,7 +174,8 @@ impl Access<'_> {
     /// As [`Access::edit_element`].
     pub fn pop(
         &mut self,
-        (db, key): (u16, &[u8]),
+        db: u16,
+        key: &[u8],
         end: ListEnd,
         bytes_max: usize,
     ) -> Result<Result<Popped, WrongType>, Stop> {
@@ -189,14 +190,14 @@ impl Access<'_> {
             list.remove(at, 1);
             Popped::Value(value)
         };
-        match self.try_change::<ListEdit<'static>, _, _>((db, key), kind, change)? {
+        match self.try_change::<ListEdit<'static>, _, _>(db, key, kind, change)? {
             Tried::Paged(paged, change) => {
                 self.charge(1)?;
                 let index = if end == ListEnd::Front { 0 } else { u64::MAX };
-                let (popped, _) = self.edit_tree((db, key), &paged, |tree| tree.change_at(index, change))?;
+                let (popped, _) = self.edit_tree(db, key, &paged, |tree| tree.change_at(index, change))?;
                 Ok(Ok(popped))
             }
-            tried => self.finish((db, key), kind, tried),
+            tried => self.finish(db, key, kind, tried),
         }
     }
 
@@ -222,14 +223,14 @@ impl Access<'_> {
             these.iter().for_each(|change| apply(stream, change));
         };
         let change = |stream: &mut OrderedEdit<'_>| apply_all(stream, changes);
-        let paged = match self.try_change::<OrderedEdit<'static>, _, _>((db, key), kind, change)? {
+        let paged = match self.try_change::<OrderedEdit<'static>, _, _>(db, key, kind, change)? {
             Tried::Paged(paged, _) => paged,
-            tried => return self.finish((db, key), kind, tried),
+            tried => return self.finish(db, key, kind, tried),
         };
         // of one key the last change counts: the sort keeps their order
         let mut changes = changes.to_vec();
         changes.sort_by_key(|(key, _)| *key);
-        self.edit_tree((db, key), &paged, |tree| {
+        self.edit_tree(db, key, &paged, |tree| {
             tree.change_keyed::<OrderedEdit<'static>, _>(&changes, |(key, _)| (key, &[]), apply_all)
         })?;
         Ok(Ok(()))
@@ -242,31 +243,33 @@ impl Access<'_> {
     /// As [`Access::edit_element`].
     pub fn edit_stream_around<R>(
         &mut self,
-        (db, key): (u16, &[u8]),
+        db: u16,
+        key: &[u8],
         place: &[u8],
         change: impl FnOnce(&mut OrderedEdit<'_>) -> R,
     ) -> Result<Result<R, WrongType>, Stop> {
         let kind = ValueKind::Stream;
-        match self.try_change::<OrderedEdit<'static>, _, _>((db, key), kind, change)? {
+        match self.try_change::<OrderedEdit<'static>, _, _>(db, key, kind, change)? {
             Tried::Paged(paged, change) => {
                 self.charge(1)?;
                 let (done, _) =
-                    self.edit_tree((db, key), &paged, |tree| tree.change_around((place, &[]), change))?;
+                    self.edit_tree(db, key, &paged, |tree| tree.change_around((place, &[]), change))?;
                 Ok(Ok(done))
             }
-            tried => self.finish((db, key), kind, tried),
+            tried => self.finish(db, key, kind, tried),
         }
     }
 
     /// As [`Access::change_list`], of what is paged.
     fn change_paged_list(
         &mut self,
-        (db, key): (u16, &[u8]),
+        db: u16,
+        key: &[u8],
         paged: &Paged,
         changes: &[ListChange<'_>],
     ) -> Result<ListChanged, Stop> {
         let mut removed = 0;
-        let ((), len) = self.edit_tree((db, key), paged, |tree| {
+        let ((), len) = self.edit_tree(db, key, paged, |tree| {
             // what follows each other at one end is one change of a leaf
             for run in changes.chunk_by(ListChange::is_push_as) {
                 removed += tree.change_list(run)?;
@@ -279,7 +282,8 @@ impl Access<'_> {
     /// Carries out what is to be done after a change.
     pub(super) fn finish<R, F>(
         &mut self,
-        (db, key): (u16, &[u8]),
+        db: u16,
+        key: &[u8],
         kind: ValueKind,
         tried: Tried<R, F>,
     ) -> Result<Result<R, WrongType>, Stop> {
@@ -291,9 +295,12 @@ impl Access<'_> {
         match outcome {
             Outcome::Nothing => {}
             Outcome::Stage(staged) => self.stage(staged),
-            Outcome::End { value, was_empty, expiry, operations } => {
-                self.end_change((db, key), (kind, expiry), (value, was_empty), operations)?;
+            Outcome::End { value: Some(value), expiry, operations, .. } => {
+                let content = Content { kind, value: &value, expiry };
+                self.put_changed(db, key, content, Cause::Command, operations)?;
             }
+            Outcome::End { was_empty: true, .. } => {}
+            Outcome::End { .. } => _ = self.remove(db, key)?,
         }
         Ok(Ok(done))
     }
@@ -301,7 +308,8 @@ impl Access<'_> {
     /// Calls `change` with what is at `key`, if that is one value, and finds out what is to be done.
     pub(super) fn try_change<E: Editing, R, F: for<'e> FnOnce(&mut E::Of<'e>) -> R>(
         &self,
-        (db, key): (u16, &[u8]),
+        db: u16,
+        key: &[u8],
         kind: ValueKind,
         change: F,
     ) -> Result<Tried<R, F>, Stop> {
@@ -313,11 +321,11 @@ impl Access<'_> {
             Some(state) => {
                 self.check_value(state)?;
                 if !self.keeps_to_workspace
-                    && let Some(paged) = self.paged_in(state, (db, key))?
+                    && let Some(paged) = self.paged_in(state, db, key)?
                 {
                     return Ok(Tried::Paged(paged, change));
                 }
-                let value = self.gathered(state, (db, key))?.unwrap_or(state.value.slice());
+                let value = self.gathered(state, db, key)?.unwrap_or(state.value.slice());
                 (Packed::new(shape, value), Deadline::of(state.expiry_ms))
             }
         };
@@ -326,9 +334,9 @@ impl Access<'_> {
         if !E::is_changed(&edit) {
             return Ok(Tried::Done(done, Outcome::Nothing));
         }
-        let outcome = match self.small_bytes::<E>((db, key), &edit) {
+        let outcome = match self.small_bytes::<E>(db, key, &edit) {
             Some((place, bytes)) => {
-                Outcome::Stage(self.small_change::<E>(place, kind, (edit, bytes), (state.as_ref(), expiry)))
+                Outcome::Stage(self.small_change::<E>(place, kind, edit, bytes, state.as_ref(), expiry))
             }
             None => {
                 let (value, operations) = E::end(edit).expect("it is changed");
@@ -342,7 +350,8 @@ impl Access<'_> {
     /// no fields that end, no earlier change of the key in this access.
     fn small_bytes<'k, E: Editing>(
         &self,
-        (db, key): (u16, &'k [u8]),
+        db: u16,
+        key: &'k [u8],
         edit: &E::Of<'_>,
     ) -> Option<(KeyPlace<'k>, usize)> {
         let options = &self.store.options;
@@ -358,8 +367,10 @@ impl Access<'_> {
         &self,
         KeyPlace { db, keyspace, hash, key }: KeyPlace<'_>,
         kind: ValueKind,
-        (edit, bytes): (E::Of<'_>, usize),
-        (there, expiry): (Option<&State<'_>>, Option<Deadline>),
+        edit: E::Of<'_>,
+        bytes: usize,
+        there: Option<&State<'_>>,
+        expiry: Option<Deadline>,
     ) -> Staged {
         let own = expiry.map_or(0, Deadline::raw);
         let object = Object::filled(record::kind_of(kind), key, bytes, own, |value| E::write(&edit, value));
@@ -376,44 +387,32 @@ impl Access<'_> {
         Staged { db, keyspace, hash, change: Change::of(object, delta), cause: Cause::Command }
     }
 
-    /// Stores what a collection has become by `operations`, or removes it if nothing is left: `value` is `None`.
-    fn end_change(
-        &mut self,
-        (db, key): (u16, &[u8]),
-        (kind, expiry): (ValueKind, Option<Deadline>),
-        (value, was_empty): (Option<Vec<u8>>, bool),
-        operations: Vec<u8>,
-    ) -> Result<(), Stop> {
-        match value {
-            Some(value) => self.put_changed(db, key, ((kind, Cause::Command), &value, expiry), operations),
-            None if was_empty => Ok(()),
-            None => self.remove(db, key).map(|_| ()),
-        }
-    }
-
     /// Stores what a collection has become by `operations`.
     fn put_changed(
         &mut self,
         db: u16,
         key: &[u8],
-        ((kind, cause), value, expiry): ((ValueKind, Cause), &[u8], Option<Deadline>),
+        content: Content<'_>,
+        cause: Cause,
         operations: Vec<u8>,
     ) -> Result<(), Stop> {
         let Some(place) = self.place(db, key).filter(|_| self.store.engine_keeps()) else { return Ok(()) };
-        if self.stage_paged(place, (kind, value, expiry)) {
+        if self.stage_paged(place, content) {
             return Ok(());
         }
-        self.stage_changed(place, ((kind, cause), value, expiry), Some(operations))
+        self.stage_changed(place, content, cause, Some(operations))
     }
 
     /// As [`Access::put_changed`], whatever keyspace it is in; without operations the whole of it is logged.
     pub(super) fn stage_changed(
         &mut self,
         place: KeyPlace<'_>,
-        ((kind, cause), value, expiry): ((ValueKind, Cause), &[u8], Option<Deadline>),
+        content: Content<'_>,
+        cause: Cause,
         operations: Option<Vec<u8>>,
     ) -> Result<(), Stop> {
         let KeyPlace { db, keyspace, hash, key } = place;
+        let Content { kind, value, expiry } = content;
         if self.refuses_size(key, value.len()) {
             return Ok(());
         }
@@ -423,7 +422,7 @@ impl Access<'_> {
         let is_blind = operations.is_none() && is_leaves(keyspace);
         // what it has become is kept: not what it was
         let slice = Slice::of(self);
-        let there = if is_blind { None } else { slice.there((keyspace, hash), key, db)? };
+        let there = if is_blind { None } else { slice.there(place)? };
         let there = there.filter(|state| state.kind == record::kind_of(kind));
         let staged = self.overlay.find(keyspace, hash, key).map(|staged| &staged.change);
         // Of one key a group has one record: that has all that its commands changed.
@@ -439,7 +438,7 @@ impl Access<'_> {
         });
         let own = expiry.map_or(0, Deadline::raw);
         let change = if kind == ValueKind::Hash {
-            self.hash_change(key, (value, own), there.as_ref(), operations)
+            self.hash_change(key, value, own, there.as_ref(), operations)
         } else {
             let delta = operations.zip(there).filter(|(operations, there)| {
                 self.takes_change(there, record::change_bytes(key.len(), operations.len()))
@@ -470,7 +469,13 @@ impl Access<'_> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
         let is_stored = self.is_stored(keyspace, self.hash(key), key);
         let cause = if is_stored { Cause::Command } else { Cause::Retime };
-        self.put_changed(db, key, ((ValueKind::Hash, cause), &value, expiry), operations)?;
+        self.put_changed(
+            db,
+            key,
+            Content { kind: ValueKind::Hash, value: &value, expiry },
+            cause,
+            operations,
+        )?;
         Ok(true)
     }
 }

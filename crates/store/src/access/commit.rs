@@ -12,7 +12,6 @@ use super::joined::{Joined, is_totals};
 use super::overlay::{Cause, Change, Staged};
 use super::plan::{Few, Old, Plan, draft};
 use super::{Access, Guards};
-use crate::Store;
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::index::delta::Delta;
@@ -160,7 +159,7 @@ impl Access<'_> {
         let draft = draft(staged, plan);
         let (bytes, class) = (draft.record_bytes(), class_of(self.takes_reserve || is_reclaim(staged)));
         let had = self.credits.take();
-        let credits = self.secured(had, (bytes, 1), class, std::slice::from_ref(plan))?;
+        let credits = self.secured(had, bytes, 1, class, std::slice::from_ref(plan))?;
         let mut addresses = [LogAddress::default()];
         let seq = self.store.engine.append(credits, &[draft], &mut addresses);
         let staged = self.overlay.take_only();
@@ -225,10 +224,10 @@ impl Access<'_> {
         }
         let reclaim =
             self.settles.is_some() || self.takes_reserve || pairs().all(|(staged, _)| is_reclaim(staged));
-        let room = (size_bytes, drafts.len() as u64);
+        let records = drafts.len() as u64;
         let had = self.credits.take();
         let class = class_of(reclaim);
-        let credits = self.secured(had, room, class, &plans)?;
+        let credits = self.secured(had, size_bytes, records, class, &plans)?;
         let mut addresses: Few<LogAddress> = smallvec![LogAddress::default(); drafts.len()];
         let store = self.store;
         let _rests = self.claim.as_ref().and_then(|claimed| {
@@ -264,8 +263,14 @@ impl Access<'_> {
     }
 
     /// As [`secure`], and [waits](Access::waited).
-    fn secure_many(&self, mut had: Option<Credits>, room: (u64, u64), class: Class) -> Result<Credits, Stop> {
-        self.waited(|| secure(had.take(), &*self.store.engine, room, class))
+    fn secure_many(
+        &self,
+        mut had: Option<Credits>,
+        bytes: u64,
+        records: u64,
+        class: Class,
+    ) -> Result<Credits, Stop> {
+        self.waited(|| secure(had.take(), &*self.store.engine, bytes, records, class))
     }
 
     /// What comes of `attempt`; with claimed keys it is made again for a while where there is no room, for to begin anew would take longer.
@@ -285,15 +290,16 @@ impl Access<'_> {
     fn secured(
         &self,
         mut had: Option<Credits>,
-        room: (u64, u64),
+        bytes: u64,
+        records: u64,
         class: Class,
         plans: &[Plan],
     ) -> Result<Credits, Stop> {
-        if let Some(credits) = had.take_if(|credits| credits.cover(room.0, room.1)) {
+        if let Some(credits) = had.take_if(|credits| credits.cover(bytes, records)) {
             return Ok(credits);
         }
-        match self.secure_many(had, room, class) {
-            Err(stop) => self.secure_to_shrink(stop, plans, room, class),
+        match self.secure_many(had, bytes, records, class) {
+            Err(stop) => self.secure_to_shrink(stop, plans, bytes, records, class),
             credits => credits,
         }
     }
@@ -304,21 +310,22 @@ impl Access<'_> {
         &self,
         stop: Stop,
         plans: &[Plan],
-        room: (u64, u64),
+        bytes: u64,
+        records: u64,
         class: Class,
     ) -> Result<Credits, Stop> {
         let is_full = class == Class::Write && is_disk_full(&stop);
         let (secured, class) = match is_full && self.only_shrinks(plans) {
-            true => (self.secure_many(None, room, Class::Shrink), Class::Shrink),
+            true => (self.secure_many(None, bytes, records, Class::Shrink), Class::Shrink),
             false => (Err(stop), class),
         };
-        secured.inspect_err(|stop| self.note_room(stop, room, class))
+        secured.inspect_err(|stop| self.note_room(stop, bytes, records, class))
     }
 
     /// Notes for the next attempt what the log had no room for.
-    fn note_room(&self, stop: &Stop, room: (u64, u64), class: Class) {
+    fn note_room(&self, stop: &Stop, bytes: u64, records: u64, class: Class) {
         if matches!(stop, Stop::Busy) {
-            self.wanted.borrow_mut().meet(Obstacle::Room(EffectRoom::in_log(room, class)));
+            self.wanted.borrow_mut().meet(Obstacle::Room(EffectRoom::in_log(bytes, records, class)));
         }
     }
 
@@ -438,8 +445,8 @@ impl Access<'_> {
             admitted => admitted?,
         }
         let own_credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
-        let Store { memory, index, engine, .. } = self.store;
-        let admitted = self.waited(|| memory.admit(index, &**engine, own_credit_bytes));
+        let memory = &self.store.memory;
+        let admitted = self.waited(|| memory.admit(self.store.accounts(), own_credit_bytes));
         if matches!(admitted, Err(Stop::Busy)) {
             self.wanted.borrow_mut().meet(Obstacle::Room(EffectRoom::IN_MEMORY));
         }
@@ -577,7 +584,8 @@ pub(super) fn is_reclaim(staged: &Staged) -> bool {
 pub(super) fn secure(
     had: Option<Credits>,
     engine: &dyn Engine,
-    (bytes, records): (u64, u64),
+    bytes: u64,
+    records: u64,
     class: Class,
 ) -> Result<Credits, Stop> {
     match had {

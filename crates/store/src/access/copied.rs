@@ -54,7 +54,7 @@ enum Value {
 
 impl Copied {
     /// What was found of this key before.
-    pub(super) fn find(&self, (keyspace, hash): (Keyspace, KeyHash), key: &[u8]) -> Option<State<'_>> {
+    pub(super) fn find(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Option<State<'_>> {
         let copies = self.copies.get()?;
         let known = copies.known.borrow();
         let mut found = known.get(&(keyspace, hash))?.iter().map(|number| copies.found.get(*number));
@@ -64,7 +64,8 @@ impl Copied {
     /// The same state, which no lock is needed for.
     pub(super) fn keep<'c>(
         &'c self,
-        (keyspace, hash): (Keyspace, KeyHash),
+        keyspace: Keyspace,
+        hash: KeyHash,
         key: &[u8],
         state: State<'_>,
     ) -> State<'c> {

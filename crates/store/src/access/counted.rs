@@ -37,7 +37,7 @@ use crate::hash::KeyHash;
 use crate::index::delta::Delta;
 use crate::index::stripe::{Current, Space};
 use crate::index::table::Spot;
-use crate::keyspaces::{HIDDEN_DB, is_own};
+use crate::keyspaces::is_own;
 use crate::object::{Object, WORD_DELTAS, Word};
 use crate::policy;
 use crate::record::{self, Draft, PartsEncoder};
@@ -65,14 +65,16 @@ impl<'s> Access<'s> {
     /// Stages leaves that have changed within, and what nodes, by `counts`, and the root at `place` will count.
     pub(super) fn stage_within(
         &mut self,
-        (place, paged): (KeyPlace<'_>, &Paged),
+        place: KeyPlace<'_>,
+        paged: &Paged,
         root: &Root,
-        (leaves, counts): (LeafChanges, Counts),
+        leaves: LeafChanges,
+        counts: Counts,
     ) -> Result<(), Stop> {
         if self.overlay.is_untouched()
-            && let Some(key) = self.may_overwrite((&place, paged), root, (&leaves, &counts))
+            && let Some(key) = self.may_overwrite(&place, paged, root, &leaves, &counts)
         {
-            self.keep_within((place, key), (*paged, *root), (leaves, counts));
+            self.keep_within(place, key, *paged, *root, leaves, counts);
             return Ok(());
         }
         for leaf in &leaves {
@@ -89,26 +91,30 @@ impl<'s> Access<'s> {
     /// The same of leaves beside others that were split, which alone are staged.
     pub(super) fn stage_beside(
         &mut self,
-        (place, paged): (KeyPlace<'_>, &Paged),
+        place: KeyPlace<'_>,
+        paged: &Paged,
         root: &Root,
         leaves: LeafChanges,
     ) -> Result<(), Stop> {
         let counts = Counts::new();
-        let key = self.may_overwrite((&place, paged), &paged.root, (&leaves, &counts));
+        let key = self.may_overwrite(&place, paged, &paged.root, &leaves, &counts);
         let Some(key) = key.filter(|_| *root != paged.root) else {
-            return self.stage_within((place, paged), root, (leaves, counts));
+            return self.stage_within(place, paged, root, leaves, counts);
         };
         self.stage_changed_root(place, paged, root)?;
-        self.keep_within((place, key), (*paged, paged.root), (leaves, counts));
+        self.keep_within(place, key, *paged, paged.root, leaves, counts);
         Ok(())
     }
 
     /// Keeps what is overwritten at the commit.
     fn keep_within(
         &mut self,
-        (place, key): (KeyPlace<'_>, &'s [u8]),
-        (paged, root): (Paged, Root),
-        (leaves, nodes): (LeafChanges, Counts),
+        place: KeyPlace<'_>,
+        key: &'s [u8],
+        paged: Paged,
+        root: Root,
+        leaves: LeafChanges,
+        nodes: Counts,
     ) {
         let (KeyPlace { db, keyspace, hash, .. }, whole) = (place, OnceCell::new());
         self.effort.note(leaves.len());
@@ -120,9 +126,11 @@ impl<'s> Access<'s> {
     /// The key at `place` if what is there may be overwritten at the commit, as far as is known before.
     fn may_overwrite(
         &self,
-        (place, paged): (&KeyPlace<'_>, &Paged),
+        place: &KeyPlace<'_>,
+        paged: &Paged,
         root: &Root,
-        (leaves, counts): (&LeafChanges, &Counts),
+        leaves: &LeafChanges,
+        counts: &Counts,
     ) -> Option<&'s [u8]> {
         let engine = &self.store.engine;
         let is_logged = engine.takes_parts();
@@ -151,11 +159,12 @@ impl<'s> Access<'s> {
     /// What is staged here of a node or the root that is looked up.
     pub(super) fn find_counted(
         &self,
-        (keyspace, hash): (Keyspace, KeyHash),
+        keyspace: Keyspace,
+        hash: KeyHash,
         key: &[u8],
     ) -> Result<Option<&Staged>, Stop> {
         let Some(counted) = &self.counted else { return Ok(None) };
-        let Some(number) = counted.number_of((keyspace, hash), key) else { return Ok(None) };
+        let Some(number) = counted.number_of(keyspace, hash, key) else { return Ok(None) };
         let cells = counted.whole.get_or_init(|| (0..counted.len()).map(|_| OnceCell::new()).collect());
         if cells[number].get().is_none() {
             let staged = self.counted_change(counted, number)?;
@@ -195,11 +204,10 @@ impl<'s> Access<'s> {
 
     /// A node of `paged` with another count, as a change of its own.
     fn counted_node(&self, paged: &Paged, count: &Count) -> Result<Staged, Stop> {
-        let (key, hash) = &count.place;
-        let state = self.lookup_there(&self.copied, (paged.leaves, *hash), key, HIDDEN_DB)?;
+        let state = self.lookup_there(&self.copied, paged.key_place(&count.place))?;
         let state = state.expect("it was looked up under the same lock");
         let value = state.value.slice();
-        let staged = self.recounted(paged, (&state, value), count, None);
+        let staged = self.recounted(paged, &state, value, count, None);
         // from now on it is counted as an effect
         self.give_back(value.len() as u64);
         staged
@@ -209,7 +217,8 @@ impl<'s> Access<'s> {
     pub(super) fn recounted(
         &self,
         paged: &Paged,
-        (state, value): (&State<'_>, &[u8]),
+        state: &State<'_>,
+        value: &[u8],
         count: &Count,
         before: Option<&Leaf>,
     ) -> Result<Staged, Stop> {
@@ -223,7 +232,7 @@ impl<'s> Access<'s> {
         self.ask(value.len() as u64)?;
         let mut operations = Vec::new();
         let (key, _) = &count.place;
-        let object = Object::changed(record::LIST, key, (value, 0), |out| {
+        let object = Object::changed(record::LIST, key, value, 0, |out| {
             for recount in &recounts {
                 recount.write(out);
                 operations.extend_from_slice(&recount.operation());
@@ -311,7 +320,7 @@ impl<'s> Access<'s> {
             return None;
         }
         let (had, class) = (self.credits.take(), class_of(self.takes_reserve));
-        let credits = secure(had, &*store.engine, (bytes, 1), class).ok()?;
+        let credits = secure(had, &*store.engine, bytes, 1, class).ok()?;
         let mut addresses = [LogAddress::default()];
         let seq = store.engine.append(credits, &[draft], &mut addresses);
         self.overwrite_within(within, Appended { address: addresses[0], seq, bytes });
@@ -375,19 +384,18 @@ impl<'s> Access<'s> {
             // the first part counts the bytes of all
             let bytes = if at == 0 { appended.bytes } else { 0 };
             let spot = leaf.spot.expect("found before");
-            grown +=
-                overwriting.change(space, spot, (record::CHANGE, bytes), |word, seq| match &leaf.value {
-                    LeafValue::Whole(value) => word.rewrite(seq, value),
-                    LeafValue::Patched(patched) => {
-                        word.overwrite(seq, |value| patched.write(&leaf.operations, value));
-                    }
-                });
+            grown += overwriting.change(space, spot, record::CHANGE, bytes, |word, seq| match &leaf.value {
+                LeafValue::Whole(value) => word.rewrite(seq, value),
+                LeafValue::Patched(patched) => {
+                    word.overwrite(seq, |value| patched.write(&leaf.operations, value));
+                }
+            });
         }
         let mut children = children.iter();
         for Count { spot, children: changed, .. } in nodes {
             let of_node = children.by_ref().take(changed.len());
             let spot = spot.expect("found before");
-            overwriting.change(space, spot, (record::CHANGE, 0), |word, seq| {
+            overwriting.change(space, spot, record::CHANGE, 0, |word, seq| {
                 word.overwrite(seq, |value| of_node.for_each(|it| it.write(value)));
             });
         }
@@ -402,7 +410,7 @@ impl<'s> Access<'s> {
             let space = stripe.space_mut(counted.keyspace);
             let side_bytes = space.side_bytes();
             let spot = paged.spot.expect("found before");
-            overwriting.change(space, spot, (record::TOTALS, 0), |word, seq| {
+            overwriting.change(space, spot, record::TOTALS, 0, |word, seq| {
                 word.overwrite(seq, |value| value.copy_from_slice(&counted.root.encode()));
             });
             stripe.unreported_bytes += space.side_bytes() - side_bytes;
@@ -427,7 +435,8 @@ impl Overwriting<'_> {
         &self,
         space: &mut Space,
         spot: Spot,
-        (kind, bytes): (u8, u64),
+        kind: u8,
+        bytes: u64,
         write: impl FnOnce(&mut Word, Seq),
     ) -> i64 {
         let Appended { address, seq, .. } = self.appended;

@@ -59,7 +59,7 @@ impl<'s> Counted<'s> {
     }
 
     /// The number of a leaf or node with this key, or behind them that of the root.
-    pub(super) fn number_of(&self, (keyspace, hash): (Keyspace, KeyHash), key: &[u8]) -> Option<usize> {
+    pub(super) fn number_of(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Option<usize> {
         if keyspace == self.keyspace {
             let is_root = self.changes_root() && hash == self.hash && key == self.key;
             return is_root.then_some(self.len() - 1);

@@ -102,7 +102,7 @@ impl Access<'_> {
         let mut by_leaf = BTreeMap::new();
         drawn.iter().for_each(|member| self.note_removal(&paged, member, &mut by_leaf));
         let changed = self.changed_leaves(&paged, by_leaf)?;
-        self.stage_leaves((db, key), &paged, changed)
+        self.stage_leaves(db, key, &paged, changed)
     }
 
     /// Adds the removal of `element` to the operations of its leaf.

@@ -2,12 +2,11 @@
 //!
 //! A lookup makes the hash without them, and the purge, as it notes the removal of an expired key. Decision: docs/adr/0014-time-and-expiry.md.
 
-use journal::{Keyspace, Seq};
+use journal::Seq;
 
-use super::overlay::{Cause, Change, Small, Staged};
+use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
 use super::purged::{Purge, next_deadline};
 use super::{Access, State};
-use crate::hash::KeyHash;
 use crate::index::stripe::Current;
 use crate::keyspaces::is_leaves;
 use crate::large::Bytes;
@@ -49,11 +48,11 @@ impl Access<'_> {
     /// The hash without the fields whose time has come; `None` if none is left: then its removal is noted.
     pub(super) fn purge<'a>(
         &'a self,
-        (db, keyspace, hash): (u16, Keyspace, KeyHash),
+        place: KeyPlace<'_>,
         current: Current<'a>,
         state: State<'a>,
     ) -> Option<State<'a>> {
-        let key = current.key();
+        let KeyPlace { db, keyspace, hash, key } = place;
         if let Some(purge) = self.purged.find(keyspace, hash, key) {
             return Some(state.of_purged(purge));
         }
@@ -72,7 +71,7 @@ impl Access<'_> {
             return None;
         }
         let (value, operations) = (edit.encode(), edit.into_operations());
-        let change = self.hash_change(key, (&value, state.expiry_ms), Some(&state), Some(operations.clone()));
+        let change = self.hash_change(key, &value, state.expiry_ms, Some(&state), Some(operations.clone()));
         let staged = Staged { db, keyspace, hash, change, cause: Cause::Purged(fields) };
         let bytes = (packed.encoded_len() - value.len()) as u64;
         Some(state.of_purged(self.purged.push(Purge { staged, operations, fields, bytes })))
@@ -82,7 +81,8 @@ impl Access<'_> {
     pub(super) fn hash_change(
         &self,
         key: &[u8],
-        (value, own): (&[u8], u64),
+        value: &[u8],
+        own: u64,
         there: Option<&State<'_>>,
         operations: Option<Vec<u8>>,
     ) -> Change {

@@ -114,14 +114,14 @@ impl<'s> Guards<'s> {
 
     pub(super) fn warm(&mut self, store: &Store, prepared: &Prepared, key: KeyRef<'_>) {
         if let Some(keyspace) = store.index.keyspace(key.db) {
-            self.warm_slot(store, prepared, (keyspace, store.hasher.hash(key.key)), key.key);
+            self.warm_slot(store, prepared, keyspace, store.hasher.hash(key.key), key.key);
         }
     }
 
     /// As [`Guards::warm_all`], of the leaves that were missed before.
     pub(super) fn warm_leaves(&mut self, store: &Store, prepared: &Prepared) {
         for leaf in prepared.leaves() {
-            self.warm_slot(store, prepared, (leaf.keyspace, leaf.hash), &leaf.key);
+            self.warm_slot(store, prepared, leaf.keyspace, leaf.hash, &leaf.key);
         }
     }
 
@@ -129,11 +129,12 @@ impl<'s> Guards<'s> {
         &mut self,
         store: &Store,
         prepared: &Prepared,
-        slot: (Keyspace, KeyHash),
+        keyspace: Keyspace,
+        hash: KeyHash,
         key: &[u8],
     ) {
-        if let Ok(stripe) = self.stripe_mut(slot.1.stripe()) {
-            stripe.warm(store, prepared, slot, key);
+        if let Ok(stripe) = self.stripe_mut(hash.stripe()) {
+            stripe.warm(store, prepared, keyspace, hash, key);
         }
     }
 
@@ -222,11 +223,17 @@ impl<'s> Held<'s> {
 
 impl Stripe {
     /// Makes hot what was read of a key, if it is to stay in memory.
-    pub(super) fn warm(&mut self, store: &Store, prepared: &Prepared, slot: (Keyspace, KeyHash), key: &[u8]) {
-        let (keyspace, _) = slot;
-        let judge = |is_marked| store.memory.verdict(&store.index, &*store.engine, is_marked);
+    pub(super) fn warm(
+        &mut self,
+        store: &Store,
+        prepared: &Prepared,
+        keyspace: Keyspace,
+        hash: KeyHash,
+        key: &[u8],
+    ) {
+        let judge = |is_marked| store.memory.verdict(store.accounts(), is_marked);
         let Some((spot, word)) =
-            self.space(keyspace).and_then(|space| space.warmed(slot, key, prepared, judge))
+            self.space(keyspace).and_then(|space| space.warmed(keyspace, hash, key, prepared, judge))
         else {
             return;
         };
@@ -245,13 +252,14 @@ impl Space {
     /// The slot of a cold key that was fetched, and its word once hot; `None` if it is to stay cold.
     fn warmed(
         &self,
-        slot: (Keyspace, KeyHash),
+        keyspace: Keyspace,
+        hash: KeyHash,
         key: &[u8],
         prepared: &Prepared,
         judge: impl FnOnce(bool) -> Verdict,
     ) -> Option<(Spot, Word)> {
         let Seek::At { spot, word, current: current @ Current::Cold { .. }, whole: true, .. } =
-            self.seek(slot, key, prepared)
+            self.seek(keyspace, hash, key, prepared)
         else {
             return None;
         };

@@ -12,17 +12,13 @@
 
 use std::ops::Range;
 
-use journal::Keyspace;
-
 use super::Access;
 use super::copied::Copied;
 use super::nodes::{NodePlace, Paged, damaged};
+use super::overlay::KeyPlace;
 use super::sequence::{Nodes, leaves_in};
 use super::state::State;
-use crate::Store;
 use crate::error::{Stop, StoreError};
-use crate::hash::KeyHash;
-use crate::keyspaces::HIDDEN_DB;
 use crate::large::Bytes;
 use crate::memory::RESERVE_PAGES_MAX;
 use crate::prepared::Prepared;
@@ -41,11 +37,10 @@ impl Access<'_> {
     pub(super) fn lookup_briefly<'c>(
         &self,
         copied: &'c Copied,
-        (keyspace, hash): (Keyspace, KeyHash),
-        key: &[u8],
-        db: u16,
+        place: KeyPlace<'_>,
     ) -> Result<Option<State<'c>>, Stop> {
-        if let Some(known) = copied.find((keyspace, hash), key) {
+        let KeyPlace { keyspace, hash, key, .. } = place;
+        if let Some(known) = copied.find(keyspace, hash, key) {
             return Ok(Some(known));
         }
         let (mut read, mut reads): (Option<Prepared>, u32) = (None, 0);
@@ -53,12 +48,12 @@ impl Access<'_> {
             self.go_on()?;
             let mut stripe = self.store.index.lock_after_others(hash.stripe());
             if let Some(read) = &read {
-                stripe.warm(self.store, read, (keyspace, hash), key);
+                stripe.warm(self.store, read, keyspace, hash, key);
             }
             let prepared = read.as_ref().unwrap_or(self.prepared());
             // what was missed before is asked for when the access ends
             let before = self.wanted.take();
-            let found = self.lookup_in((&stripe, prepared), (keyspace, hash), key, db);
+            let found = self.lookup_in(&stripe, prepared, place);
             let missed = self.wanted.replace(before);
             match found {
                 // more was read ahead than may be kept for the command
@@ -76,7 +71,7 @@ impl Access<'_> {
                         Ok(()) => {
                             self.give_back(large_bytes);
                             let was_read = read.is_some() || self.is_prepared(&state);
-                            return Ok(Some(copied.keep((keyspace, hash), key, State { was_read, ..state })));
+                            return Ok(Some(copied.keep(keyspace, hash, key, State { was_read, ..state })));
                         }
                         Err(Stop::Busy) => {
                             drop(stripe);
@@ -108,9 +103,9 @@ impl Access<'_> {
             return Err(Stop::Busy);
         }
         self.room_waits.set(self.room_waits.get() + 1);
-        let Store { memory, index, engine, .. } = self.store;
-        memory.make_room(index, &**engine, RESERVE_PAGES_MAX, bytes);
-        if !memory.has_room(index, &**engine, bytes) {
+        let memory = &self.store.memory;
+        memory.make_room(self.store.accounts(), RESERVE_PAGES_MAX, bytes);
+        if !memory.has_room(self.store.accounts(), bytes) {
             // another is making room, or values wait for the disk
             self.store.wait_for_room();
         }
@@ -163,7 +158,7 @@ impl Access<'_> {
         while first < paged.root.count {
             let slice = Slice::of(self);
             let range = first..paged.root.count.min(first + slice.elements_of(paged));
-            let leaves = leaves_in(&slice, paged, (&paged.tree(), paged.root.count), range.clone())?;
+            let leaves = leaves_in(&slice, paged, &paged.tree(), paged.root.count, range.clone())?;
             let leaves: Vec<_> = leaves.into_iter().skip_while(|(at, _)| *at < first).collect();
             let Some((last, leaf)) = leaves.last() else {
                 return Err(damaged(paged, "its nodes count other elements than there are"));
@@ -204,18 +199,13 @@ impl<'a, 's> Slice<'a, 's> {
     }
 
     /// The state of a key, as [`Access::lookup`].
-    pub(super) fn lookup(&self, slot: (Keyspace, KeyHash), key: &[u8]) -> Result<Option<State<'_>>, Stop> {
-        self.access.lookup_into(&self.copied, slot, key, HIDDEN_DB)
+    pub(super) fn lookup(&self, place: KeyPlace<'_>) -> Result<Option<State<'_>>, Stop> {
+        self.access.lookup_into(&self.copied, place)
     }
 
     /// The same whatever is staged, as [`Access::lookup_there`].
-    pub(super) fn there(
-        &self,
-        slot: (Keyspace, KeyHash),
-        key: &[u8],
-        db: u16,
-    ) -> Result<Option<State<'_>>, Stop> {
-        self.access.lookup_there(&self.copied, slot, key, db)
+    pub(super) fn there(&self, place: KeyPlace<'_>) -> Result<Option<State<'_>>, Stop> {
+        self.access.lookup_there(&self.copied, place)
     }
 
     /// How many elements of a tree are in so many leaves as one slice has, about.
@@ -266,6 +256,7 @@ mod tests {
     use vfs::SimDisk;
 
     use super::*;
+    use crate::Store;
     use crate::{EngineKind, KeyRef, Options, Scope, Value};
 
     /// Each lookup waited a hundred times as long as each reply, and began anew with each of the two.

@@ -5,7 +5,6 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use crate::error::{Stop, StoreError};
-use crate::keyspaces::HIDDEN_DB;
 use crate::large::{Bytes, LARGE_BYTES};
 use crate::object::Object;
 use crate::record;
@@ -53,7 +52,8 @@ impl Access<'_> {
     /// Lets `change` change what leaf `number` has. What most changes need is done with one look at the leaf: it stays one leaf of as many.
     pub(super) fn edit_leaf<R>(
         &mut self,
-        (db, key): (u16, &[u8]),
+        db: u16,
+        key: &[u8],
         paged: &Paged,
         number: u32,
         change: impl FnOnce(&mut Edit<'_>) -> R,
@@ -68,15 +68,12 @@ impl Access<'_> {
         let Some((root, bytes)) = self.same_leaves(paged, &state, &edit) else {
             let by_leaf = self.by_leaf(&paged.root, &edit.into_operations());
             let changed = self.changed_leaves(paged, by_leaf)?;
-            return self.stage_leaves((db, key), paged, changed).map(|()| done);
+            return self.stage_leaves(db, key, paged, changed).map(|()| done);
         };
         let Some(place) = self.place(db, key) else { return Ok(done) };
-        let leaf = self.leaf_change::<Edit<'static>>(
-            (number, paged.hashed_kind()),
-            (leaf_place, &state),
-            (edit, bytes),
-        );
-        self.stage_within((place, paged), &root, (LeafChanges::from_iter([leaf]), Counts::new()))?;
+        let leaf =
+            self.leaf_change::<Edit<'static>>(number, paged.hashed_kind(), leaf_place, &state, edit, bytes);
+        self.stage_within(place, paged, &root, LeafChanges::from_iter([leaf]), Counts::new())?;
         Ok(done)
     }
 
@@ -98,9 +95,12 @@ impl Access<'_> {
     /// What `edit`, of so many bytes, makes of the leaf at `place`, which is `state`.
     pub(super) fn leaf_change<E: Editing>(
         &self,
-        (number, kind): (u32, ValueKind),
-        (place, state): (NodePlace, &State<'_>),
-        (edit, bytes): (E::Of<'_>, usize),
+        number: u32,
+        kind: ValueKind,
+        place: NodePlace,
+        state: &State<'_>,
+        edit: E::Of<'_>,
+        bytes: usize,
     ) -> LeafChange {
         let before = state.value.slice();
         let value = match E::patch(&edit).filter(|_| bytes == before.len()) {
@@ -125,8 +125,7 @@ impl Access<'_> {
         if let Some(whole) = patched.whole.get() {
             return Ok(whole);
         }
-        let (key, hash) = &leaf.place;
-        let before = self.lookup_there(&self.copied, (paged.leaves, *hash), key, HIDDEN_DB)?;
+        let before = self.lookup_there(&self.copied, paged.key_place(&leaf.place))?;
         let before = before.expect("it was looked up under the same lock");
         let whole = Buffer::filled(patched.len, |value| {
             value.copy_from_slice(before.value.slice());
@@ -209,11 +208,14 @@ impl Access<'_> {
             let bytes = edit.encoded_len().filter(|bytes| is_plain && self.is_usual_leaf(*bytes));
             if let Some(bytes) = bytes {
                 self.ask((bytes + edit.operations().len()) as u64)?;
-                changed.count((edit.len_before(), state.value_len), (edit.len(), bytes as u64));
+                changed.count(edit.len_before(), state.value_len, edit.len(), bytes as u64);
                 let leaf = self.leaf_change::<Edit<'static>>(
-                    (number, paged.hashed_kind()),
-                    (place, &state),
-                    (edit, bytes),
+                    number,
+                    paged.hashed_kind(),
+                    place,
+                    &state,
+                    edit,
+                    bytes,
                 );
                 log_bytes += if leaf.is_delta { leaf.operations.len() } else { bytes } as u64;
                 changed.within.push(leaf);
@@ -221,7 +223,7 @@ impl Access<'_> {
                 let leaf = self.leaf_by(paged, state.value.slice(), &edit)?;
                 let value = leaf.value().expect("it stays");
                 let len = Packed::new(paged.hashed_shape(), value).len();
-                changed.count((edit.len_before(), state.value_len), (len, value.len() as u64));
+                changed.count(edit.len_before(), state.value_len, len, value.len() as u64);
                 log_bytes += self.logged_bytes(&state, &leaf);
                 changed.leaves.insert(number, leaf);
             }
@@ -412,7 +414,7 @@ impl Changed {
     }
 
     /// Counts that a leaf had so many elements and bytes, and has others.
-    fn count(&mut self, (len_before, bytes_before): (usize, u64), (len, bytes): (usize, u64)) {
+    fn count(&mut self, len_before: usize, bytes_before: u64, len: usize, bytes: u64) {
         // where a part of the log is lost there may be less than is counted
         self.root.count = (self.root.count + len as u64).saturating_sub(len_before as u64);
         self.root.bytes = (self.root.bytes + bytes).saturating_sub(bytes_before);

@@ -11,7 +11,7 @@ use collections::{Deadline, Times};
 use journal::{Keyspace, Seq};
 
 use super::copied::Copied;
-use super::overlay::{Cause, Change, Staged};
+use super::overlay::{Cause, Change, KeyPlace, Staged};
 use super::state::State;
 use super::{Access, COUNTS_MAX};
 use crate::error::Stop;
@@ -45,20 +45,14 @@ impl<'s> Access<'s> {
         if !self.store.engine_keeps() {
             return Ok(None);
         }
-        let Some(keyspace) = self.keyspace(db) else { return Ok(None) };
-        self.lookup(keyspace, self.hash(key), key, db)
+        let Some(place) = self.place(db, key) else { return Ok(None) };
+        self.lookup(place)
     }
 
     /// The key's state as this access sees it, without expired ones.
     #[inline]
-    pub(super) fn lookup(
-        &self,
-        keyspace: Keyspace,
-        hash: KeyHash,
-        key: &[u8],
-        db: u16,
-    ) -> Result<Option<State<'_>>, Stop> {
-        self.lookup_into(&self.copied, (keyspace, hash), key, db)
+    pub(super) fn lookup(&self, place: KeyPlace<'_>) -> Result<Option<State<'_>>, Stop> {
+        self.lookup_into(&self.copied, place)
     }
 
     /// As [`Access::lookup`]; what has to be copied is kept in `copied`.
@@ -66,13 +60,12 @@ impl<'s> Access<'s> {
     pub(super) fn lookup_into<'a>(
         &'a self,
         copied: &'a Copied,
-        (keyspace, hash): (Keyspace, KeyHash),
-        key: &[u8],
-        db: u16,
+        place: KeyPlace<'_>,
     ) -> Result<Option<State<'a>>, Stop> {
         if !self.store.engine_keeps() {
             return Ok(None);
         }
+        let KeyPlace { keyspace, hash, key, .. } = place;
         if let Some(staged) = self.overlay.find(keyspace, hash, key) {
             return Ok(match &staged.change {
                 Change::Put(object) | Change::Delta { object, .. } => Some(State::staged(object)),
@@ -80,11 +73,11 @@ impl<'s> Access<'s> {
             });
         }
         if self.counted.is_some()
-            && let Some(staged) = self.find_counted((keyspace, hash), key)?
+            && let Some(staged) = self.find_counted(keyspace, hash, key)?
         {
             return Ok(Some(State::staged(staged.object())));
         }
-        self.lookup_there(copied, (keyspace, hash), key, db)
+        self.lookup_there(copied, place)
     }
 
     /// As [`Access::lookup_into`], whatever is staged.
@@ -92,13 +85,11 @@ impl<'s> Access<'s> {
     pub(super) fn lookup_there<'a>(
         &'a self,
         copied: &'a Copied,
-        (keyspace, hash): (Keyspace, KeyHash),
-        key: &[u8],
-        db: u16,
+        place: KeyPlace<'_>,
     ) -> Result<Option<State<'a>>, Stop> {
-        match self.guards.stripe(hash.stripe()) {
-            Ok(stripe) => self.lookup_in((stripe, self.prepared()), (keyspace, hash), key, db),
-            Err(_) if self.reads_here() => self.lookup_briefly(copied, (keyspace, hash), key, db),
+        match self.guards.stripe(place.hash.stripe()) {
+            Ok(stripe) => self.lookup_in(stripe, self.prepared(), place),
+            Err(_) if self.reads_here() => self.lookup_briefly(copied, place),
             Err(stop) => Err(stop),
         }
     }
@@ -107,11 +98,11 @@ impl<'s> Access<'s> {
     #[inline]
     pub(super) fn lookup_in<'a>(
         &'a self,
-        (stripe, prepared): (&'a Stripe, &'a Prepared),
-        (keyspace, hash): (Keyspace, KeyHash),
-        key: &[u8],
-        db: u16,
+        stripe: &'a Stripe,
+        prepared: &'a Prepared,
+        place: KeyPlace<'_>,
     ) -> Result<Option<State<'a>>, Stop> {
+        let KeyPlace { db, keyspace, hash, key } = place;
         if stripe.locks.is_some() {
             self.check_claim(stripe, keyspace, hash, false)?;
         }
@@ -122,7 +113,7 @@ impl<'s> Access<'s> {
                 word.refer();
                 (spot, word, Current::Hot(object), true)
             }
-            None => match space.seek((keyspace, hash), key, prepared) {
+            None => match space.seek(keyspace, hash, key, prepared) {
                 Seek::Absent { .. } => return Ok(None),
                 Seek::At { spot, word, current, whole, .. } => (spot, word, current, whole),
                 Seek::Unknown(records) => return Err(self.miss_all(space, records)),
@@ -159,7 +150,7 @@ impl<'s> Access<'s> {
         let state = State { deltas: space.deltas_on(word), spot: may_overwrite.then_some(spot), ..state };
         match times {
             Some(times) if Self::has_passed(times, self.passed_for(current.seq())) => {
-                Ok(self.purge((db, keyspace, hash), current, state))
+                Ok(self.purge(place, current, state))
             }
             _ => Ok(Some(state)),
         }
@@ -247,7 +238,7 @@ impl<'s> Access<'s> {
         if self.is_over(current, current.times()) || self.has_ended_since(watch.passed, current) {
             return Ok(true);
         }
-        self.has_leaf_ended_since(watch.passed, (keyspace, current))
+        self.has_leaf_ended_since(watch.passed, keyspace, current)
     }
 
     pub(super) fn look(&self, seq: Seq) {

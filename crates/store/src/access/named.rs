@@ -49,7 +49,8 @@ impl Access<'_> {
     /// If `kind` is neither a hash nor a set.
     pub fn edit_element<R>(
         &mut self,
-        (db, key): (u16, &[u8]),
+        db: u16,
+        key: &[u8],
         kind: ValueKind,
         element: &[u8],
         change: impl FnOnce(&mut Edit<'_>, u16) -> R,
@@ -57,12 +58,12 @@ impl Access<'_> {
         assert!(matches!(kind, ValueKind::Hash | ValueKind::Set), "sorted sets have scores");
         let hash = self.store.hasher.hash(element);
         let change = |edit: &mut Edit<'_>| change(edit, hash.low_bits());
-        match self.try_change::<Edit<'static>, R, _>((db, key), kind, change)? {
+        match self.try_change::<Edit<'static>, R, _>(db, key, kind, change)? {
             Tried::Paged(paged, change) => {
                 let leaf = paged.root.leaf_of(hash.0);
-                self.edit_leaf((db, key), &paged, leaf, change).map(Ok)
+                self.edit_leaf(db, key, &paged, leaf, change).map(Ok)
             }
-            tried => self.finish((db, key), kind, tried),
+            tried => self.finish(db, key, kind, tried),
         }
     }
 
@@ -76,13 +77,14 @@ impl Access<'_> {
     /// As there.
     pub fn edit_each<'e>(
         &mut self,
-        (db, key): (u16, &[u8]),
+        db: u16,
+        key: &[u8],
         kind: ValueKind,
         elements: impl ExactSizeIterator<Item = &'e [u8]> + Clone,
         mut change: impl FnMut(&mut Edit<'_>, u16, usize),
     ) -> Result<Result<(), WrongType>, Stop> {
         if let (1, Some(element)) = (elements.len(), elements.clone().next()) {
-            return self.edit_element((db, key), kind, element, |edit, tag| change(edit, tag, 0));
+            return self.edit_element(db, key, kind, element, |edit, tag| change(edit, tag, 0));
         }
         assert!(matches!(kind, ValueKind::Hash | ValueKind::Set), "sorted sets have scores");
         let hasher = &self.store.hasher;
@@ -90,9 +92,9 @@ impl Access<'_> {
             let tags = elements.clone().map(|element| hasher.hash(element).low_bits());
             tags.enumerate().for_each(|(number, tag)| change(edit, tag, number));
         };
-        let paged = match self.try_change::<Edit<'static>, (), _>((db, key), kind, all)? {
+        let paged = match self.try_change::<Edit<'static>, (), _>(db, key, kind, all)? {
             Tried::Paged(paged, _) => paged,
-            tried => return self.finish((db, key), kind, tried),
+            tried => return self.finish(db, key, kind, tried),
         };
         self.charge(elements.len())?;
         let named = self.named(&paged, elements);
@@ -101,7 +103,7 @@ impl Access<'_> {
         };
         let changed = self.change_leaves(&paged, by_leaf(&named, |it| it.leaf), of_leaf)?;
         if !changed.is_none() {
-            self.stage_leaves((db, key), &paged, changed)?;
+            self.stage_leaves(db, key, &paged, changed)?;
         }
         Ok(Ok(()))
     }
@@ -117,7 +119,8 @@ impl Access<'_> {
     /// If a score is NaN.
     pub fn rescore<'e, E>(
         &mut self,
-        (db, key): (u16, &[u8]),
+        db: u16,
+        key: &[u8],
         members: impl ExactSizeIterator<Item = &'e [u8]> + Clone,
         mut change: impl FnMut(Option<f64>, usize) -> Result<Option<f64>, E>,
     ) -> Result<Result<Result<(), E>, WrongType>, Stop> {
@@ -130,10 +133,10 @@ impl Access<'_> {
             Ok(())
         };
         let kind = ValueKind::SortedSet;
-        let paged = match self.try_change::<Edit<'static>, Result<(), E>, _>((db, key), kind, all)? {
+        let paged = match self.try_change::<Edit<'static>, Result<(), E>, _>(db, key, kind, all)? {
             Tried::Paged(paged, _) => paged,
             Tried::Done(Err(error), _) => return Ok(Ok(Err(error))),
-            tried => return self.finish((db, key), kind, tried),
+            tried => return self.finish(db, key, kind, tried),
         };
         self.charge(members.len())?;
         let named = self.named(&paged, members);
@@ -145,7 +148,7 @@ impl Access<'_> {
                     return;
                 }
                 match edit.rescore(*tag, member, |former| change(former, *number as usize)) {
-                    Ok([before, after]) => note_rescored(&mut rescored, (*tag, member), [before, after]),
+                    Ok([before, after]) => note_rescored(&mut rescored, *tag, member, [before, after]),
                     Err(error) => failed = Some(error),
                 }
             }
@@ -157,7 +160,7 @@ impl Access<'_> {
         }
         if !changed.is_none() {
             let changed = self.with_scores(&paged, changed, &rescored)?;
-            self.stage_leaves((db, key), &paged, changed)?;
+            self.stage_leaves(db, key, &paged, changed)?;
         }
         Ok(Ok(Ok(())))
     }
@@ -216,7 +219,8 @@ impl Access<'_> {
 /// Notes the score that a member had and the one that it gets; it may have got others before, in the same change.
 fn note_rescored<'e>(
     rescored: &mut SmallVec<[Rescored<'e>; NAMED_FEW]>,
-    (tag, member): (u16, &'e [u8]),
+    tag: u16,
+    member: &'e [u8],
     [before, after]: [Option<f64>; 2],
 ) {
     match rescored.last_mut().filter(|last| last.member == member) {

@@ -49,7 +49,8 @@ impl Store {
     pub(crate) fn credits_for(
         &self,
         prepared: &Prepared,
-        (bytes, records): (u64, u64),
+        bytes: u64,
+        records: u64,
     ) -> Result<Option<Credits>, Stop> {
         let (mut bytes, mut records, mut class) = (bytes, records, Class::Write);
         if let Some(Obstacle::Room(room)) = prepared.obstacle() {
@@ -72,7 +73,7 @@ impl Store {
     /// Whether what grows would have to wait for memory or disk. What is refused for good the commit refuses: it knows whether the effects
     /// still grow.
     fn await_memory(&self) -> Result<(), Stop> {
-        let admitted = self.admit_to_disk().and_then(|()| self.memory.admit(&self.index, &*self.engine, 0));
+        let admitted = self.admit_to_disk().and_then(|()| self.memory.admit(self.accounts(), 0));
         if matches!(admitted, Err(Stop::Busy)) { Err(Stop::Busy) } else { Ok(()) }
     }
 }
@@ -82,7 +83,7 @@ impl EffectRoom {
     pub(super) const IN_MEMORY: Self = Self { bytes: 0, records: 0, class: Class::Write, grows: true };
 
     /// Room in the log.
-    pub(super) fn in_log((bytes, records): (u64, u64), class: Class) -> Self {
+    pub(super) fn in_log(bytes: u64, records: u64, class: Class) -> Self {
         Self { bytes, records, class, grows: false }
     }
 }

@@ -18,8 +18,9 @@ use crate::keyspaces::is_leaves;
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::record;
-use collections::DELTA_BYTES_MIN;
+use crate::value::ValueKind;
 use collections::root::Root;
+use collections::{DELTA_BYTES_MIN, Deadline};
 
 /// Where a value belongs.
 #[derive(Clone, Copy)]
@@ -28,6 +29,15 @@ pub(super) struct KeyPlace<'a> {
     pub(super) keyspace: Keyspace,
     pub(super) hash: KeyHash,
     pub(super) key: &'a [u8],
+}
+
+/// What a collection becomes.
+#[derive(Clone, Copy)]
+pub(super) struct Content<'v> {
+    pub(super) kind: ValueKind,
+    /// Packed.
+    pub(super) value: &'v [u8],
+    pub(super) expiry: Option<Deadline>,
 }
 
 /// One key's change.

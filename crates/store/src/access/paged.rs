@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use crate::error::{Stop, StoreError};
 use crate::hash::KeyHash;
 use crate::index::ahead::{self, AHEAD_KEYS_MAX};
-use crate::keyspaces::{HIDDEN_DB, leaves_of};
+use crate::keyspaces::leaves_of;
 use crate::large::Bytes;
 use crate::prepared::WantedLeaf;
 use crate::record;
@@ -62,7 +62,7 @@ impl Access<'_> {
         kind: ValueKind,
         elements: impl Iterator<Item = &'e [u8]>,
     ) -> Result<Result<Option<Values<'_>>, WrongType>, Stop> {
-        self.each_of(db, key, kind, (elements, |packed, at| packed.element(at).1))
+        self.each_of(db, key, kind, elements, |packed, at| packed.element(at).1)
     }
 
     /// When each of these fields of the hash at `key` ends, of those that are there; inside, `None`: never. `None`: the key is not there.
@@ -75,7 +75,7 @@ impl Access<'_> {
         key: &[u8],
         fields: impl Iterator<Item = &'e [u8]>,
     ) -> Result<Result<Option<Deadlines>, WrongType>, Stop> {
-        self.each_of(db, key, ValueKind::Hash, (fields, |packed, at| packed.deadline(at)))
+        self.each_of(db, key, ValueKind::Hash, fields, |packed, at| packed.deadline(at))
     }
 
     /// What `tell` makes of each of these elements that is there.
@@ -84,7 +84,8 @@ impl Access<'_> {
         db: u16,
         key: &[u8],
         kind: ValueKind,
-        (elements, tell): (impl Iterator<Item = &'e [u8]>, impl Fn(Packed<'a>, usize) -> T),
+        elements: impl Iterator<Item = &'e [u8]>,
+        tell: impl Fn(Packed<'a>, usize) -> T,
     ) -> Result<Result<Option<EachOf<T>>, WrongType>, Stop> {
         let Some(state) = self.find(db, key)? else { return Ok(Ok(None)) };
         if ValueKind::of(state.kind) != kind {
@@ -96,7 +97,7 @@ impl Access<'_> {
             packed.find(hash.low_bits(), element).map(|at| tell(packed, at))
         };
         let named = elements.map(|element| (hasher.hash(element), element));
-        let Some(paged) = self.paged_in(&state, (db, key))? else {
+        let Some(paged) = self.paged_in(&state, db, key)? else {
             let all = Packed::new(shape, state.value.slice());
             return Ok(Ok(Some(named.map(|named| tell(all, named)).collect())));
         };
@@ -119,7 +120,8 @@ impl Access<'_> {
         db: u16,
         key: &[u8],
         kind: ValueKind,
-        (wanted, dice): (usize, u64),
+        wanted: usize,
+        dice: u64,
     ) -> Result<Result<Vec<Packed<'_>>, WrongType>, Stop> {
         let paged = self.paged(db, key)?.filter(|paged| paged.kind == kind);
         if let Some(paged) = paged.filter(|paged| wanted <= paged.root.leaves as usize / 2) {
@@ -168,7 +170,8 @@ impl Access<'_> {
         db: u16,
         key: &[u8],
         kind: ValueKind,
-        (from, count): (u64, usize),
+        from: u64,
+        count: usize,
     ) -> Result<Result<(u64, Vec<Element<'a>>), WrongType>, Stop> {
         let place_of = |element: &[u8]| u64::from(bits_of(self.store.hasher.hash(element).0).reverse_bits());
         let mut met: Vec<(u64, Element<'_>)> = Vec::new();
@@ -256,7 +259,7 @@ impl Access<'_> {
             0 => {}
             count if count == paged.root.count => _ = self.remove(db, key)?,
             count if kind == ValueKind::Stream => {
-                self.edit_tree((db, key), &paged, |tree| tree.remove(from, count))?;
+                self.edit_tree(db, key, &paged, |tree| tree.remove(from, count))?;
             }
             count => {
                 self.charge(count as usize)?;
@@ -267,7 +270,7 @@ impl Access<'_> {
                 let mut tree = TreeEdit::new(self, &paged);
                 tree.remove(from, count)?;
                 changed.with_tree(&paged, tree)?;
-                self.stage_leaves((db, key), &paged, changed)?;
+                self.stage_leaves(db, key, &paged, changed)?;
             }
         }
         Ok(Ok(()))
@@ -289,14 +292,15 @@ impl Access<'_> {
             let changes: Vec<_> = keys.map(|key| (key, None)).collect();
             return self.change_stream(db, key, &changes);
         }
-        let gone = self.rescore((db, key), keys, |_, _| Ok::<_, Infallible>(None))?;
+        let gone = self.rescore(db, key, keys, |_, _| Ok::<_, Infallible>(None))?;
         Ok(gone.map(|Ok(())| ()))
     }
 
     /// Lets `change` change the tree of what is paged at `key`, a list or a stream; returns how many elements there are then, too.
     pub(super) fn edit_tree<R>(
         &mut self,
-        (db, key): (u16, &[u8]),
+        db: u16,
+        key: &[u8],
         paged: &Paged,
         change: impl FnOnce(&mut TreeEdit<'_, '_>) -> Result<R, Stop>,
     ) -> Result<(R, u64), Stop> {
@@ -315,7 +319,7 @@ impl Access<'_> {
         let root = Root { count, tree: Some(now), ..paged.root };
         let changed = Changed { root, leaves, within, counts };
         if !changed.is_none() {
-            self.stage_leaves((db, key), paged, changed)?;
+            self.stage_leaves(db, key, paged, changed)?;
         }
         Ok((done, count))
     }
@@ -323,7 +327,7 @@ impl Access<'_> {
     /// What is paged at `key`.
     pub(super) fn paged(&self, db: u16, key: &[u8]) -> Result<Option<Paged>, Stop> {
         match self.find(db, key)? {
-            Some(state) => self.paged_in(&state, (db, key)),
+            Some(state) => self.paged_in(&state, db, key),
             None => Ok(None),
         }
     }
@@ -334,8 +338,8 @@ impl Access<'_> {
     }
 
     /// The collection in the state of `key`, put together; `None` if it is not paged.
-    pub(super) fn gathered(&self, state: &State<'_>, at: (u16, &[u8])) -> Result<Option<&[u8]>, Stop> {
-        let Some(paged) = self.paged_in(state, at)? else { return Ok(None) };
+    pub(super) fn gathered(&self, state: &State<'_>, db: u16, key: &[u8]) -> Result<Option<&[u8]>, Stop> {
+        let Some(paged) = self.paged_in(state, db, key)? else { return Ok(None) };
         let gather = || {
             self.check_gathered(&paged)?;
             self.charge(paged.root.count as usize)?;
@@ -395,14 +399,14 @@ impl Access<'_> {
         number: u32,
         kind: ValueKind,
     ) -> Result<(NodePlace, State<'a>), Stop> {
-        let (key, hash) = self.reach_node(paged, number)?;
-        match self.lookup_into(copied, (paged.leaves, hash), &key, HIDDEN_DB) {
+        let place = self.reach_node(paged, number)?;
+        match self.lookup_into(copied, paged.key_place(&place)) {
             Ok(Some(state)) if state.kind == record::kind_of(kind) => {
                 self.check_value(&state)?;
-                Ok(((key, hash), state))
+                Ok((place, state))
             }
             Ok(_) => Err(damaged(paged, &format!("leaf {number} is not there"))),
-            Err(Stop::Cold) => Err(self.miss_node(paged, (key, hash), self.guards.is_beside(hash.stripe()))),
+            Err(Stop::Cold) => Err(self.miss_node(paged, place, self.guards.is_beside(place.1.stripe()))),
             Err(stop) => Err(stop),
         }
     }

@@ -21,16 +21,18 @@ use super::commit::PLANS_MAX;
 use super::here::{Slice, slices};
 use super::leaf_changes::Changed;
 use super::nodes::{Leaf, Paged, damaged};
-use super::overlay::{Cause, Change, Staged};
+use super::overlay::{Cause, Change, Content, Staged};
 use super::purged::next_deadline;
 use super::tree_edit::TreeEdit;
 use super::{Access, KeyPlace};
+use crate::KeyRef;
 
 impl Access<'_> {
     /// Stages what has become of leaves and root.
     pub(super) fn stage_leaves(
         &mut self,
-        (db, key): (u16, &[u8]),
+        db: u16,
+        key: &[u8],
         paged: &Paged,
         changed: Changed,
     ) -> Result<(), Stop> {
@@ -69,8 +71,8 @@ impl Access<'_> {
             match leaf {
                 Leaf::Staged(staged) => self.stage(*staged),
                 Leaf::Is { kind, value, operations } => {
-                    let (place, kind) = (place(), (kind, Cause::Command));
-                    self.stage_changed(paged.key_place(&place), (kind, &value, None), operations)?;
+                    let content = Content { kind, value: &value, expiry: None };
+                    self.stage_changed(paged.key_place(&place()), content, Cause::Command, operations)?;
                 }
                 Leaf::Gone => {
                     let place = place();
@@ -79,9 +81,9 @@ impl Access<'_> {
             }
         }
         if is_beside {
-            return self.stage_beside((place, paged), &root, within);
+            return self.stage_beside(place, paged, &root, within);
         }
-        self.stage_within((place, paged), &root, (within, counts))
+        self.stage_within(place, paged, &root, within, counts)
     }
 
     /// Stages what has become of a root, of which leaves have changed.
@@ -119,11 +121,8 @@ impl Access<'_> {
     }
 
     /// Stages the collection in `value` as leaves and a root, if it is to have them; returns whether it is.
-    pub(super) fn stage_paged(
-        &mut self,
-        place: KeyPlace<'_>,
-        (kind, value, expiry): (ValueKind, &[u8], Option<Deadline>),
-    ) -> bool {
+    pub(super) fn stage_paged(&mut self, place: KeyPlace<'_>, content: Content<'_>) -> bool {
+        let Content { kind, value, expiry } = content;
         let (Some(shape), Some(_)) = (kind.shape(), record::paged_kind_of(kind)) else { return false };
         let leaf_bytes = self.store.options.leaf_bytes;
         let packed = Packed::new(shape, value);
@@ -232,18 +231,15 @@ impl Access<'_> {
     ///
     /// # Errors
     /// As [`Access::get`].
-    pub fn copy_paged(
-        &mut self,
-        (from_db, from): (u16, &[u8]),
-        (to_db, to): (u16, &[u8]),
-    ) -> Result<bool, Stop> {
-        let paged = if self.keeps_to_workspace { None } else { self.paged(from_db, from)? };
+    pub fn copy_paged(&mut self, from: KeyRef<'_>, to: KeyRef<'_>) -> Result<bool, Stop> {
+        let paged = if self.keeps_to_workspace { None } else { self.paged(from.db, from.key)? };
         // where fields have deadlines, some may be gone
-        let (Some(paged), Some(target)) = (paged.filter(|paged| !paged.root.is_timed), self.place(to_db, to))
+        let (Some(paged), Some(target)) =
+            (paged.filter(|paged| !paged.root.is_timed), self.place(to.db, to.key))
         else {
             return Ok(false);
         };
-        if self.refuses_size(to, ROOT_BYTES_MAX) {
+        if self.refuses_size(to.key, ROOT_BYTES_MAX) {
             return Ok(true);
         }
         let root = Root { object: self.store.objects.next(target.hash.stripe()), ..paged.root };
@@ -257,7 +253,7 @@ impl Access<'_> {
         for numbers in nodes {
             let slice = Slice::of(self);
             for number in numbers {
-                match self.copied_node(&slice, &paged, (leaves, root.object), number) {
+                match self.copied_node(&slice, &paged, leaves, root.object, number) {
                     Err(Stop::Cold) => is_cold = true,
                     copy => copies.push(copy?),
                 }
@@ -278,11 +274,12 @@ impl Access<'_> {
         &self,
         slice: &Slice<'_, '_>,
         paged: &Paged,
-        (leaves, object): (Keyspace, u64),
+        leaves: Keyspace,
+        object: u64,
         number: u32,
     ) -> Result<Staged, Stop> {
         let place = self.reach_node(paged, number)?;
-        let state = match slice.lookup((paged.leaves, place.1), &place.0) {
+        let state = match slice.lookup(paged.key_place(&place)) {
             Ok(Some(state)) => state,
             Ok(None) => return Err(damaged(paged, &format!("node {number} is not there"))),
             Err(Stop::Cold) => {

@@ -18,7 +18,7 @@ use crate::record;
 use crate::value::Value;
 use collections::Deadline;
 
-use super::overlay::{Change, Small};
+use super::overlay::{Change, KeyPlace, Small};
 use super::{Access, State};
 
 impl Access<'_> {
@@ -30,7 +30,8 @@ impl Access<'_> {
         &mut self,
         db: u16,
         key: &[u8],
-        (value, part): (Value<'_>, Range<usize>),
+        value: Value<'_>,
+        part: Range<usize>,
         expiry: Option<Deadline>,
     ) -> Result<(), Stop> {
         let delta = self.part_delta(db, key, &part, expiry)?;
@@ -49,12 +50,10 @@ impl Access<'_> {
         if !self.store.engine_keeps() || part.is_empty() {
             return Ok(None);
         }
-        let Some(keyspace) = self.keyspace(db) else { return Ok(None) };
-        let (hash, expiry_ms) = (self.hash(key), expiry.map_or(0, Deadline::raw));
+        let Some(place) = self.place(db, key) else { return Ok(None) };
+        let (KeyPlace { keyspace, hash, .. }, expiry_ms) = (place, expiry.map_or(0, Deadline::raw));
         let staged = self.overlay.find(keyspace, hash, key).map(|staged| &staged.change);
-        let Some(state) = self.lookup_there(&self.copied, (keyspace, hash), key, db)? else {
-            return Ok(None);
-        };
+        let Some(state) = self.lookup_there(&self.copied, place)? else { return Ok(None) };
         // Of one key a group has one record: that has all that its commands changed.
         let (range, retimes) = match staged {
             None => (part.clone(), state.expiry_ms != expiry_ms),

@@ -88,7 +88,7 @@ pub(super) fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
     let (key, expiry_ms) = (object.key(), object.expiry_ms());
     match (&staged.change, plan.old) {
         (Change::Delta { delta, .. }, Some(old)) => match delta {
-            Small::Expiry => Draft::expiry(shared, staged.keyspace, key, (old.since, old.seq), expiry_ms),
+            Small::Expiry => Draft::expiry(shared, staged.keyspace, key, old.since, old.seq, expiry_ms),
             Small::Elements { operations, .. } => {
                 // a folder with another record of this kind does not open
                 debug_assert!(collections::are_operations(operations), "a change by no operations");
@@ -96,9 +96,9 @@ pub(super) fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
                 Draft::delta(record::CHANGE | shared, staged.keyspace, key, old.seq, operations, expiry_ms)
             }
             Small::Part { range, .. } => {
-                let part = (range.start as u64, &object.value()[range.clone()]);
+                let (offset, bytes) = (range.start as u64, &object.value()[range.clone()]);
                 let expiry_ms = delta.expiry_ms(expiry_ms);
-                Draft::part(shared, staged.keyspace, key, old.seq, part, expiry_ms)
+                Draft::part(shared, staged.keyspace, key, old.seq, offset, bytes, expiry_ms)
             }
             Small::Totals => unreachable!("totals are part of another record"),
         },

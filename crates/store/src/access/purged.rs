@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use journal::Keyspace;
 
 use super::lent::Lent;
-use super::overlay::Staged;
+use super::overlay::{KeyPlace, Staged};
 use crate::hash::KeyHash;
 use crate::keyspaces::is_leaves;
 use crate::record;
@@ -52,6 +52,12 @@ pub(super) struct TimedKey {
     pub(super) keyspace: Keyspace,
     pub(super) hash: KeyHash,
     pub(super) key: Box<[u8]>,
+}
+
+impl TimedKey {
+    pub(super) fn place(&self) -> KeyPlace<'_> {
+        KeyPlace { db: self.db, keyspace: self.keyspace, hash: self.hash, key: &self.key }
+    }
 }
 
 /// Such keys, by their objects.

@@ -22,7 +22,7 @@ impl Access<'_> {
         }
         let around = range.start.saturating_sub(elements)..range.end.saturating_add(elements);
         // what is found does not matter, and damage is told when the command comes to it
-        let missed: Result<Vec<_>, Stop> = leaves_in(self, paged, (&paged.tree(), paged.root.count), around);
+        let missed: Result<Vec<_>, Stop> = leaves_in(self, paged, &paged.tree(), paged.root.count, around);
         drop(missed);
     }
 

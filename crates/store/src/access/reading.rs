@@ -24,7 +24,7 @@ impl<'s> Access<'s> {
     pub fn get(&self, db: u16, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
         let Some(state) = self.find(db, key)? else { return Ok(None) };
         self.check_value(&state)?;
-        let gathered = self.gathered(&state, (db, key))?;
+        let gathered = self.gathered(&state, db, key)?;
         Ok(Some(Found {
             value: gathered.unwrap_or(state.value.slice()),
             large: if gathered.is_some() { None } else { state.value.large() },
@@ -86,7 +86,7 @@ impl<'s> Access<'s> {
             let hash = self.hash(key);
             let stripe = self.at_stripe(hash.stripe()).ok()?;
             let space = stripe.space(keyspace)?;
-            let Seek::At { spot, .. } = space.seek((keyspace, hash), key, self.prepared()) else {
+            let Seek::At { spot, .. } = space.seek(keyspace, hash, key, self.prepared()) else {
                 return None;
             };
             let (tracking, stamp) = space.table.stamp(spot)?;

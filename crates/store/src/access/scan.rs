@@ -59,7 +59,7 @@ impl Access<'_> {
             let mut page = Page::default();
             let left = budget.saturating_sub(looked).max(1);
             let next = self.guards.with_stripe(self.store, number, |stripe| {
-                self.scan_page(stripe, (keyspace, number, bits), left, &mut page)
+                self.scan_page(stripe, keyspace, number, bits, left, &mut page)
             })?;
             looked += page.slots;
             cold.append(&mut page.cold);
@@ -107,7 +107,9 @@ impl Access<'_> {
     fn scan_page(
         &self,
         stripe: &Stripe,
-        (keyspace, number, bits): (Keyspace, usize, u64),
+        keyspace: Keyspace,
+        number: usize,
+        bits: u64,
         left: usize,
         page: &mut Page,
     ) -> Option<u64> {
@@ -122,7 +124,7 @@ impl Access<'_> {
             page.slots += 1;
             match space.current(spot, self.prepared()) {
                 // one whose changes were not read: some of its fields may be left
-                Ok(Some(current)) if Self::has_unread_fields(space, (spot, current)) => {
+                Ok(Some(current)) if Self::has_unread_fields(space, spot, current) => {
                     let hash = KeyHash::from_parts(number, bits, tag);
                     let base = Sought::base(space.table.word(spot).address(), keyspace, hash);
                     space.fold_of(base).into_iter().for_each(|fold| self.wanted.borrow_mut().add_fold(fold));
@@ -144,7 +146,7 @@ impl Access<'_> {
     }
 
     /// Whether it is a hash whose fields may have deadlines that only changes tell which were not read.
-    fn has_unread_fields(space: &Space, (spot, current): (Spot, Current<'_>)) -> bool {
+    fn has_unread_fields(space: &Space, spot: Spot, current: Current<'_>) -> bool {
         let Current::Cold { fetched, .. } = current else { return false };
         let word = space.table.word(spot);
         space.changes(word, fetched.seq).next().is_some() && space.may_be_timed(word, current)

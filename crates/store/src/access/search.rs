@@ -17,7 +17,6 @@ use super::state::State;
 use super::{Access, Sequence};
 use crate::error::Stop;
 use crate::index::ahead::{self, AHEAD_KEYS_MAX};
-use crate::keyspaces::HIDDEN_DB;
 use crate::large::Bytes;
 use crate::record;
 use collections::root::leaf_key;
@@ -81,7 +80,8 @@ impl<'a> Sequence<'a, '_> {
     pub fn search(
         &self,
         value: &[u8],
-        (at, from_back): (Range<usize>, bool),
+        at: Range<usize>,
+        from_back: bool,
         mut found: impl FnMut(usize) -> ControlFlow<()>,
     ) -> Result<(), Stop> {
         let at = at.start.min(self.len())..at.end.min(self.len());
@@ -148,7 +148,7 @@ impl Access<'_> {
         nodes: &impl Nodes,
         looker: &mut Looker<F>,
     ) -> Result<ControlFlow<()>, Stop> {
-        let leaves = leaves_in(nodes, paged, (tree, *count), looker.part.clone());
+        let leaves = leaves_in(nodes, paged, tree, *count, looker.part.clone());
         if matches!(leaves, Err(Stop::Cold)) {
             self.read_ahead(paged, &looker.part);
         }
@@ -225,8 +225,8 @@ impl Access<'_> {
         let (mut seen, mut flow) = (0, ControlFlow::Continue(()));
         // what is missed here is missed again where it is waited for
         let wanted = self.wanted.take();
-        for (place, (key, hash)) in places.iter().zip(&nodes) {
-            let found = self.lookup_in((&stripe, self.prepared()), (paged.leaves, *hash), key, HIDDEN_DB);
+        for (place, node) in places.iter().zip(&nodes) {
+            let found = self.lookup_in(&stripe, self.prepared(), paged.key_place(node));
             let leaf = match found {
                 Ok(Some(State { kind, value: Bytes::Plain(value), has_value: true, .. }))
                     if kind == record::kind_of(paged.kind) =>

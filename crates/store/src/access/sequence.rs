@@ -97,7 +97,7 @@ impl<'a> Sequence<'a, '_> {
         self.access.charge(at.len())?;
         let slice = Slice::of(self.access);
         let leaves =
-            leaves_in(&slice, paged, (&paged.tree(), paged.root.count), at.start as u64..at.end as u64)?;
+            leaves_in(&slice, paged, &paged.tree(), paged.root.count, at.start as u64..at.end as u64)?;
         Ok(look(&elements_in(paged, &leaves, at)?))
     }
 
@@ -359,7 +359,8 @@ impl Path {
     pub(super) fn to(
         nodes: &impl Nodes,
         paged: &Paged,
-        (tree, count): (&Tree, u64),
+        tree: &Tree,
+        count: u64,
         index: u64,
     ) -> Result<Self, Stop> {
         let mut end = count;
@@ -485,11 +486,12 @@ pub(super) fn places_in(
 pub(super) fn leaves_in<'a>(
     nodes: &'a impl Nodes,
     paged: &Paged,
-    (tree, count): (&Tree, u64),
+    tree: &Tree,
+    count: u64,
     range: Range<u64>,
 ) -> Result<Vec<(u64, Packed<'a>)>, Stop> {
     if range.end.saturating_sub(range.start) <= IN_ONE_LEAF {
-        match Path::to(nodes, paged, (tree, count), range.start) {
+        match Path::to(nodes, paged, tree, count, range.start) {
             Ok(path) if path.has(&range) => return Ok(vec![(path.before, path.leaf(nodes, paged)?)]),
             Ok(_) | Err(Stop::Cold) => {}
             Err(stop) => return Err(stop),
@@ -566,7 +568,7 @@ impl<'s> Access<'s> {
         paged: &Paged,
         range: Range<u64>,
     ) -> Result<Vec<(u64, Packed<'_>)>, Stop> {
-        leaves_in(self, paged, (&paged.tree(), paged.root.count), range)
+        leaves_in(self, paged, &paged.tree(), paged.root.count, range)
     }
 
     /// Refuses a part of so many elements that is too much to be read at once.

@@ -91,7 +91,8 @@ impl Access<'_> {
         db: u16,
         key: &[u8],
         kind: ValueKind,
-        (bytes_max, count_max): (u64, u64),
+        bytes_max: u64,
+        count_max: u64,
     ) -> Result<Result<Whole<'_>, WrongType>, Stop> {
         let shape = kind.shape().expect("a type of collections");
         let Some(state) = self.find(db, key)? else { return Ok(Ok(Whole::Here(Packed::empty(shape)))) };
@@ -100,12 +101,12 @@ impl Access<'_> {
         }
         self.check_value(&state)?;
         let large = self
-            .paged_in(&state, (db, key))?
+            .paged_in(&state, db, key)?
             .filter(|paged| paged.root.all_bytes() > bytes_max || paged.root.count > count_max);
         if let Some(snapshot) = large.and_then(|paged| self.snapshot_of(paged)) {
             return Ok(Ok(Whole::Large(snapshot)));
         }
-        let value = self.gathered(&state, (db, key))?.unwrap_or(state.value.slice());
+        let value = self.gathered(&state, db, key)?.unwrap_or(state.value.slice());
         Ok(Ok(Whole::Here(Packed::new(shape, value))))
     }
 
@@ -198,12 +199,13 @@ impl Snapshot {
         &self,
         store: &Store,
         part: Part<'_>,
-        (range, is_reversed): (Range<u64>, bool),
+        range: Range<u64>,
+        is_reversed: bool,
         mut each: impl FnMut(Element<'_>),
     ) -> Result<Range<u64>, (Stop, Wanted)> {
         self.read(store, part.prepared, |nodes| {
             let leaves =
-                leaves_in(nodes, &self.paged, (&self.paged.tree(), self.paged.root.count), range.clone())?;
+                leaves_in(nodes, &self.paged, &self.paged.tree(), self.paged.root.count, range.clone())?;
             let elements = leaves.iter().flat_map(|(first, leaf)| {
                 let within = |place: u64| place.saturating_sub(*first).min(leaf.len() as u64) as usize;
                 (within(range.start)..within(range.end)).map(|at| leaf.element(at))

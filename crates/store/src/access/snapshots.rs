@@ -95,7 +95,7 @@ impl Snapshots {
                 // one copy for all, and none if all have one
                 let bytes_max = bytes_max();
                 let value: LazyCell<Arc<[u8]>, _> = LazyCell::new(|| current.value().slice().into());
-                readers.iter().for_each(|kept| self.keep(&mut lock(kept), (number, &value), bytes_max));
+                readers.iter().for_each(|kept| self.keep(&mut lock(kept), number, &value, bytes_max));
             }
             // a new one
             Seek::At { whole: true, .. } | Seek::Absent { .. } => {}
@@ -131,7 +131,8 @@ impl Snapshots {
     fn keep(
         &self,
         kept: &mut Kept,
-        (number, value): (u32, &LazyCell<Arc<[u8]>, impl FnOnce() -> Arc<[u8]>>),
+        number: u32,
+        value: &LazyCell<Arc<[u8]>, impl FnOnce() -> Arc<[u8]>>,
         bytes_max: u64,
     ) {
         if kept.lost.is_some() || kept.nodes.contains_key(&number) {

@@ -81,7 +81,7 @@ impl<'s> Access<'s> {
         if edit.is_empty() {
             return Some(Intent::Remove);
         }
-        let change = self.hash_change(current.key(), (&edit.encode(), times.own), None, None);
+        let change = self.hash_change(current.key(), &edit.encode(), times.own, None, None);
         let Change::Put(purged) = change else { unreachable!("it changes nothing that is there") };
         Some(Intent::Put(purged))
     }
@@ -154,7 +154,7 @@ impl<'s> Access<'s> {
         }
         if size_bytes > workspace.bytes() {
             let own_credit_bytes = self.credits.as_ref().map_or(0, Credits::held_bytes);
-            self.store.memory.admit(&self.store.index, &*self.store.engine, own_credit_bytes)?;
+            self.store.memory.admit(self.store.accounts(), own_credit_bytes)?;
         }
         Ok(())
     }
@@ -317,7 +317,7 @@ impl<'s> Access<'s> {
         let Some(keyspace) = self.store.index.keyspace(touched.db()) else { return Ok(Vec::new()) };
         let has_expiries = |space: &&Space| space.expiry.len() > 0 && !touched.watch.expired;
         let Some(space) = stripe.space(keyspace).filter(has_expiries) else { return Ok(Vec::new()) };
-        match space.seek((keyspace, touched.hash), touched.key(), self.prepared()) {
+        match space.seek(keyspace, touched.hash, touched.key(), self.prepared()) {
             Seek::Unknown(records) => Ok(records),
             _ => Ok(Vec::new()),
         }

@@ -139,7 +139,7 @@ impl Bench {
     /// Drops everything clean from memory.
     fn evict(&self) {
         self.store.set_memory_limit(1);
-        self.store.memory.make_room(&self.store.index, &*self.store.engine, usize::MAX, 0);
+        self.store.memory.make_room(self.store.accounts(), usize::MAX, 0);
         self.store.set_memory_limit(0);
     }
 }
@@ -448,16 +448,16 @@ fn field_set(
     value: &[u8],
 ) -> Result<(), Stop> {
     let put = |hash: &mut crate::Edit<'_>, tag| hash.put(tag, field, value);
-    if access.edit_element((db, key), ValueKind::Hash, field, put)?.is_err() {
+    if access.edit_element(db, key, ValueKind::Hash, field, put)?.is_err() {
         access.remove(db, key)?;
-        access.edit_element((db, key), ValueKind::Hash, field, put)?.expect("nothing is there");
+        access.edit_element(db, key, ValueKind::Hash, field, put)?.expect("nothing is there");
     }
     Ok(())
 }
 
 fn field_delete(access: &mut crate::Access<'_>, db: u16, key: &[u8], field: &[u8]) -> Result<bool, Stop> {
     let deleted =
-        access.edit_element((db, key), ValueKind::Hash, field, |hash, tag| hash.delete(tag, field))?;
+        access.edit_element(db, key, ValueKind::Hash, field, |hash, tag| hash.delete(tag, field))?;
     Ok(deleted.unwrap_or(false))
 }
 

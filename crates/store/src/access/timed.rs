@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use journal::Keyspace;
 
 use super::nodes::{Paged, damaged};
-use super::overlay::{Cause, Change, Staged};
+use super::overlay::{Cause, Change, KeyPlace, Staged};
 use super::paged::paged_of;
 use super::purged::{Purge, TimedKey, next_deadline};
 use super::{Access, State};
@@ -48,7 +48,7 @@ impl Access<'_> {
     ///
     /// # Errors
     /// Its root counts no element: none such is written, since a key without elements is removed.
-    pub(super) fn paged_in(&self, state: &State<'_>, (db, key): (u16, &[u8])) -> Result<Option<Paged>, Stop> {
+    pub(super) fn paged_in(&self, state: &State<'_>, db: u16, key: &[u8]) -> Result<Option<Paged>, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(None) };
         let Some(paged) = paged_of(state, keyspace) else { return Ok(None) };
         if paged.root.count == 0 {
@@ -65,7 +65,7 @@ impl Access<'_> {
     ///
     /// # Errors
     /// As [`Access::get`].
-    pub(crate) fn meet_leaf(&self, db: u16, key: &[u8], (object, number): (u64, u32)) -> Result<bool, Stop> {
+    pub(crate) fn meet_leaf(&self, db: u16, key: &[u8], object: u64, number: u32) -> Result<bool, Stop> {
         let paged = self.paged(db, key)?.filter(|paged| paged.root.object == object);
         match paged.filter(|paged| number < paged.root.leaves) {
             Some(paged) => self.node(&paged, number, paged.hashed_kind()).map(|_| true),
@@ -89,7 +89,8 @@ impl Access<'_> {
     pub(super) fn has_leaf_ended_since(
         &self,
         before: [u64; 2],
-        (keyspace, current): (Keyspace, Current<'_>),
+        keyspace: Keyspace,
+        current: Current<'_>,
     ) -> Result<bool, Stop> {
         let Some(paged) = paged_of(&State::current(current), keyspace).filter(|it| it.root.is_timed) else {
             return Ok(false);
@@ -98,7 +99,7 @@ impl Access<'_> {
             let (key, hash) = self.reach_node(&paged, number)?;
             let stripe = self.at_stripe(hash.stripe())?;
             let Some(space) = stripe.space(paged.leaves) else { continue };
-            match space.seek((paged.leaves, hash), &key, self.prepared()) {
+            match space.seek(paged.leaves, hash, &key, self.prepared()) {
                 Seek::At { whole: true, current, .. } => {
                     if self.has_ended_since(before, current) {
                         return Ok(true);
@@ -158,7 +159,8 @@ impl Access<'_> {
     pub(crate) fn key_of_object(&self, leaves: Keyspace, object: u64) -> Result<Option<&[u8]>, Stop> {
         let node = leaf_key(object, KEY_NODE);
         let hash = self.store.hasher.hash_in(leaves, &node);
-        Ok(self.lookup(leaves, hash, &node, HIDDEN_DB)?.map(|state| state.value.slice()))
+        let place = KeyPlace { db: HIDDEN_DB, keyspace: leaves, hash, key: &node };
+        Ok(self.lookup(place)?.map(|state| state.value.slice()))
     }
 
     /// Stages at which key the timed hash `object` is.
@@ -217,8 +219,7 @@ impl Access<'_> {
                     return None;
                 }
                 self.turn_to_stripe(key.hash.stripe());
-                let state =
-                    self.lookup_there(&self.copied, (key.keyspace, key.hash), &key.key, key.db).ok()??;
+                let state = self.lookup_there(&self.copied, key.place()).ok()??;
                 let root = record::root_of(state.kind, state.value.slice())?;
                 let expiry_ms = state.expiry_ms;
                 (key, root, expiry_ms, Cause::Purged(0))

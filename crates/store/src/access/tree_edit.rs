@@ -82,7 +82,7 @@ impl Nodes for TreeEdit<'_, '_> {
         }
         match self.leaves.iter().find(|leaf| is_leaf && leaf.number == number | NODE) {
             Some(leaf) => self.access.leaf_value(self.paged, leaf),
-            None => self.met(paged, (number, is_leaf), |met| met.state.value.slice()),
+            None => self.met(paged, number, is_leaf, |met| met.state.value.slice()),
         }
     }
 }
@@ -112,10 +112,10 @@ impl Nodes for LookedAt<'_, '_, '_> {
 impl<'e, 's> TreeEdit<'e, 's> {
     /// Begins with the tree of `paged`.
     pub(super) fn new(access: &'e Access<'s>, paged: &'e Paged) -> Self {
-        Self::begin(access, paged, (paged.tree(), paged.root.count))
+        Self::begin(access, paged, paged.tree(), paged.root.count)
     }
 
-    fn begin(access: &'e Access<'s>, paged: &'e Paged, (tree, count): (Tree, u64)) -> Self {
+    fn begin(access: &'e Access<'s>, paged: &'e Paged, tree: Tree, count: u64) -> Self {
         let (nodes, counts) = (BTreeMap::new(), Counts::new());
         let met = RefCell::new(Mets { all: SmallVec::new(), places: [0; MET_MAX] });
         Self { access, paged, tree, count, nodes, counts, leaves: LeafChanges::new(), met }
@@ -124,7 +124,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     /// The tree of all elements of `packed`, for `paged`, which has none yet.
     pub(super) fn of(access: &'e Access<'s>, paged: &'e Paged, packed: Packed<'_>) -> Result<Self, Stop> {
         let tree = Tree { bytes: 0, nodes: 0, top: 0, free: NO_NODE, depth: 0 };
-        let mut edit = Self::begin(access, paged, (tree, packed.len() as u64));
+        let mut edit = Self::begin(access, paged, tree, packed.len() as u64);
         let leaves = edit.put_runs(None, packed, true, Vec::new())?;
         edit.set_top(leaves)?;
         Ok(edit)
@@ -168,7 +168,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         change: impl FnOnce(&mut ListEdit<'_>) -> R,
     ) -> Result<R, Stop> {
         self.settle()?;
-        let path = Path::to(self, self.paged, (&self.tree, self.count), index)?;
+        let path = Path::to(self, self.paged, &self.tree, self.count, index)?;
         self.change_leaf::<ListEdit<'static>, R>(path, |leaf| change(leaf))
     }
 
@@ -183,7 +183,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             return Ok(None);
         }
         self.settle()?;
-        let leaves = leaves_in(self, self.paged, (&self.tree, self.count), 0..u64::MAX)?;
+        let leaves = leaves_in(self, self.paged, &self.tree, self.count, 0..u64::MAX)?;
         let parts: Vec<Packed<'_>> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
         let bytes: u64 = parts.iter().map(Packed::listpack_bytes).sum();
         if (1..=bytes_max).contains(&bytes) {
@@ -223,7 +223,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     /// The way to the leaf that has element number `index`, and which of its elements that is: one of it, or `beyond` the last.
     fn path_to(&self, index: u64, beyond: usize) -> Result<(Path, usize), Stop> {
-        let path = Path::to(self, self.paged, (&self.tree, self.count), index)?;
+        let path = Path::to(self, self.paged, &self.tree, self.count, index)?;
         let len = path.leaf(self, self.paged)?.len();
         let within = index.checked_sub(path.before).map(|within| within as usize);
         match within.filter(|within| *within < len + beyond) {
@@ -343,7 +343,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
     fn met<R>(
         &self,
         paged: &Paged,
-        (number, is_leaf): (u32, bool),
+        number: u32,
+        is_leaf: bool,
         tell: impl FnOnce(&Met<'e>) -> R,
     ) -> Result<R, Stop> {
         if let Some(met) = self.met.borrow().find(number) {
@@ -366,12 +367,12 @@ impl<'e, 's> TreeEdit<'e, 's> {
             // what is copied for this leaf is forgotten with it
             let looked_at = LookedAt::of(self);
             let before = path.leaf(&looked_at, self.paged)?;
-            let size = (before.encoded_len(), before.len());
+            let (before_bytes, before_len) = (before.encoded_len(), before.len());
             let mut edit = E::begin(before, None);
             let done = change(&mut edit);
             let ended = E::end(edit);
             drop(looked_at);
-            return self.change_to(path, size, ended).map(|()| done);
+            return self.change_to(path, before_bytes, before_len, ended).map(|()| done);
         }
         let (met, before) = self.leaf_at(&path)?;
         let mut edit = E::begin(before, None);
@@ -379,10 +380,10 @@ impl<'e, 's> TreeEdit<'e, 's> {
         if !E::is_changed(&edit) {
             return Ok(done);
         }
-        let size = (before.encoded_len(), before.len());
+        let (before_bytes, before_len) = (before.encoded_len(), before.len());
         match self.staying::<E>(&path, &met, &edit)? {
-            Some(bytes) => self.keep::<E>(&path, (&met, size), (edit, bytes))?,
-            None => self.change_to(path, size, E::end(edit))?,
+            Some(bytes) => self.keep::<E>(&path, &met, before_bytes, before_len, edit, bytes)?,
+            None => self.change_to(path, before_bytes, before_len, E::end(edit))?,
         }
         Ok(done)
     }
@@ -402,15 +403,15 @@ impl<'e, 's> TreeEdit<'e, 's> {
         if !E::is_changed(&edit) {
             return Ok(true);
         }
-        let size = (before.encoded_len(), before.len());
+        let (before_bytes, before_len) = (before.encoded_len(), before.len());
         let Some(bytes) = self.staying::<E>(path, &met, &edit)? else { return Ok(false) };
-        self.keep::<E>(path, (&met, size), (edit, bytes))?;
+        self.keep::<E>(path, &met, before_bytes, before_len, edit, bytes)?;
         Ok(true)
     }
 
     /// The leaf at the end of `path`, as it was when the change began.
     fn leaf_at(&self, path: &Path) -> Result<(Met<'e>, Packed<'e>), Stop> {
-        let met = self.met(self.paged, (path.leaf, true), |met| *met)?;
+        let met = self.met(self.paged, path.leaf, true, |met| *met)?;
         // what it was lent from is as it was
         let value = met.state.value;
         Ok((met, path.counted_leaf(self.paged, value.slice())?))
@@ -436,7 +437,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         for step in &path.steps {
             let is_as_it_was = match self.nodes.get(&(step.node | NODE)) {
                 None | Some(Leaf::Staged(_)) => {
-                    self.met(self.paged, (step.node, false), |met| is_plain(&met.state))?
+                    self.met(self.paged, step.node, false, |met| is_plain(&met.state))?
                 }
                 // perhaps it was not there before
                 Some(_) => false,
@@ -449,7 +450,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             Some(step) => Packed::new(Shape::List, self.node(step.node, false)?).len() > 1,
             None => false,
         };
-        let is_split = self.is_too_large((elements_bytes, E::len(edit)), true);
+        let is_split = self.is_too_large(elements_bytes, E::len(edit), true);
         let is_merged = self.is_small(elements_bytes) && has_siblings;
         Ok((!is_split && !is_merged).then_some(bytes))
     }
@@ -458,12 +459,15 @@ impl<'e, 's> TreeEdit<'e, 's> {
     fn keep<E: Editing>(
         &mut self,
         path: &Path,
-        (leaf, (before_bytes, before_len)): (&Met<'e>, (usize, usize)),
-        (edit, bytes): (E::Of<'_>, usize),
+        leaf: &Met<'e>,
+        before_bytes: usize,
+        before_len: usize,
+        edit: E::Of<'_>,
+        bytes: usize,
     ) -> Result<(), Stop> {
         let more = E::len(&edit) as i64 - before_len as i64;
         for step in path.steps.iter().filter(|_| more != 0) {
-            let one = self.met(self.paged, (step.node, false), |Met { place, state, .. }| {
+            let one = self.met(self.paged, step.node, false, |Met { place, state, .. }| {
                 let takes = state.deltas.len() < COUNTS_MAX;
                 let (number, place, spot) = (step.node | NODE, *place, state.spot);
                 Count { number, place, spot, takes, children: smallvec![(step.at, more)] }
@@ -478,9 +482,12 @@ impl<'e, 's> TreeEdit<'e, 's> {
         }
         self.access.ask(bytes as u64)?;
         let leaf = self.access.leaf_change::<E>(
-            (leaf.number | NODE, self.paged.kind),
-            (leaf.place, &leaf.state),
-            (edit, bytes),
+            leaf.number | NODE,
+            self.paged.kind,
+            leaf.place,
+            &leaf.state,
+            edit,
+            bytes,
         );
         self.tree.bytes = (self.tree.bytes + bytes as u64).saturating_sub(before_bytes as u64);
         self.count = self.count.saturating_add_signed(more);
@@ -490,10 +497,10 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     /// Node `number` with another count.
     fn recounted(&self, number: u32, count: &Count) -> Result<Staged, Stop> {
-        let met = self.met(self.paged, (number, false), |met| *met)?;
+        let met = self.met(self.paged, number, false, |met| *met)?;
         let before = self.nodes.get(&(number | NODE));
         let value = self.node(number, false)?;
-        self.access.recounted(self.paged, (&met.state, value), count, before)
+        self.access.recounted(self.paged, &met.state, value, count, before)
     }
 
     /// The bound of what follows the leaf of `path`; `None`: it is the last.

@@ -10,7 +10,7 @@ use collections::Deadline;
 use journal::Keyspace;
 
 use super::Access;
-use super::overlay::{Cause, Change, KeyPlace, Small, Staged};
+use super::overlay::{Cause, Change, Content, KeyPlace, Small, Staged};
 use crate::error::{Stop, StoreError};
 use crate::keyspaces::HIDDEN_DB;
 use crate::large::{Bytes, LARGE_BYTES};
@@ -51,7 +51,7 @@ impl<'s> Access<'s> {
         }
         let Some(place) = self.place(db, key) else { return };
         if let Value::Collection(kind, bytes) = value
-            && self.stage_paged(place, (kind, bytes, expiry))
+            && self.stage_paged(place, Content { kind, value: bytes, expiry })
         {
             return;
         }
@@ -108,9 +108,9 @@ impl<'s> Access<'s> {
     }
 
     fn remove_for(&mut self, db: u16, key: &[u8], cause: Cause) -> Result<bool, Stop> {
-        let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
-        let hash = self.hash(key);
-        match self.for_state(|| self.lookup(keyspace, hash, key, db)) {
+        let Some(place) = self.place(db, key) else { return Ok(false) };
+        let KeyPlace { keyspace, hash, .. } = place;
+        match self.for_state(|| self.lookup(place)) {
             Ok(None) => return Ok(false),
             Ok(Some(_)) => {}
             // what cannot be read can go
@@ -118,7 +118,7 @@ impl<'s> Access<'s> {
             Err(stop) => return Err(stop),
         }
         let change = Change::removal(key);
-        self.forget_leaves(&KeyPlace { db, keyspace, hash, key });
+        self.forget_leaves(&place);
         self.stage(Staged { db, keyspace, hash, change, cause });
         Ok(true)
     }
@@ -144,17 +144,17 @@ impl<'s> Access<'s> {
     /// # Errors
     /// [`Stop::Cold`] when a record decides that was not prepared.
     pub fn set_expiry(&mut self, db: u16, key: &[u8], expiry: Option<Deadline>) -> Result<bool, Stop> {
-        let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
-        let hash = self.hash(key);
+        let Some(place) = self.place(db, key) else { return Ok(false) };
+        let KeyPlace { keyspace, hash, .. } = place;
         self.settle_counts();
-        let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
+        let Some(state) = self.lookup(place)? else { return Ok(false) };
         self.check_value(&state)?;
         if state.is_timed() || self.purged.find(keyspace, hash, key).is_some() {
             return self.set_own_expiry(db, key, expiry);
         }
         let expiry_ms = expiry.map_or(0, Deadline::raw);
         if self.keeps_to_workspace
-            && let Some(value) = self.gathered(&state, (db, key))?
+            && let Some(value) = self.gathered(&state, db, key)?
         {
             // leaves change and go while a transaction is open
             let kind = record::kind_of(ValueKind::of(state.kind));

@@ -272,7 +272,7 @@ impl Judge<'_, '_> {
     /// Judges the tree.
     fn tree(&mut self, tree: &Tree) -> Sum {
         let mut walk = Walk::default();
-        let counted = self.walk(tree.top, (tree.depth, (None, None)), &mut walk);
+        let counted = self.walk(tree.top, tree.depth, (None, None), &mut walk);
         if counted.is_none() && !walk.met.contains(&tree.top) {
             self.root_fault(&format!("its root names node {}, which is missing", tree.top));
         }
@@ -296,7 +296,7 @@ impl Judge<'_, '_> {
     }
 
     /// Judges a node, `depth` levels above leaves, and what is below it; returns how many elements it has, by what it says itself.
-    fn walk(&mut self, number: u32, (depth, bounds): (u32, Bounds<'_>), walk: &mut Walk) -> Option<u64> {
+    fn walk(&mut self, number: u32, depth: u32, bounds: Bounds<'_>, walk: &mut Walk) -> Option<u64> {
         let node = self.node(number, walk)?;
         if !walk.met.insert(number) {
             self.fault(node.record.address, &format!("node {number} is named twice"));
@@ -311,7 +311,7 @@ impl Judge<'_, '_> {
         if depth == 0 {
             return Some(self.leaf(&node, &state, bounds, walk));
         }
-        self.inner(&node, &state, (depth, bounds), walk)
+        self.inner(&node, &state, depth, bounds, walk)
     }
 
     /// The node with this number, if it is there.
@@ -361,7 +361,8 @@ impl Judge<'_, '_> {
         &mut self,
         node: &Node,
         state: &State,
-        (depth, (from, until)): (u32, Bounds<'_>),
+        depth: u32,
+        (from, until): Bounds<'_>,
         walk: &mut Walk,
     ) -> Option<u64> {
         let (number, address) = (node.number & !NODE, node.record.address);
@@ -379,7 +380,7 @@ impl Judge<'_, '_> {
             let begin = if at == 0 { from } else { Some(child.bound) };
             let end = children.get(at + 1).map(|next| next.bound).or(until);
             let (below, counted) = (child.node, child.count);
-            match self.walk(below, (depth - 1, (begin, end)), walk) {
+            match self.walk(below, depth - 1, (begin, end), walk) {
                 Some(found) if found != counted => {
                     let what =
                         format!("node {number} counts {counted} elements in node {below}, which has {found}");

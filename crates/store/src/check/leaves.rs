@@ -111,14 +111,14 @@ impl Leaves {
         let payload = if may_concern { record::decode(view.header.kind, view.payload) } else { None };
         let (key, value) = match payload {
             Some(Payload::Whole { key, value }) => (key, value),
-            Some(Payload::Delta { key, .. }) => return self.take_delta((keyspace, key), view, hasher),
+            Some(Payload::Delta { key, .. }) => return self.take_delta(keyspace, key, view, hasher),
             Some(Payload::Deltas(parts)) => return self.take_parts(parts, view, hasher),
             Some(Payload::Removals(removals)) => return self.take_removals(removals, view),
             _ => return,
         };
         let newest = self.newest(view);
         if !is_leaves(keyspace) && keyspace != SWEPT_KEYSPACE {
-            return self.take_key((keyspace, key), record::root_of(view.header.kind, value), newest, hasher);
+            return self.take_key(keyspace, key, record::root_of(view.header.kind, value), newest, hasher);
         }
         let known = if is_leaves(keyspace) {
             let Some((object, number)) = split_leaf_key(key) else { return };
@@ -154,7 +154,7 @@ impl Leaves {
     }
 
     /// Notes a change of a leaf, or of a root's expiry.
-    fn take_delta(&mut self, (keyspace, key): (Keyspace, &[u8]), view: &RecordView<'_>, hasher: &KeyHasher) {
+    fn take_delta(&mut self, keyspace: Keyspace, key: &[u8], view: &RecordView<'_>, hasher: &KeyHasher) {
         let known = if is_leaves(keyspace) {
             let Some((object, number)) = split_leaf_key(key) else { return };
             Some(self.leaves.entry((keyspace, object, number)).or_insert(Newest::unknown(self.keys)).key)
@@ -175,7 +175,7 @@ impl Leaves {
         for part in parts {
             match part {
                 Part::Node { number, .. } => {
-                    self.take_delta((leaves, &leaf_key(parts.object, number)), view, hasher);
+                    self.take_delta(leaves, &leaf_key(parts.object, number), view, hasher);
                 }
                 Part::Root { .. } => {
                     let newest = self.totals.entry((leaves, parts.object)).or_default();
@@ -195,7 +195,8 @@ impl Leaves {
 
     fn take_key(
         &mut self,
-        (keyspace, key): (Keyspace, &[u8]),
+        keyspace: Keyspace,
+        key: &[u8],
         root: Option<collections::root::Root>,
         newest: Newest,
         hasher: &KeyHasher,

@@ -15,6 +15,7 @@
 //! Out of scope: which hashes belong here and when to split (`table`).
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use crate::hash::KeyHash;
 use crate::index::cpu::{equal_bytes, prefetch};
@@ -185,13 +186,13 @@ impl Page {
         self.slots.iter_mut().find(begins).map(|slot| &mut slot.word)
     }
 
-    /// Where its arrays begin, and how many bytes each takes.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> {
+    /// The addresses that its arrays take.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
         let slots = (self.slots.as_ptr().addr(), self.slots.capacity() * size_of::<Slot>());
         let stamps = (self.stamps.as_ptr().addr(), self.stamps.capacity() * size_of::<Cell<u32>>());
         let arrays = [(self.tags.as_ptr().addr(), self.tags.capacity()), slots, stamps].into_iter();
         let arrays = arrays.filter(|(_, bytes)| *bytes > 0);
-        arrays.map(|(start, bytes)| (start, crate::object::chunk_bytes(bytes) as usize))
+        arrays.map(|(start, bytes)| start..start + crate::object::chunk_bytes(bytes) as usize)
     }
 
     /// An empty page whose arrays have the same room.

@@ -195,7 +195,8 @@ impl Index {
         keyspace: Keyspace,
         hash: KeyHash,
         from: LogAddress,
-        (to, bytes): (LogAddress, u64),
+        to: LogAddress,
+        bytes: u64,
         seq: Seq,
     ) -> Option<Vec<Delta>> {
         assert!(from < to, "a copy at {to:?} of {from:?}, which replay would take");
@@ -210,7 +211,7 @@ impl Index {
             return Some(Vec::new());
         }
         let side_bytes = space.side_bytes();
-        let dropped = space.rebase(spot, from, (to, bytes), seq);
+        let dropped = space.rebase(spot, from, to, bytes, seq);
         space.table.word_mut(spot).swing(to);
         let freed = side_bytes - space.side_bytes();
         stripe.unreported_bytes -= freed;
@@ -340,13 +341,7 @@ impl Space {
     }
 
     /// Moves the deltas above `seq` from base `from` to base `to`, of so many bytes; returns the others.
-    fn rebase(
-        &mut self,
-        spot: Spot,
-        from: LogAddress,
-        (to, bytes): (LogAddress, u64),
-        seq: Seq,
-    ) -> Vec<Delta> {
+    fn rebase(&mut self, spot: Spot, from: LogAddress, to: LogAddress, bytes: u64, seq: Seq) -> Vec<Delta> {
         let deltas = self.deltas.remove(from);
         if deltas.is_empty() {
             return deltas;
@@ -421,8 +416,8 @@ impl Space {
         }
         // A copy carries its deltas up to its seq; a new value outlives them all.
         let folded = if replayed.moved { replayed.seq } else { Seq::MAX };
-        let copy = (replayed.address, replayed.record_bytes.into());
-        let dead_deltas = self.rebase(spot, base, copy, folded);
+        let bytes = replayed.record_bytes.into();
+        let dead_deltas = self.rebase(spot, base, replayed.address, bytes, folded);
         let deltas = self.table.word(spot).marks() & WORD_DELTAS;
         self.set_word(spot, Word::cold(replayed.address, shared_mark(replayed) | deltas));
         self.expiry.insert(replayed.expiry_ms, replayed.hash);

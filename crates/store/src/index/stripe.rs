@@ -292,7 +292,8 @@ impl Space {
     /// Looks for `key` among all candidates of `hash`; `keyspace` is that of this space.
     pub(crate) fn seek<'a>(
         &'a self,
-        (keyspace, hash): (Keyspace, KeyHash),
+        keyspace: Keyspace,
+        hash: KeyHash,
         key: &[u8],
         prepared: &'a Prepared,
     ) -> Seek<'a> {
@@ -303,14 +304,15 @@ impl Space {
             Some(object) if object.key() == key && candidates.next().is_none() => {
                 Seek::At { spot, word, shared: false, current: Current::Hot(object), whole: true }
             }
-            _ => self.seek_among_all((keyspace, hash), key, prepared),
+            _ => self.seek_among_all(keyspace, hash, key, prepared),
         }
     }
 
     /// As [`Space::seek`], where the first candidate is not all.
     fn seek_among_all<'a>(
         &'a self,
-        (keyspace, hash): (Keyspace, KeyHash),
+        keyspace: Keyspace,
+        hash: KeyHash,
         key: &[u8],
         prepared: &'a Prepared,
     ) -> Seek<'a> {
@@ -549,7 +551,7 @@ impl Stripe {
         prepared: &'a Prepared,
     ) -> Seek<'a> {
         match self.space(keyspace) {
-            Some(space) => space.seek((keyspace, hash), key, prepared),
+            Some(space) => space.seek(keyspace, hash, key, prepared),
             None => Seek::Absent { shared: false },
         }
     }

@@ -72,14 +72,14 @@ pub(crate) fn copy(
     out: &Path,
     pace: &mut dyn FnMut(u64),
 ) -> Result<(), StoreError> {
-    copy_file(&*checkpoint, (vfs, &out.join(&name)), pace)
+    copy_file(&*checkpoint, vfs, &out.join(&name), pace)
         .map_err(|error| StoreError::Backup(format!("copying {name} to {}: {error}", out.display())))?;
     let copied = journal.copy_backup(begun, out, pace);
     copied.map(|_| ()).map_err(|error| StoreError::Backup(error.to_string()))
 }
 
 /// Copies a file in bounded pieces and makes it durable; its name becomes so with the folder's sync that follows.
-fn copy_file(source: &dyn File, (vfs, to): (&dyn Vfs, &Path), pace: &mut dyn FnMut(u64)) -> io::Result<()> {
+fn copy_file(source: &dyn File, vfs: &dyn Vfs, to: &Path, pace: &mut dyn FnMut(u64)) -> io::Result<()> {
     let target = vfs.open(to, OpenOptions { write: true, create_new: true, ..OpenOptions::default() })?;
     let (mut buffer, mut offset) = (vec![0; PIECE_SIZE_BYTES_MAX], 0);
     loop {

@@ -218,7 +218,7 @@ impl Found {
         keys.chunks(AHEAD_KEYS_MAX).for_each(|keys| context.index.prefetch(keys));
         for view in records.iter() {
             each_key(&view, context.hasher, &mut |keyspace, hash, part| {
-                found.extend(Self::of(&view, (keyspace, hash, part), context));
+                found.extend(Self::of(&view, keyspace, hash, part, context));
             });
         }
     }
@@ -226,7 +226,9 @@ impl Found {
     /// What of a record is of the key with this hash, if the index points at it.
     fn of(
         view: &RecordView<'_>,
-        (keyspace, hash, part): (Keyspace, KeyHash, Option<PartOf<'_>>),
+        keyspace: Keyspace,
+        hash: KeyHash,
+        part: Option<PartOf<'_>>,
         context: Context<'_>,
     ) -> Option<Self> {
         let (header, address) = (&view.header, view.address);
@@ -298,7 +300,7 @@ impl Found {
         // of a part they may be counted by another
         let delta = owned.deltas.iter().find(|delta| delta.address == self.address);
         let source_bytes = delta.map_or_else(|| self.record_bytes(), |delta| delta.record_bytes.into());
-        Copies::append((source, source_bytes), owned, (&image, Class::Cleaning), context)
+        Copies::append(source, source_bytes, owned, &image, Class::Cleaning, context)
     }
 
     /// A base's payload with what its deltas change; `None` when they change nothing of it.

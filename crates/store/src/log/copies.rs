@@ -89,9 +89,11 @@ impl Copies {
     /// # Errors
     /// When the journal takes no such record.
     pub(crate) fn append(
-        (source, source_bytes): (Survivor, u64),
+        source: Survivor,
+        source_bytes: u64,
         owned: &Owned,
-        (image, class): (&Image<'_>, Class),
+        image: &Image<'_>,
+        class: Class,
         context: Context<'_>,
     ) -> Result<Appended, JournalError> {
         let Survivor { keyspace, hash, .. } = source;
@@ -141,7 +143,7 @@ impl Copies {
         let liveness = &context.engine.liveness;
         while let Some(copy) = self.waiting.pop_front_if(|copy| copy.lsn <= durable) {
             let Survivor { keyspace, hash, address } = copy.source;
-            let turned = context.index.turn(keyspace, hash, address, (copy.to, copy.bytes), copy.seq);
+            let turned = context.index.turn(keyspace, hash, address, copy.to, copy.bytes, copy.seq);
             let has_turned = turned.is_some();
             if has_turned {
                 self.turned.insert(segment_of(copy.to));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     fn part(offset: u64, bytes: &[u8]) -> Vec<u8> {
-        payload(&Draft::part(0, Keyspace(1), b"k", Seq(5), (offset, bytes), 0))
+        payload(&Draft::part(0, Keyspace(1), b"k", Seq(5), offset, bytes, 0))
     }
 
     #[test]

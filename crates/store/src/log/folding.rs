@@ -160,12 +160,12 @@ impl Wish {
         let Self { keyspace, base, key, read } = self;
         let hash = context.hasher.hash_in(*keyspace, key);
         if let Some(read) = read {
-            return read.fold((*keyspace, hash, *base), context);
+            return read.fold(*keyspace, hash, *base, context);
         }
         let Some(hot) = context.index.hot(*keyspace, hash, *base) else { return Ok(None) };
         let image = Image { kind: hot.kind, payload: &hot.payload, seq: hot.seq, expiry_ms: hot.expiry_ms };
         let source = Survivor { keyspace: *keyspace, hash, address: *base };
-        Copies::append((source, hot.base_bytes), &hot.owned, (&image, Class::Write), context).map(Some)
+        Copies::append(source, hot.base_bytes, &hot.owned, &image, Class::Write, context).map(Some)
     }
 }
 
@@ -173,7 +173,9 @@ impl ReadValue {
     /// Appends the value, if its key still consists of what was read.
     fn fold(
         &self,
-        (keyspace, hash, base): (Keyspace, KeyHash, LogAddress),
+        keyspace: Keyspace,
+        hash: KeyHash,
+        base: LogAddress,
         context: Context<'_>,
     ) -> Result<Option<Appended>, JournalError> {
         let owned = context.index.owns(keyspace, hash, base);
@@ -184,7 +186,7 @@ impl ReadValue {
         let payload = Draft::whole(kind, keyspace, key, value, expiry_ms).parts().concat();
         let image = Image { kind, payload: &payload, seq, expiry_ms };
         let source = Survivor { keyspace, hash, address: base };
-        Copies::append((source, self.value.record_bytes()), &owned, (&image, Class::Write), context).map(Some)
+        Copies::append(source, self.value.record_bytes(), &owned, &image, Class::Write, context).map(Some)
     }
 }
 

@@ -179,7 +179,7 @@ impl Housekeeping {
         let has_folded = self.fold(&mut work, store, manner)?;
         let mut worked = self.work_by_rules(&mut work, &survey)?;
         worked |= self.retire(&mut work, store)?;
-        let is_awaited = manner == Manner::Paced && self.note_returns(&work, &survey, (next_lsn, worked));
+        let is_awaited = manner == Manner::Paced && self.note_returns(&work, &survey, next_lsn, worked);
         worked |= has_folded;
         if manner == Manner::Eager || !worked {
             worked |= self.trim(&mut work, &survey)?;
@@ -425,7 +425,7 @@ impl Housekeeping {
     }
 
     /// Tells deletes that found no room whether some can come back without them; returns whether one waits for it.
-    fn note_returns(&self, work: &Work, survey: &Survey<'_>, (next_lsn, worked): (Lsn, bool)) -> bool {
+    fn note_returns(&self, work: &Work, survey: &Survey<'_>, next_lsn: Lsn, worked: bool) -> bool {
         let Survey { store, ref segments, .. } = *survey;
         let is_dead =
             |info: &SegmentInfo| work.emptied.contains_key(&info.segment.0) || work.died_whole(info, store);

@@ -397,7 +397,7 @@ impl Source for JournalSource {
         let mut turn = None;
         let read = self.journal.read_in_turn(at, guess, &mut payload, &mut |bytes| {
             let (memory, journal_bytes) = (self.memory.get(), || self.journal.buffered_bytes());
-            turn = memory.and_then(|it| it.begin_read((&self.index, &journal_bytes), bytes as u64, may_wait));
+            turn = memory.and_then(|it| it.begin_read(&self.index, &journal_bytes, bytes as u64, may_wait));
         });
         if read.is_ok() {
             self.expected.learn(sought, guess, payload.len());
@@ -406,7 +406,7 @@ impl Source for JournalSource {
             Ok(header) => match fetched(&header, payload) {
                 Ok(fetched) if sought.is(&header, &fetched.key, &self.hasher) => Read::Record(fetched),
                 Err(payload) if header.kind == record::CHANGES => {
-                    let part = fetched_part((&header, &payload), sought, &self.hasher);
+                    let part = fetched_part(&header, &payload, sought, &self.hasher);
                     part.map_or_else(|| Read::Elsewhere(damaged(at, OF_ANOTHER)), Read::Record)
                 }
                 Ok(_) => Read::Elsewhere(damaged(at, OF_ANOTHER)),
@@ -470,7 +470,8 @@ fn fetched(header: &journal::RecordHeader, mut payload: Vec<u8>) -> Result<Fetch
 
 /// The part of a CHANGES that is `sought`, as a record of its own; `None`: there is none.
 fn fetched_part(
-    (header, payload): (&journal::RecordHeader, &[u8]),
+    header: &journal::RecordHeader,
+    payload: &[u8],
     sought: &Sought,
     hasher: &KeyHasher,
 ) -> Option<Fetched> {

@@ -13,10 +13,9 @@ use std::sync::atomic::Ordering;
 
 use journal::{Keyspace, Seq};
 
-use super::{Memory, ROOM_SHARE};
+use super::{Accounts, Memory, ROOM_SHARE};
 use crate::engine::Engine;
 use crate::hash::STRIPES;
-use crate::index::Index;
 use crate::index::stripe::Deltas;
 use crate::log::wishes::FOLD_CHANGES_MIN;
 use crate::object::{ObjectRef, View, WORD_DELTAS, Word};
@@ -43,17 +42,17 @@ impl Memory {
     ///
     /// `for_bytes` are to come beside what is used, or what those lack who wait. Takes one stripe's lock at a time; callers hold none.
     /// Whoever comes while another drops does not wait. Returns whether something was dropped.
-    pub(crate) fn make_room(&self, index: &Index, engine: &dyn Engine, pages: usize, for_bytes: u64) -> bool {
+    pub(crate) fn make_room(&self, accounts: Accounts<'_>, pages: usize, for_bytes: u64) -> bool {
         let mut has_dropped = false;
         let wished_bytes = self.wished_bytes.load(Ordering::Relaxed);
         let for_bytes = for_bytes.max(wished_bytes);
-        let has_room = || self.has_room(index, engine, for_bytes);
-        if !has_room() && engine.has_addresses() {
+        let has_room = || self.has_room(accounts, for_bytes);
+        if !has_room() && accounts.engine.has_addresses() {
             let Ok(mut hand) = self.hand.try_lock() else { return false };
-            let released = engine.released().min(engine.newest());
-            has_dropped = self.move_hand(&mut hand, (index, engine), released, pages, for_bytes);
+            let released = accounts.engine.released().min(accounts.engine.newest());
+            has_dropped = self.move_hand(&mut hand, accounts, released, pages, for_bytes);
         }
-        if wished_bytes > 0 && (has_room() || !self.may_drop(engine)) {
+        if wished_bytes > 0 && (has_room() || !self.may_drop(accounts.engine)) {
             // what was wished meanwhile is wished again: who waits comes again by itself
             self.wished_bytes.store(0, Ordering::Relaxed);
         }
@@ -61,22 +60,22 @@ impl Memory {
     }
 
     /// Drops clean hot values of about `bytes` that were read least lately, whatever is used; returns whether there were any. Callers hold no stripe.
-    pub(crate) fn shed(&self, index: &Index, engine: &dyn Engine, bytes: u64) -> bool {
+    pub(crate) fn shed(&self, accounts: Accounts<'_>, bytes: u64) -> bool {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        let used_bytes = self.used(index, engine);
+        let used_bytes = self.used(accounts);
         let room_bytes = (limit_bytes - limit_bytes / ROOM_SHARE).saturating_sub(used_bytes);
-        self.make_room(index, engine, usize::MAX, room_bytes + bytes)
+        self.make_room(accounts, usize::MAX, room_bytes + bytes)
     }
 
     /// Drops every value that can leave memory, whatever the policy says: for tests. Callers hold no stripe.
     #[cold]
-    pub(crate) fn drop_all(&self, index: &Index, engine: &dyn Engine) {
-        if !engine.has_addresses() {
+    pub(crate) fn drop_all(&self, accounts: Accounts<'_>) {
+        if !accounts.engine.has_addresses() {
             return;
         }
-        let released = engine.released().min(engine.newest());
+        let released = accounts.engine.released().min(accounts.engine.newest());
         for number in 0..STRIPES {
-            let (mut stripe, mut at) = (index.lock(number), 0);
+            let (mut stripe, mut at) = (accounts.index.lock(number), 0);
             let mut freed_bytes = 0;
             while let Some((_, space)) = stripe.space_at_mut(at) {
                 let mut next = Some(0);
@@ -93,7 +92,7 @@ impl Memory {
                 at += 1;
             }
             stripe.unreported_bytes -= freed_bytes;
-            index.account(stripe.take_unreported());
+            accounts.index.account(stripe.take_unreported());
         }
     }
 
@@ -115,12 +114,12 @@ impl Memory {
     fn move_hand(
         &self,
         hand: &mut Hand,
-        (index, engine): (&Index, &dyn Engine),
+        accounts: Accounts<'_>,
         released: Seq,
         pages: usize,
         for_bytes: u64,
     ) -> bool {
-        if !self.may_drop(engine) {
+        if !self.may_drop(accounts.engine) {
             return false;
         }
         let mut has_dropped = false;
@@ -130,11 +129,11 @@ impl Memory {
             self.barren_until.store(0, Ordering::SeqCst);
         }
         for _ in 0..pages {
-            if self.has_room(index, engine, for_bytes) {
+            if self.has_room(accounts, for_bytes) {
                 break;
             }
-            let hurries = !self.used_within(index, engine, HURRY_SHARE, for_bytes);
-            if hand.advance(index, engine, released, (hurries, self.folding_bytes_max(hurries))) {
+            let hurries = !self.used_within(accounts, HURRY_SHARE, for_bytes);
+            if hand.advance(accounts, released, hurries, self.folding_bytes_max(hurries)) {
                 (hand.barren_stripes, hand.began_at) = (0, released);
                 has_dropped = true;
             } else if hand.barren_stripes > BARREN_STRIPES_MAX {
@@ -162,12 +161,12 @@ impl Hand {
     /// Visits one page; returns whether something was dropped.
     fn advance(
         &mut self,
-        index: &Index,
-        engine: &dyn Engine,
+        accounts: Accounts<'_>,
         released: Seq,
-        (hurries, folding_bytes_max): (bool, u64),
+        hurries: bool,
+        folding_bytes_max: u64,
     ) -> bool {
-        let mut stripe = index.lock(self.stripe);
+        let mut stripe = accounts.index.lock(self.stripe);
         let Some((keyspace, space)) = stripe.space_at_mut(self.space) else {
             drop(stripe);
             (self.stripe, self.space, self.bits) = ((self.stripe + 1) % STRIPES, 0, 0);
@@ -178,12 +177,13 @@ impl Hand {
             return false;
         };
         let (next, freed) = space.visit_words(self.bits, &mut |word, deltas| {
-            let folds =
-                |object: ObjectRef<'_>| is_folded(engine, (keyspace, object), deltas, folding_bytes_max);
+            let folds = |object: ObjectRef<'_>| {
+                is_folded(accounts.engine, keyspace, object, deltas, folding_bytes_max)
+            };
             pass(word, released, &mut self.round, hurries, folds);
         });
         stripe.unreported_bytes -= freed;
-        index.account(std::mem::take(&mut stripe.unreported_bytes));
+        accounts.index.account(std::mem::take(&mut stripe.unreported_bytes));
         match next {
             Some(bits) => self.bits = bits,
             None => (self.space, self.bits) = (self.space + 1, 0),
@@ -195,7 +195,8 @@ impl Hand {
 /// Whether a value is to be folded before it leaves memory, and will be.
 fn is_folded(
     engine: &dyn Engine,
-    (keyspace, object): (Keyspace, ObjectRef<'_>),
+    keyspace: Keyspace,
+    object: ObjectRef<'_>,
     deltas: &Deltas,
     bytes_max: u64,
 ) -> bool {

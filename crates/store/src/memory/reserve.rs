@@ -14,12 +14,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use super::{Memory, ROOM_PAGES_MAX};
-use crate::engine::Engine;
+use super::{Accounts, Lack, Memory, ROOM_PAGES_MAX};
 use crate::error::Stop;
-use crate::index::Index;
 use crate::large::Held;
 use crate::locks::lock;
+
+/// A value that is about to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LargeValue {
+    pub(crate) bytes: u64,
+    /// Its copy is there, and counts itself.
+    pub(crate) is_copied: bool,
+}
 
 /// Memory held by [`crate::Store::reserve_memory`].
 #[derive(Debug)]
@@ -38,8 +44,7 @@ pub struct Reserved {
 /// Memory that the store's own thread reserves for one who may not look for it himself ([`crate::Store::reserve_memory_soon`]). Dropped, it is given back.
 #[derive(Debug)]
 pub struct AwaitedMemory {
-    /// Bytes of the value, and whether it is copied already.
-    wanted: (u64, bool),
+    wanted: LargeValue,
     grant: Arc<Grant>,
 }
 
@@ -49,7 +54,7 @@ type Grant = Mutex<Option<Result<Reserved, Stop>>>;
 /// The same as the store's own thread sees it: who waits may be gone.
 #[derive(Debug)]
 pub(super) struct Awaiting {
-    wanted: (u64, bool),
+    wanted: LargeValue,
     grant: Weak<Grant>,
 }
 
@@ -96,20 +101,16 @@ impl Memory {
     /// for the disk, until the result is dropped; drops values for it that are not needed here. Several at a time leave what buffers
     /// elsewhere may come to, so that no small write is refused for them when they do. Who only lacks what others hold in this way,
     /// or what waits for the disk, is to come again.
-    pub(crate) fn reserve(
-        &self,
-        parts: (&Index, &dyn Engine),
-        wanted: (u64, bool),
-    ) -> Result<Reserved, Stop> {
+    pub(crate) fn reserve(&self, accounts: Accounts<'_>, wanted: LargeValue) -> Result<Reserved, Stop> {
         let reserving = lock(&self.reserving);
         // All that can go is looked for at once: one that stopped short of it would be told to wait, again and again, where nothing can.
-        self.reserve_alone(&reserving, parts, wanted, RESERVE_PAGES_MAX)
+        self.reserve_alone(&reserving, accounts, wanted, RESERVE_PAGES_MAX)
     }
 
     /// What came of the memory that is awaited, if it is the one that is `wanted`.
     pub(crate) fn take_awaited(
         &self,
-        wanted: (u64, bool),
+        wanted: LargeValue,
         awaited: &mut Option<AwaitedMemory>,
     ) -> Option<Result<Reserved, Stop>> {
         let before = awaited.take_if(|before| before.wanted == wanted)?;
@@ -124,23 +125,23 @@ impl Memory {
     /// own thread does the rest, and leaves the result in `awaited`.
     pub(crate) fn reserve_soon(
         &self,
-        parts: (&Index, &dyn Engine),
-        wanted: (u64, bool),
+        accounts: Accounts<'_>,
+        wanted: LargeValue,
         awaited: &mut Option<AwaitedMemory>,
     ) -> Result<Reserved, Stop> {
         if let Ok(reserving) = self.reserving.try_lock() {
-            let reserved = self.reserve_alone(&reserving, parts, wanted, ROOM_PAGES_MAX);
+            let reserved = self.reserve_alone(&reserving, accounts, wanted, ROOM_PAGES_MAX);
             if reserved.is_err() {
                 // what was found for something else is given back: whoever kept it would wait for himself
                 *awaited = None;
             }
             match reserved {
-                Err(Stop::Busy) if self.may_drop(parts.1) => {}
+                Err(Stop::Busy) if self.may_drop(accounts.engine) => {}
                 done => return done,
             }
         }
         // whoever waits keeps no copy
-        let (wanted, grant) = ((wanted.0, false), Arc::<Grant>::default());
+        let (wanted, grant) = (LargeValue { is_copied: false, ..wanted }, Arc::<Grant>::default());
         lock(&self.awaiting).push_back(Awaiting { wanted, grant: Arc::downgrade(&grant) });
         *awaited = Some(AwaitedMemory { wanted, grant });
         self.waker.wake();
@@ -148,12 +149,12 @@ impl Memory {
     }
 
     /// Reserves for those who wait for it; returns whether there were any. Callers hold no stripe.
-    pub(crate) fn grant_awaited(&self, parts: (&Index, &dyn Engine)) -> bool {
+    pub(crate) fn grant_awaited(&self, accounts: Accounts<'_>) -> bool {
         let waiting = std::mem::take(&mut *lock(&self.awaiting));
         let mut has_granted = false;
         for Awaiting { wanted, grant } in waiting {
             if let Some(grant) = grant.upgrade() {
-                let result = self.reserve(parts, wanted);
+                let result = self.reserve(accounts, wanted);
                 *lock(&grant) = Some(result);
                 has_granted = true;
             }
@@ -165,13 +166,14 @@ impl Memory {
     fn reserve_alone(
         &self,
         _reserving: &MutexGuard<'_, ()>,
-        (index, engine): (&Index, &dyn Engine),
-        (bytes, is_copied): (u64, bool),
+        accounts: Accounts<'_>,
+        value: LargeValue,
         pages_max: usize,
     ) -> Result<Reserved, Stop> {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        let (value_bytes, copy_bytes) = (bytes, if is_copied { 0 } else { bytes });
-        let disk_bytes = if engine.has_addresses() { bytes } else { 0 };
+        let LargeValue { bytes: value_bytes, is_copied } = value;
+        let copy_bytes = if is_copied { 0 } else { value_bytes };
+        let disk_bytes = if accounts.engine.has_addresses() { value_bytes } else { 0 };
         let bytes = copy_bytes + disk_bytes;
         let others_bytes = self.reserved_bytes.fetch_add(bytes, Ordering::SeqCst);
         let mut held = Held::new(&self.ledger);
@@ -187,12 +189,13 @@ impl Memory {
         let to_come_bytes = self.reported_bytes_max.load(Ordering::Relaxed);
         let to_come_bytes = to_come_bytes.saturating_sub(self.reported_bytes.load(Ordering::Relaxed));
         let beside_bytes = if others_bytes == 0 { 0 } else { to_come_bytes };
-        self.make_room(index, engine, pages_max, beside_bytes);
-        let used_bytes = self.used(index, engine);
+        self.make_room(accounts, pages_max, beside_bytes);
+        let used_bytes = self.used(accounts);
         if limit_bytes == 0 || used_bytes.saturating_add(beside_bytes) <= limit_bytes {
             return Ok(reserved);
         }
-        Err(self.lacks((index, engine), (bytes, 0), (0, bytes + beside_bytes), limit_bytes))
+        let lack = Lack { wished_bytes: bytes + beside_bytes, reserved_bytes: bytes, ..Lack::default() };
+        Err(self.lacks(accounts, lack, limit_bytes))
     }
 }
 

@@ -54,7 +54,7 @@ fn hand_turns_a_released_value_that_is_not_read_into_its_address_and_leaves_few_
 #[test]
 fn large_record_is_counted_while_it_is_read_and_only_who_may_wait_takes_turns() {
     let (index, memory) = (Index::new(1), Memory::new(1 << 20));
-    let begin = |bytes, may_wait| memory.begin_read((&index, &|| 0), bytes, may_wait);
+    let begin = |bytes, may_wait| memory.begin_read(&index, &|| 0, bytes, may_wait);
     assert!(begin(TURN_BYTES_MIN - 1, true).is_none());
     let first = begin(TURN_BYTES_MIN, true).expect("it is large");
     assert_eq!(memory.ledger.bytes(), TURN_BYTES_MIN);
@@ -69,6 +69,10 @@ fn large_record_is_counted_while_it_is_read_and_only_who_may_wait_takes_turns() 
     assert!(memory.is_wished() && memory.turn.try_lock().is_ok());
 }
 
+fn value(is_copied: bool) -> LargeValue {
+    LargeValue { bytes: 100, is_copied }
+}
+
 fn is_held_back<T>(result: Result<T, Stop>) -> bool {
     match result {
         Ok(_) => panic!("there is no room"),
@@ -80,56 +84,59 @@ fn is_held_back<T>(result: Result<T, Stop>) -> bool {
 #[test]
 fn what_was_released_since_the_hand_looked_is_looked_at_before_anybody_is_refused() {
     let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(1_000));
+    let accounts = Accounts { index: &index, engine: &engine };
     memory.report_buffers(1_001, 1_001);
-    memory.make_room(&index, &engine, 1, 0);
-    assert!(!is_held_back(memory.admit(&index, &engine, 0)));
+    memory.make_room(accounts, 1, 0);
+    assert!(!is_held_back(memory.admit(accounts, 0)));
     engine.append_mapping();
-    assert!(!is_held_back(memory.admit(&index, &engine, 0)), "it is not released");
+    assert!(!is_held_back(memory.admit(accounts, 0)), "it is not released");
     engine.release(1);
-    assert!(is_held_back(memory.admit(&index, &engine, 0)));
-    memory.make_room(&index, &engine, 1, 0);
-    assert!(is_held_back(memory.admit(&index, &engine, 0)), "the hand has passed one page");
-    memory.make_room(&index, &engine, usize::MAX, 0);
-    assert!(!is_held_back(memory.admit(&index, &engine, 0)));
+    assert!(is_held_back(memory.admit(accounts, 0)));
+    memory.make_room(accounts, 1, 0);
+    assert!(is_held_back(memory.admit(accounts, 0)), "the hand has passed one page");
+    memory.make_room(accounts, usize::MAX, 0);
+    assert!(!is_held_back(memory.admit(accounts, 0)));
 }
 
 /// A command made what it answers with, and the effects that it stored, before anybody counted them: a request of 45 bytes took 1.4 GB.
 #[test]
 fn what_a_command_is_about_to_make_is_held_or_it_waits_until_room_was_made() {
     let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(16_000));
+    let accounts = Accounts { index: &index, engine: &engine };
     let (woken, mut asked) = (Arc::new(AtomicU64::new(0)), None);
     let wakes = Arc::clone(&woken);
     memory.set_waker(move || _ = wakes.fetch_add(1, Ordering::SeqCst));
-    memory.ask((&index, &engine), &mut asked, (10_000, 0)).expect("room");
+    memory.ask(accounts, &mut asked, 10_000, 0).expect("room");
     assert_eq!((memory.ledger.bytes(), asked.as_ref().map(|it| it.bytes)), (10_000, Some(10_000)));
-    assert!(!is_held_back(memory.ask((&index, &engine), &mut asked, (6_000, 0))), "nothing can be dropped");
+    assert!(!is_held_back(memory.ask(accounts, &mut asked, 6_000, 0)), "nothing can be dropped");
     engine.append_mapping();
     engine.release(1);
-    assert!(is_held_back(memory.ask((&index, &engine), &mut asked, (6_000, 0))));
+    assert!(is_held_back(memory.ask(accounts, &mut asked, 6_000, 0)));
     assert!(memory.is_wished() && woken.load(Ordering::SeqCst) == 1);
-    memory.make_room(&index, &engine, usize::MAX, 0);
+    memory.make_room(accounts, usize::MAX, 0);
     assert!(!memory.is_wished(), "there was nothing");
-    assert!(!is_held_back(memory.ask((&index, &engine), &mut asked, (6_000, 0))));
+    assert!(!is_held_back(memory.ask(accounts, &mut asked, 6_000, 0)));
     drop(asked.take());
     assert_eq!((memory.ledger.bytes(), memory.asked_bytes.load(Ordering::SeqCst)), (0, 0));
     memory.report_buffers(20_000, 20_000);
-    memory.ask((&index, &engine), &mut asked, (1_000, 0)).expect("reads go on where data fills memory");
-    assert!(memory.ask((&index, &engine), &mut asked, (1, 0)).is_err(), "all of them together hold a part");
+    memory.ask(accounts, &mut asked, 1_000, 0).expect("reads go on where data fills memory");
+    assert!(memory.ask(accounts, &mut asked, 1, 0).is_err(), "all of them together hold a part");
 }
 
 /// A copy that its command kept while it waited for credits was taken for what stays: another large value was refused.
 #[test]
 fn large_value_waits_for_the_copies_of_those_who_are_parked() {
     let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(1_000));
-    let mut parked = memory.reserve((&index, &engine), (100, false)).expect("room");
+    let accounts = Accounts { index: &index, engine: &engine };
+    let mut parked = memory.reserve(accounts, value(false)).expect("room");
     parked.copied();
     parked.parked();
     assert_eq!(memory.ledger.bytes(), 0, "the copy counts by itself");
     memory.report_buffers(750 + 100, 850);
-    assert!(is_held_back(memory.reserve((&index, &engine), (100, false))));
-    assert!(memory.reserve((&index, &engine), (100, true)).is_ok(), "its own way to the disk has room");
+    assert!(is_held_back(memory.reserve(accounts, value(false))));
+    assert!(memory.reserve(accounts, value(true)).is_ok(), "its own way to the disk has room");
     drop(parked);
-    assert!(!is_held_back(memory.reserve((&index, &engine), (100, false))));
+    assert!(!is_held_back(memory.reserve(accounts, value(false))));
     assert_eq!((memory.reserved_bytes.load(Ordering::SeqCst), memory.ledger.bytes()), (0, 0));
 }
 
@@ -137,10 +144,11 @@ fn large_value_waits_for_the_copies_of_those_who_are_parked() {
 #[test]
 fn others_credits_are_waited_for_and_the_own_ones_are_not() {
     let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(1_000));
+    let accounts = Accounts { index: &index, engine: &engine };
     engine.set_waiting(100);
     memory.report_buffers(1_150, 1_150);
-    assert!(is_held_back(memory.admit(&index, &engine, 0)));
-    assert!(!is_held_back(memory.admit(&index, &engine, 100)));
+    assert!(is_held_back(memory.admit(accounts, 0)));
+    assert!(!is_held_back(memory.admit(accounts, 100)));
 }
 
 /// `SET` of a large value beside small ones at the limit: who made room for the large one waited for a stripe, and who had the
@@ -148,20 +156,21 @@ fn others_credits_are_waited_for_and_the_own_ones_are_not() {
 #[test]
 fn write_at_the_limit_does_not_wait_for_one_who_makes_room() {
     let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(1_000));
+    let accounts = Accounts { index: &index, engine: &engine };
     assert!(engine.has_addresses(), "else no room is made");
     engine.append_mapping();
     engine.release(1);
     memory.report_buffers(1_001, 1_001);
     thread::scope(|scope| {
         let stripe = index.lock(0);
-        let large = scope.spawn(|| memory.reserve((&index, &engine), (100, false)).map(drop));
+        let large = scope.spawn(|| memory.reserve(accounts, value(false)).map(drop));
         // It has the clock hand, and waits for the stripe.
         while memory.hand.try_lock().is_ok() {
             thread::yield_now();
         }
         let (sender, receiver) = mpsc::channel();
-        let (index, engine, memory) = (&index, &engine, &memory);
-        let small = scope.spawn(move || sender.send(memory.admit(index, engine, 0)).expect("it is received"));
+        let memory = &memory;
+        let small = scope.spawn(move || sender.send(memory.admit(accounts, 0)).expect("it is received"));
         let admitted = receiver.recv_timeout(Duration::from_secs(10));
         drop(stripe);
         assert!(matches!(admitted, Ok(Err(Stop::Busy))), "{admitted:?}");

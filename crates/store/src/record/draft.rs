@@ -66,7 +66,8 @@ impl<'a> Draft<'a> {
         shared: u8,
         keyspace: Keyspace,
         key: &'a [u8],
-        (since, base_seq): (Seq, Seq),
+        since: Seq,
+        base_seq: Seq,
         expiry_ms: u64,
     ) -> Self {
         let base = Self::delta(EXPIRY | shared, keyspace, key, base_seq, &[], expiry_ms);
@@ -79,7 +80,8 @@ impl<'a> Draft<'a> {
         keyspace: Keyspace,
         key: &'a [u8],
         base_seq: Seq,
-        (offset, bytes): (u64, &'a [u8]),
+        offset: u64,
+        bytes: &'a [u8],
         expiry_ms: u64,
     ) -> Self {
         let base = Self::delta(PART | shared, keyspace, key, base_seq, bytes, expiry_ms);

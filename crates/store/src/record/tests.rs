@@ -15,11 +15,11 @@ fn payloads_are_pinned_byte_by_byte() {
     assert_eq!(payload(&removed), b"\x02\0\0\0ab");
     let expiry = Draft::delta(EXPIRY, Keyspace(1), b"ab", Seq(0x0102), b"", 5);
     assert_eq!(payload(&expiry), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0");
-    let retimed = payload(&Draft::expiry(0, Keyspace(1), b"ab", (Seq(1), Seq(0x0102)), 5));
+    let retimed = payload(&Draft::expiry(0, Keyspace(1), b"ab", Seq(1), Seq(0x0102), 5));
     assert_eq!(retimed, b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0");
     assert_eq!(since(EXPIRY, &retimed), Seq(1));
     assert_eq!(since(EXPIRY, &payload(&expiry)), Seq(0x0102));
-    let part = Draft::part(0, Keyspace(1), b"ab", Seq(0x0102), (0x0304, b"xyz"), 0);
+    let part = Draft::part(0, Keyspace(1), b"ab", Seq(0x0102), 0x0304, b"xyz", 0);
     assert_eq!(payload(&part), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0xyz");
     assert_eq!(part.record_bytes(), part_bytes(2, 3));
     assert_eq!(since(PART, &payload(&part)), Seq(0x0102));

@@ -148,7 +148,7 @@ impl Rebuilder<'_> {
         if faults_of(&root, &mut self.found, &self.hasher).is_empty() {
             return Ok(());
         }
-        self.make_anew(root.leaves, &state, (&was, "its root counted "))
+        self.make_anew(root.leaves, &state, &was, "its root counted ")
     }
 
     /// Makes the collection anew that has root `was`, whose record is in `state`, and removes all that is left of the former one. `before`: what
@@ -157,12 +157,13 @@ impl Rebuilder<'_> {
         &mut self,
         leaves: Keyspace,
         state: &State,
-        (was, before): (&Root, &str),
+        was: &Root,
+        before: &str,
     ) -> Result<(), StoreError> {
         let (name, keys, object) = (name_of(state, was), keys_of(leaves), self.object(state.key()));
         let kind = ValueKind::of(state.kind);
-        let mut remains = Remains::gather(&mut self.found, &self.hasher, leaves, (kind, *was));
-        let made = remains.write(&mut self.writer, (state.key(), object))?;
+        let mut remains = Remains::gather(&mut self.found, &self.hasher, leaves, kind, *was);
+        let made = remains.write(&mut self.writer, state.key(), object)?;
         let (unplaced, others) = (remains.unplaced, remains.others);
         let before = match was.count {
             0 => before.to_owned(),
@@ -224,10 +225,10 @@ impl Rebuilder<'_> {
             let state = state.filter(|state| self.keys.occupy(leaves, state.key(), &self.hasher));
             match state.and_then(|state| Some((record::root_of(state.kind, state.value())?, state))) {
                 Some((was, state)) => {
-                    self.make_anew(leaves, &state, (&was, "its root is lost, an older one counted "))?;
+                    self.make_anew(leaves, &state, &was, "its root is lost, an older one counted ")?;
                 }
                 None => match self.stand_in(leaves, object) {
-                    Some((was, state, before)) => self.make_anew(leaves, &state, (&was, &before))?,
+                    Some((was, state, before)) => self.make_anew(leaves, &state, &was, &before)?,
                     None => self.rebuilt.loose_leaves += count as u64,
                 },
             }

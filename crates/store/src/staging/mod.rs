@@ -370,9 +370,9 @@ impl Store {
         }
         let fresh_bytes: u64 = fresh.iter().map(|(_, key)| WATCH_BYTES + 2 * key.key.len() as u64).sum();
         self.memory.admit_staged(workspace.memory_bytes() + fresh_bytes)?;
-        self.memory.make_room(&self.index, &*self.engine, crate::memory::ROOM_PAGES_MAX, fresh_bytes);
+        self.memory.make_room(self.accounts(), crate::memory::ROOM_PAGES_MAX, fresh_bytes);
         // one for whom room is being made waits when it keeps what it stages
-        if let Err(Stop::Refused(error)) = self.memory.admit(&self.index, &*self.engine, 0) {
+        if let Err(Stop::Refused(error)) = self.memory.admit(self.accounts(), 0) {
             return Err(error);
         }
         for (hash, KeyRef { db, key }) in fresh {

@@ -182,9 +182,9 @@ impl Store {
     /// Asks for the memory that a commit or a prepare takes beside the workspace: its image or its records, and its values once more.
     fn ask_for_commit(&self, workspace: &Workspace) -> Result<Option<Box<Asked>>, Stop> {
         let (bytes, mut asked) = (2 * workspace.bytes(), None);
-        self.memory.make_room(&self.index, &*self.engine, ROOM_PAGES_MAX, bytes);
+        self.memory.make_room(self.accounts(), ROOM_PAGES_MAX, bytes);
         if workspace.writes() > 0 {
-            self.memory.ask((&self.index, &*self.engine), &mut asked, (bytes, 0))?;
+            self.memory.ask(self.accounts(), &mut asked, bytes, 0)?;
         }
         Ok(asked)
     }

@@ -64,7 +64,7 @@ impl Store {
         }
         let mut has_helped = !is_vain && lacked_bytes <= pass.wanted_bytes - pass.wanted_bytes / HELP_SHARE;
         if lacked_bytes > 0 && self.can_shed() {
-            has_helped |= self.memory.shed(&self.index, &*self.engine, lacked_bytes);
+            has_helped |= self.memory.shed(self.accounts(), lacked_bytes);
         }
         resident.on_vacated(now, resident_bytes, has_helped);
     }
@@ -96,7 +96,7 @@ impl Store {
         }
         let awaited_bytes = gate.excess_bytes() + (bounds.most_bytes - bounds.goal_bytes);
         let wanted_bytes = resident_bytes.saturating_sub(bounds.goal_bytes).max(awaited_bytes);
-        Some(Vacating::new(now, (resident_bytes, wanted_bytes), self.memory.limit_bytes(), !self.can_shed()))
+        Some(Vacating::new(now, resident_bytes, wanted_bytes, self.memory.limit_bytes(), !self.can_shed()))
     }
 }
 

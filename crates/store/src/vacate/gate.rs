@@ -50,12 +50,7 @@ impl Gate {
 
     /// Whether one who is about to store `bytes`, and has stored `own_bytes` of the same, has to wait. `limit_bytes` is `memory.limit`; `wake` is
     /// called if the gate closes by this.
-    pub(crate) fn waits(
-        &self,
-        (bytes, own_bytes): (u64, u64),
-        limit_bytes: u64,
-        wake: impl FnOnce(),
-    ) -> bool {
+    pub(crate) fn waits(&self, bytes: u64, own_bytes: u64, limit_bytes: u64, wake: impl FnOnce()) -> bool {
         let most_bytes = self.most_bytes.load(Ordering::Relaxed);
         if most_bytes == 0 {
             return false;
@@ -162,7 +157,7 @@ mod tests {
     #[test]
     fn gate_closes_for_all_when_too_much_is_resident_and_says_how_much() {
         let gate = Gate::new(|| 80 * MIB);
-        let waits = |bytes, own| gate.waits((bytes, own), LIMIT, || ());
+        let waits = |bytes, own| gate.waits(bytes, own, LIMIT, || ());
         assert!(!waits(LIMIT, 0), "nothing is known");
         gate.set_most(82 * MIB);
         assert!(!waits(2 * MIB, 0));
@@ -180,7 +175,7 @@ mod tests {
         let read = || Read { prepared: Prepared::default(), done: Box::new(|_| ()) };
         gate.set_most(82 * MIB);
         assert!(gate.hold(read()).is_some());
-        assert!(gate.waits((MIB, 0), LIMIT, || ()));
+        assert!(gate.waits(MIB, 0, LIMIT, || ()));
         assert!(gate.hold(read()).is_none());
         assert!(matches!(gate.open(), (true, reads) if reads.len() == 1));
         assert!(matches!(gate.open(), (false, reads) if reads.is_empty()));
@@ -191,7 +186,7 @@ mod tests {
         let gate = Gate::new(|| 90 * MIB);
         gate.set_most(82 * MIB);
         gate.wait_while(Duration::from_secs(60), || gate.is_closed());
-        assert!(gate.waits((MIB, 0), LIMIT, || ()));
+        assert!(gate.waits(MIB, 0, LIMIT, || ()));
         gate.wait_while(Duration::from_millis(3), || gate.is_closed());
         assert!(gate.is_closed(), "it was not waited for any longer");
         std::thread::scope(|scope| {
@@ -205,7 +200,7 @@ mod tests {
         let gate = Gate::new(|| 90 * MIB);
         gate.set_most(82 * MIB);
         let mut woken = 0;
-        let passed = (0..10_000).take_while(|_| !gate.waits((1_000, 0), LIMIT, || woken += 1)).count();
+        let passed = (0..10_000).take_while(|_| !gate.waits(1_000, 0, LIMIT, || woken += 1)).count();
         assert_eq!((passed, woken), (1_048, 1), "a MiB");
     }
 }

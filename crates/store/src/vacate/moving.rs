@@ -10,6 +10,8 @@
 //!   2. What is left behind is freed at the end of a round, and then all of the page at once: before, the allocator would hand it out again.
 //!   3. At most [`Moving::round_bytes`] are left behind in a round, and beyond that a value or an array; as many are listed, and twice as many refused.
 
+use std::ops::Range;
+
 use journal::Keyspace;
 
 use super::Progress;
@@ -76,7 +78,7 @@ impl Found {
 
 impl Kept {
     fn place(&mut self, place: Place) {
-        self.bytes += place.range().1 as u64;
+        self.bytes += place.range().len() as u64;
         self.places.push(place);
     }
 
@@ -87,9 +89,9 @@ impl Kept {
 
     /// Frees all that lies before `from`.
     fn free_before(&mut self, from: usize) {
-        self.places.retain(|place| place.range().0 >= from);
-        self.arrays.retain(|page| page.ranges().any(|(start, _)| start >= from));
-        let places: u64 = self.places.iter().map(|place| place.range().1 as u64).sum();
+        self.places.retain(|place| place.range().start >= from);
+        self.arrays.retain(|page| page.ranges().any(|range| range.start >= from));
+        let places: u64 = self.places.iter().map(|place| place.range().len() as u64).sum();
         self.bytes = places + self.arrays.iter().map(Page::memory_bytes).sum::<u64>();
     }
 }
@@ -150,7 +152,7 @@ impl Moving {
         // it may lie elsewhere by now, or be gone
         let page = space.table.page_at_mut(u64::from(found.bits) << 32);
         if found.packed & 1 != 0 {
-            if page.ranges().any(|(start, _)| start == found.start()) {
+            if page.ranges().any(|range| range.start == found.start()) {
                 self.move_arrays(pages, page, found);
             }
         } else if let Some(word) = page.word_with_object(found.start()) {
@@ -186,8 +188,8 @@ impl Moving {
     }
 
     /// Whether a place lies in a page that is to be emptied, when the turn of `found` has come.
-    fn is_refused(pages: &Pages, (start, bytes): (usize, usize), found: Found) -> bool {
-        start + bytes > found.start() / PAGE_BYTES * PAGE_BYTES && pages.has_chosen((start, bytes))
+    fn is_refused(pages: &Pages, range: Range<usize>, found: Found) -> bool {
+        range.end > found.start() / PAGE_BYTES * PAGE_BYTES && pages.has_chosen(range)
     }
 }
 

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::ops::Range;
 
 use crate::hash::WordHasher;
 
@@ -45,14 +46,14 @@ impl Load {
 }
 
 impl Pages {
-    /// Counts what takes `bytes` from `start` on; if it `stays` where it is, so do its pages.
-    pub(super) fn add(&mut self, (start, bytes): (usize, usize), stays: bool) {
-        let whole = u16::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(WHOLE_MAX);
-        for page in pages_of((start, bytes)) {
+    /// Counts what takes the addresses of `range`; if it `stays` where it is, so do its pages.
+    pub(super) fn add(&mut self, range: Range<usize>, stays: bool) {
+        let whole = u16::try_from(range.len().div_ceil(UNIT_BYTES)).unwrap_or(WHOLE_MAX);
+        for page in pages_of(&range) {
             let region = self.regions.entry((page / REGION_PAGES) as u64);
             let load =
                 &mut region.or_insert_with(|| Box::new([Load::default(); REGION_PAGES]))[page % REGION_PAGES];
-            let within = start.max(page * PAGE_BYTES)..(start + bytes).min((page + 1) * PAGE_BYTES);
+            let within = range.start.max(page * PAGE_BYTES)..range.end.min((page + 1) * PAGE_BYTES);
             load.within = load.within.saturating_add(within.len().div_ceil(UNIT_BYTES) as u16);
             load.whole = if stays || load.whole == STAYS {
                 STAYS
@@ -89,17 +90,17 @@ impl Pages {
     }
 
     /// Whether what takes these bytes lies in a page that was chosen.
-    pub(super) fn has_chosen(&self, range: (usize, usize)) -> bool {
-        pages_of(range).any(|page| {
+    pub(super) fn has_chosen(&self, range: Range<usize>) -> bool {
+        pages_of(&range).any(|page| {
             let region = self.regions.get(&((page / REGION_PAGES) as u64));
             region.is_some_and(|region| region[page % REGION_PAGES].whole == CHOSEN)
         })
     }
 }
 
-/// The pages that a value touches which takes so many bytes, at least one, from the first number on.
-fn pages_of((start, bytes): (usize, usize)) -> impl Iterator<Item = usize> {
-    start / PAGE_BYTES..=(start + bytes - 1) / PAGE_BYTES
+/// The pages that a value touches which takes the addresses of `range`, at least one.
+fn pages_of(range: &Range<usize>) -> impl Iterator<Item = usize> + use<> {
+    range.start / PAGE_BYTES..=(range.end - 1) / PAGE_BYTES
 }
 
 /// What the system takes back.
@@ -129,7 +130,7 @@ mod tests {
     fn pages(units: &[usize]) -> Pages {
         let mut pages = Pages::default();
         for (page, units) in units.iter().enumerate() {
-            pages.add((page * PAGE_BYTES, units.max(&1) * UNIT_BYTES), *units == 0);
+            pages.add(page * PAGE_BYTES..page * PAGE_BYTES + units.max(&1) * UNIT_BYTES, *units == 0);
         }
         pages
     }
@@ -137,7 +138,7 @@ mod tests {
     fn chosen(units: &[usize], wanted_units: usize) -> Vec<usize> {
         let mut pages = pages(units);
         pages.choose((wanted_units * UNIT_BYTES) as u64, true);
-        (0..units.len()).filter(|page| pages.has_chosen((page * PAGE_BYTES, 1))).collect()
+        (0..units.len()).filter(|page| pages.has_chosen(page * PAGE_BYTES..page * PAGE_BYTES + 1)).collect()
     }
 
     #[test]
@@ -160,30 +161,30 @@ mod tests {
     fn page_of_a_value_that_stays_is_not_chosen_whatever_else_it_has() {
         assert_eq!(chosen(&[0, 5, 0], 3 * PAGE_UNITS), [1]);
         let mut pages = pages(&[0, 5]);
-        pages.add((64, 128), false);
-        pages.add((PAGE_BYTES + 512, 128), true);
+        pages.add(64..64 + 128, false);
+        pages.add(PAGE_BYTES + 512..PAGE_BYTES + 512 + 128, true);
         pages.choose(u64::MAX, true);
-        assert!(!pages.has_chosen((0, 2 * PAGE_BYTES)));
+        assert!(!pages.has_chosen(0..2 * PAGE_BYTES));
     }
 
     #[test]
     fn page_that_is_nearly_full_is_not_chosen_nor_one_that_takes_a_long_value_to_empty() {
         assert_eq!(chosen(&[PAGE_UNITS, PAGE_UNITS * 15 / 16, PAGE_UNITS * 3 / 4], usize::MAX >> 5), [2]);
         let mut pages = Pages::default();
-        pages.add((PAGE_BYTES / 2, 64 << 10), false);
+        pages.add(PAGE_BYTES / 2..PAGE_BYTES / 2 + (64 << 10), false);
         pages.choose(u64::MAX, true);
-        assert!(!pages.has_chosen((0, 17 * PAGE_BYTES)), "64 KiB for two half pages");
+        assert!(!pages.has_chosen(0..17 * PAGE_BYTES), "64 KiB for two half pages");
         let mut pages = Pages::default();
-        pages.add((PAGE_BYTES - 16, PAGE_BYTES + 32), false);
+        pages.add(PAGE_BYTES - 16..PAGE_BYTES - 16 + PAGE_BYTES + 32, false);
         pages.choose(u64::MAX, true);
-        assert!(pages.has_chosen((0, PAGE_BYTES)) && !pages.has_chosen((PAGE_BYTES, PAGE_BYTES)));
+        assert!(pages.has_chosen(0..PAGE_BYTES) && !pages.has_chosen(PAGE_BYTES..PAGE_BYTES + PAGE_BYTES));
     }
 
     #[test]
     fn load_beyond_what_is_counted_is_neither_a_choice_nor_a_stay() {
         let mut pages = Pages::default();
-        (0..40).for_each(|_| pages.add((0, 64 << 10), false));
+        (0..40).for_each(|_| pages.add(0..64 << 10, false));
         assert_eq!(pages.regions[&0][0].whole, WHOLE_MAX);
-        assert!(!pages.has_chosen((0, 1)));
+        assert!(!pages.has_chosen(0..1));
     }
 }

@@ -180,7 +180,7 @@ fn use_saved(disk: &SimDisk, changed: &Changed, context: &str) -> (Salvaged, BTr
         change(&store, &[b"key"], |access| {
             let delete =
                 |edit: &mut store::Edit<'_>, tag, number: usize| _ = edit.delete(tag, &names[number]);
-            access.edit_each((0, b"key"), kind, names.iter().map(|name| &name[..]), delete)
+            access.edit_each(0, b"key", kind, names.iter().map(|name| &name[..]), delete)
         })
         .expect("of this type");
     }

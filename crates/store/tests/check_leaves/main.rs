@@ -86,7 +86,7 @@ fn fill(store: &Arc<Store>, key: &[u8], fields: std::ops::Range<usize>) {
             edit.put(tag, names[number].as_bytes(), b"value");
         };
         let named = names.iter().map(|name| name.as_bytes());
-        access.edit_each((0, key), ValueKind::Hash, named, put)?.expect("a hash");
+        access.edit_each(0, key, ValueKind::Hash, named, put)?.expect("a hash");
         Ok(())
     });
 }
@@ -385,7 +385,7 @@ fn rename_and_removal_in_one_group_leave_no_leaves() {
     change(&store, &[b"a", b"b"], |access| {
         assert!(access.rename_paged(0, b"a", b"b")?);
         let put = |edit: &mut store::Edit<'_>, tag| _ = edit.put(tag, b"more", b"value");
-        assert!(access.edit_element((0, b"b"), ValueKind::Hash, b"more", put)?.is_ok());
+        assert!(access.edit_element(0, b"b", ValueKind::Hash, b"more", put)?.is_ok());
         access.remove(0, b"b")
     });
     fill(&store, b"a", 0..2 * FIELDS);
@@ -434,14 +434,14 @@ fn put(store: &Arc<Store>, kind: ValueKind, elements: &[(&str, usize)], value: &
                 let names = elements.iter().map(|(name, _)| name.as_bytes());
                 if kind == ValueKind::SortedSet {
                     let score = |_, at: usize| Ok::<_, Infallible>(Some(elements[at].1 as f64));
-                    let Ok(()) = access.rescore((0, b"key"), names, score)?.expect("of this type");
+                    let Ok(()) = access.rescore(0, b"key", names, score)?.expect("of this type");
                     return Ok(());
                 }
                 let change = |edit: &mut store::Edit<'_>, tag, at: usize| match kind {
                     ValueKind::Hash => _ = edit.put(tag, elements[at].0.as_bytes(), value.as_bytes()),
                     _ => _ = edit.add(tag, elements[at].0.as_bytes()),
                 };
-                access.edit_each((0, b"key"), kind, names, change)?.expect("of this type");
+                access.edit_each(0, b"key", kind, names, change)?.expect("of this type");
             }
         }
         Ok(())

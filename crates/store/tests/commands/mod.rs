@@ -86,7 +86,7 @@ fn rescore_in<'m>(
 ) {
     write(store, key, |access| {
         let score = |_, number: usize| Ok::<_, Infallible>(Some(score_of(number)));
-        let Ok(()) = access.rescore((0, key), members, score).expect("it is hot").expect("a sorted set");
+        let Ok(()) = access.rescore(0, key, members, score).expect("it is hot").expect("a sorted set");
     });
 }
 
@@ -137,7 +137,7 @@ pub fn remove_at(store: &Store, index: u64) {
 pub fn rpop(store: &Store, _: u64) {
     let key = b"list:00000000001";
     write(store, key, |access| {
-        let popped = access.pop((0, key), ListEnd::Back, 4_096).expect("it is hot").expect("a list");
+        let popped = access.pop(0, key, ListEnd::Back, 4_096).expect("it is hot").expect("a list");
         assert!(matches!(popped, Popped::Value(_)));
     });
 }
@@ -170,7 +170,7 @@ pub fn linsert(store: &Store, n: u64) {
     access.look_briefly();
     let list = access.sequence(0, key, ValueKind::List).expect("it is hot").expect("a list");
     let mut found = None;
-    let search = list.search(&element_of(n), (0..list.len(), false), |at| {
+    let search = list.search(&element_of(n), 0..list.len(), false, |at| {
         found = Some(at);
         ControlFlow::Break(())
     });
@@ -215,7 +215,7 @@ fn edit(
 ) {
     let element = named(*b"el:00000000000", n);
     write(store, key, |access| {
-        let done = access.edit_element((0, key), kind, &element, |edit, tag| change(edit, tag, &element));
+        let done = access.edit_element(0, key, kind, &element, |edit, tag| change(edit, tag, &element));
         done.expect("it is hot").expect("it is of this type");
     });
 }
@@ -230,7 +230,7 @@ fn edit_run(
     let elements = run_from(n);
     write(store, key, |access| {
         let named = elements.iter().map(|element| &element[..]);
-        let done = access.edit_each((0, key), kind, named, |edit, tag, number| {
+        let done = access.edit_each(0, key, kind, named, |edit, tag, number| {
             change(edit, tag, &elements[number]);
         });
         done.expect("it is hot").expect("it is of this type");

@@ -334,10 +334,10 @@ pub fn stage_change(
     let named = operations.iter().map(Operation::element);
     if kind == ValueKind::SortedSet {
         let score = |_, number: usize| Ok::<_, Infallible>(operations[number].score());
-        return Ok(access.rescore((db, key), named, score)?.is_ok());
+        return Ok(access.rescore(db, key, named, score)?.is_ok());
     }
     let stage = |edit: &mut Edit<'_>, tag, number: usize| operations[number].stage(edit, kind, tag);
-    Ok(access.edit_each((db, key), kind, named, stage)?.is_ok())
+    Ok(access.edit_each(db, key, kind, named, stage)?.is_ok())
 }
 
 /// Packs `elements` anew, as RENAME and RESTORE store them, and hands them to `put`.

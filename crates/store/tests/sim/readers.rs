@@ -80,7 +80,7 @@ impl World {
             let bounds = store::Part { prepared, bytes_max: u64::MAX };
             match reader.is_ordered() {
                 true => {
-                    reader.snapshot.read_range(store, bounds, (range.clone(), false), each)?;
+                    reader.snapshot.read_range(store, bounds, range.clone(), false, each)?;
                 }
                 false => {
                     let leaves = range.start as u32..range.end as u32;

@@ -873,7 +873,7 @@ pub(crate) fn stage(access: &mut Access<'_>, effect: &Effect) -> Result<Option<b
             };
             let whole = Value::String(value);
             match changed(access, *db, key, value) {
-                Ok(Some(part)) => access.put_part(*db, key, (whole, part), *expiry)?,
+                Ok(Some(part)) => access.put_part(*db, key, whole, part, *expiry)?,
                 // what is damaged can be replaced
                 Ok(None) | Err(Stop::Damaged(_)) => access.put(*db, key, whole, *expiry),
                 Err(stop) => return Err(stop),

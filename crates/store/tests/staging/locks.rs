@@ -66,7 +66,7 @@ fn change_of_a_leaf_of_a_locked_collection_stops() {
                 let named = fields.iter().map(|field| &field[..]);
                 let change =
                     |edit: &mut Edit<'_>, tag, number: usize| _ = edit.put(tag, &fields[number], value);
-                Ok(access.edit_each((0, b"k"), ValueKind::Hash, named, change)?.is_ok())
+                Ok(access.edit_each(0, b"k", ValueKind::Hash, named, change)?.is_ok())
             })
         };
         assert!(put(&fields, b"before").expect("room"));

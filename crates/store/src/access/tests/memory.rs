@@ -101,8 +101,10 @@ fn large_string_on_disk_is_not_kept_for_a_command_that_needs_none_of_it() {
     }
     // how long it is with what was appended to it is known without it
     let longer = [&value[..], b"more"].concat();
-    let part = || (Value::String(&longer), 100_000..100_004);
-    let part = bench.run(Scope::Keys(&keys), |access| access.put_part(0, key, part(), None)).0;
+    let put = |access: &mut crate::Access<'_>| {
+        access.put_part(0, key, Value::String(&longer), 100_000..100_004, None)
+    };
+    let part = bench.run(Scope::Keys(&keys), put).0;
     bench.log.release(part);
     bench.evict();
     let mut prepared = Prepared::default();

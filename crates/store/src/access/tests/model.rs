@@ -147,8 +147,13 @@ fn apply_to_key(bench: &Bench, state: &mut State, step: &Step) -> Option<u64> {
             let keys = [KeyRef { db, key: &id }];
             bench
                 .run(Scope::Keys(&keys), |access| {
-                    let value = (Value::String(&value), changed.clone());
-                    access.put_part(db, &id, value, expiry.and_then(Deadline::of))
+                    access.put_part(
+                        db,
+                        &id,
+                        Value::String(&value),
+                        changed.clone(),
+                        expiry.and_then(Deadline::of),
+                    )
                 })
                 .0
         }

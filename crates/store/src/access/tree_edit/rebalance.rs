@@ -55,7 +55,8 @@ impl TreeEdit<'_, '_> {
     pub(super) fn change_to(
         &mut self,
         mut path: Path,
-        (before_bytes, before_len): (usize, usize),
+        before_bytes: usize,
+        before_len: usize,
         ended: Option<(Option<Vec<u8>>, Vec<u8>)>,
     ) -> Result<(), Stop> {
         let Some((value, operations)) = ended else { return Ok(()) };
@@ -137,12 +138,12 @@ impl TreeEdit<'_, '_> {
         let parent = Packed::new(Shape::List, self.node(step.node, false)?);
         let child = child_at(self.paged, parent, step.at)?;
         let (bound, count) = (child.bound.to_vec(), child.count.saturating_add_signed(more));
-        if self.is_too_large((packed.bytes(), packed.len()), is_leaf) {
+        if self.is_too_large(packed.bytes(), packed.len(), is_leaf) {
             return Ok(Replaced { at, by: self.put_runs(Some(node), packed, is_leaf, bound)?, more });
         }
         if self.is_small(packed.bytes()) && parent.len() > 1 {
             let left = step.at - usize::from(step.at + 1 == parent.len());
-            if let Some(replaced) = self.merge(step, left, (node, packed, more), is_leaf)? {
+            if let Some(replaced) = self.merge(step, left, node, packed, more, is_leaf)? {
                 return Ok(replaced);
             }
         }
@@ -156,7 +157,9 @@ impl TreeEdit<'_, '_> {
         &mut self,
         step: Step,
         left: usize,
-        (node, packed, more): (u32, Packed<'_>, i64),
+        node: u32,
+        packed: Packed<'_>,
+        more: i64,
         is_leaf: bool,
     ) -> Result<Option<Replaced>, Stop> {
         let parent = Packed::new(Shape::List, self.node(step.node, false)?);
@@ -210,7 +213,7 @@ impl TreeEdit<'_, '_> {
             self.free(node);
             return Ok(Vec::new());
         }
-        if self.is_too_large((packed.bytes(), packed.len()), is_leaf) {
+        if self.is_too_large(packed.bytes(), packed.len(), is_leaf) {
             return self.put_runs(Some(node), packed, is_leaf, Vec::new());
         }
         self.put(node, value, Some(operations), is_leaf)?;
@@ -316,7 +319,7 @@ impl TreeEdit<'_, '_> {
     }
 
     /// Whether a node with elements of so many bytes, and so many of them, becomes several.
-    pub(super) fn is_too_large(&self, (elements_bytes, len): (usize, usize), is_leaf: bool) -> bool {
+    pub(super) fn is_too_large(&self, elements_bytes: usize, len: usize, is_leaf: bool) -> bool {
         let len_min = if is_leaf { 2 } else { 2 * CHILDREN_MIN };
         elements_bytes as u64 > 2 * self.leaf_bytes() && len >= len_min
     }

@@ -60,7 +60,7 @@ impl TreeEdit<'_, '_> {
         let mut left = count;
         while left > 0 {
             self.settle()?;
-            let mut path = Path::to(self, self.paged, (&self.tree, self.count), from)?;
+            let mut path = Path::to(self, self.paged, &self.tree, self.count, from)?;
             let whole = match path.steps.last() {
                 Some(step) if path.before == from => self.whole_leaves(*step, left)?,
                 _ => Vec::new(),

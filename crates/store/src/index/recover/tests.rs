@@ -82,12 +82,12 @@ fn turn_moves_base_and_deltas_unless_the_key_moved_on() {
     bench.replay(b"k", record::EXPIRY, 11, 2, false);
     bench.replay(b"k", record::EXPIRY, 12, 3, false);
     let hash = bench.hash(b"k");
-    assert_eq!(bench.index.turn(KEYSPACE, hash, at(12), (at(40), 64), Seq(3)), Some(vec![]), "a delta alone");
-    let dropped = bench.index.turn(KEYSPACE, hash, at(10), (at(50), 64), Seq(2)).expect("still there");
+    assert_eq!(bench.index.turn(KEYSPACE, hash, at(12), at(40), 64, Seq(3)), Some(vec![]), "a delta alone");
+    let dropped = bench.index.turn(KEYSPACE, hash, at(10), at(50), 64, Seq(2)).expect("still there");
     assert_eq!(dropped.iter().map(|delta| delta.address).collect::<Vec<_>>(), [at(11)]);
     let owned = bench.owned(b"k", 50).expect("turned");
     assert_eq!(owned.deltas.iter().map(|delta| delta.address).collect::<Vec<_>>(), [at(40)]);
-    assert_eq!(bench.index.turn(KEYSPACE, hash, at(10), (at(60), 64), Seq(9)), None, "gone");
+    assert_eq!(bench.index.turn(KEYSPACE, hash, at(10), at(60), 64, Seq(9)), None, "gone");
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl Bench {
         self.commit(key, |access| {
             let part = part.start as usize..part.end as usize;
             access.get(0, &[key])?;
-            access.put_part(0, &[key], (Value::String(&value), part), None)
+            access.put_part(0, &[key], Value::String(&value), part, None)
         });
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Grown<'g> {
 
 impl<'g> Grown<'g> {
     /// An empty one.
-    pub(super) fn new(hasher: &'g KeyHasher, (leaves, object): (Keyspace, u64), kind: ValueKind) -> Self {
+    pub(super) fn new(hasher: &'g KeyHasher, leaves: Keyspace, object: u64, kind: ValueKind) -> Self {
         Self {
             hasher,
             leaves,
@@ -131,7 +131,7 @@ impl<'g> Grown<'g> {
 
     fn put(&mut self, writer: &mut Writer, kind: ValueKind, value: &[u8]) -> Result<u32, StoreError> {
         let number = self.tree.nodes;
-        writer.put_node(self.leaves, (self.object, number | NODE), (kind, value))?;
+        writer.put_node(self.leaves, self.object, number | NODE, kind, value)?;
         self.tree.nodes += 1;
         Ok(number)
     }

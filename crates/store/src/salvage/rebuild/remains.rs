@@ -59,7 +59,8 @@ impl<'r, 'a> Remains<'r, 'a> {
         found: &'r mut Found<'a>,
         hasher: &'r KeyHasher,
         leaves: Keyspace,
-        (kind, root): (ValueKind, Root),
+        kind: ValueKind,
+        root: Root,
     ) -> Self {
         let of = |node: &Node| (node.leaves, node.object) == (leaves, root.object);
         let (hashed, nodes) = found.collected.nodes.of(leaves, root.object);
@@ -86,7 +87,8 @@ impl<'r, 'a> Remains<'r, 'a> {
     pub(super) fn write(
         &mut self,
         writer: &mut Writer,
-        (key, object): (&[u8], u64),
+        key: &[u8],
+        object: u64,
     ) -> Result<Option<Root>, StoreError> {
         let (leaves, is_timed) = (self.root.leaves, self.root.is_timed);
         let mut root = Root { object, count: 0, bytes: 0, leaves, tree: None, is_timed };
@@ -134,7 +136,7 @@ impl<'r, 'a> Remains<'r, 'a> {
             self.each_hashed(&leaf, |this, (element, deadline), hash, is_own| {
                 this.note_score(element, is_own);
                 if !is_own {
-                    this.add_stray((element, deadline), hash);
+                    this.add_stray(element, deadline, hash);
                 }
             });
         }
@@ -143,7 +145,7 @@ impl<'r, 'a> Remains<'r, 'a> {
         }
     }
 
-    fn add_stray(&mut self, ((key, value), deadline): (Element<'_>, Option<Deadline>), hash: KeyHash) {
+    fn add_stray(&mut self, (key, value): Element<'_>, deadline: Option<Deadline>, hash: KeyHash) {
         let strays = self.strays.entry(leaf_of(hash.0, self.root.leaves)).or_default();
         strays.push(((key.to_vec(), value.to_vec()), deadline));
     }
@@ -170,7 +172,7 @@ impl<'r, 'a> Remains<'r, 'a> {
                     None => {
                         let print = self.hasher.uncut(member);
                         self.scores.insert(print, Score { score, is_in_tree: true });
-                        self.add_stray(((member, value), None), self.hasher.hash(member));
+                        self.add_stray((member, value), None, self.hasher.hash(member));
                     }
                 }
             }
@@ -205,17 +207,17 @@ impl<'r, 'a> Remains<'r, 'a> {
                 let leaf = self.hashed[at];
                 self.each_hashed(&leaf, |_, element, hash, is_own| {
                     if is_own {
-                        put(&mut edit, shape, element, hash);
+                        put(&mut edit, shape, element.0, element.1, hash);
                     }
                 });
             }
             for ((key, value), deadline) in self.strays.remove(&number).unwrap_or_default() {
-                put(&mut edit, shape, ((&key, &value), deadline), self.hasher.hash(&key));
+                put(&mut edit, shape, (&key, &value), deadline, self.hasher.hash(&key));
             }
             let value = edit.encode();
             let packed = Packed::new(shape, &value);
             let value = collections::concat(shape, Form::Table, &[packed]);
-            writer.put_node(self.leaves, (object, number), (kind, &value))?;
+            writer.put_node(self.leaves, object, number, kind, &value)?;
             count += packed.len() as u64;
             bytes += value.len() as u64;
         }
@@ -224,7 +226,7 @@ impl<'r, 'a> Remains<'r, 'a> {
 
     /// Writes the tree; returns it, and how many elements it has.
     fn write_tree(&mut self, writer: &mut Writer, object: u64) -> Result<Option<(Tree, u64)>, StoreError> {
-        let mut grown = Grown::new(self.hasher, (self.leaves, object), self.kind);
+        let mut grown = Grown::new(self.hasher, self.leaves, object, self.kind);
         let shape = self.kind.shape().expect("a type of collections");
         if shape == Shape::List {
             for leaf in self.list_order() {
@@ -281,7 +283,8 @@ impl<'r, 'a> Remains<'r, 'a> {
 fn put(
     edit: &mut Edit<'_>,
     shape: Shape,
-    ((key, value), deadline): (Element<'_>, Option<Deadline>),
+    (key, value): Element<'_>,
+    deadline: Option<Deadline>,
     hash: KeyHash,
 ) {
     let tag = hash.low_bits();

@@ -47,8 +47,10 @@ impl Writer {
     pub(super) fn put_node(
         &mut self,
         leaves: Keyspace,
-        (object, number): (u64, u32),
-        (kind, value): (ValueKind, &[u8]),
+        object: u64,
+        number: u32,
+        kind: ValueKind,
+        value: &[u8],
     ) -> Result<(), StoreError> {
         let key = leaf_key(object, number);
         // the first deadline by either clock: who looks at it then sees which have passed
