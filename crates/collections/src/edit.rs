@@ -13,8 +13,8 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use super::entries::{
-    Element, Form, Packed, Shape, VARINT_BYTES_MAX, by_score, parse, put_varint, score_of, split_varint,
-    varint_bytes,
+    Element, Form, Packed, Shape, Span, VARINT_BYTES_MAX, by_score, parse, put_varint, score_of,
+    split_varint, varint_bytes,
 };
 use super::times::Times;
 use crate::{Deadline, Moment};
@@ -55,8 +55,8 @@ struct Entry {
     tag: u16,
     is_new: bool,
     is_gone: bool,
-    key: (u32, u32),
-    value: (u32, u32),
+    key: Span,
+    value: Span,
 }
 
 impl<'a> Edit<'a> {
@@ -345,7 +345,7 @@ impl<'a> Edit<'a> {
     /// The same, of an element that is entry `known` now, or none.
     fn insert_at(&mut self, known: Option<usize>, kind: u8, tag: u16, (key, value): Element<'_>) -> bool {
         let at = self.note(kind, tag, key, value);
-        let span = |at: usize, len: usize| (at as u32, len as u32);
+        let span = |at: usize, len: usize| Span { at: at as u32, len: len as u32 };
         let (key_span, value_span) = (span(at, key.len()), span(at + key.len(), value.len()));
         self.widen_form(key, value);
         let entry = Entry { tag, is_new: true, is_gone: false, key: key_span, value: value_span };
@@ -408,7 +408,7 @@ impl<'a> Edit<'a> {
         let (deadline, (key, value, bytes)) =
             base.parse(&base.entries[from..]).expect("entries were checked");
         let value_at = from + bytes - value.len();
-        let span = |at: usize, len: usize| (at as u32, len as u32);
+        let span = |at: usize, len: usize| Span { at: at as u32, len: len as u32 };
         let (key, value) = (span(value_at - key.len(), key.len()), span(value_at, value.len()));
         (Entry { tag: base.tag(at), is_new: false, is_gone: false, key, value }, deadline)
     }
@@ -456,9 +456,9 @@ impl<'a> Edit<'a> {
         lookup.table.find(hash, |at| is_it(&self.entries[*at as usize])).map(|at| *at as usize)
     }
 
-    fn bytes(&self, entry: Entry, (at, len): (u32, u32)) -> &[u8] {
+    fn bytes(&self, entry: Entry, span: Span) -> &[u8] {
         let source = if entry.is_new { &self.operations[..] } else { self.base.entries };
-        &source[at as usize..(at + len) as usize]
+        span.of(source)
     }
 
     /// The entry as it is in a collection, without a deadline.
@@ -466,17 +466,17 @@ impl<'a> Edit<'a> {
         self.bytes(*entry, self.raw_place(entry))
     }
 
-    fn raw_place(&self, entry: &Entry) -> (u32, u32) {
+    fn raw_place(&self, entry: &Entry) -> Span {
         let bytes = self.entry_bytes(entry) as u32;
-        (entry.value.0 + entry.value.1 - bytes, bytes)
+        Span { at: entry.value.at + entry.value.len - bytes, len: bytes }
     }
 
     fn entry_bytes(&self, entry: &Entry) -> usize {
         let lens = match self.base.shape {
-            Shape::Map => varint_bytes(entry.key.1) + varint_bytes(entry.value.1),
-            _ => varint_bytes(entry.key.1),
+            Shape::Map => varint_bytes(entry.key.len) + varint_bytes(entry.value.len),
+            _ => varint_bytes(entry.key.len),
         };
-        lens + entry.key.1 as usize + entry.value.1 as usize
+        lens + entry.key.len as usize + entry.value.len as usize
     }
 
     /// What an element of this size or kind makes of the form, as in Redis with its defaults.

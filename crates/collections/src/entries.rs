@@ -50,6 +50,20 @@ pub struct Packed<'a> {
 /// ([`score_of`]).
 pub type Element<'a> = (&'a [u8], &'a [u8]);
 
+/// Where bytes lie in others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) at: u32,
+    pub(crate) len: u32,
+}
+
+impl Span {
+    /// The bytes of `all` that lie there.
+    pub(crate) fn of(self, all: &[u8]) -> &[u8] {
+        &all[self.at as usize..(self.at + self.len) as usize]
+    }
+}
+
 /// Key, value and size of an entry.
 type Parsed<'a> = (&'a [u8], &'a [u8], usize);
 
@@ -460,7 +474,8 @@ pub fn elements_bytes(shape: Shape, encoded_bytes: usize, count: usize) -> Optio
 /// If it has more than 4 GiB: `value.max` is below that.
 pub(super) fn put_timed_header(
     out: &mut Vec<u8>,
-    (form, times): (Form, Times),
+    form: Form,
+    times: Times,
     count: usize,
     entries_bytes: usize,
 ) -> bool {

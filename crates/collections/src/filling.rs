@@ -94,7 +94,7 @@ pub(super) fn encode_map(form: Form, own: u64, entries: &[TimedEntry<'_>]) -> Ve
     }
     let sizes = entries.iter().map(|it| mark_bytes(it.deadline) + it.entry.len());
     let mut out = Vec::new();
-    let is_wide = put_timed_header(&mut out, (form, times), entries.len(), sizes.clone().sum());
+    let is_wide = put_timed_header(&mut out, form, times, entries.len(), sizes.clone().sum());
     entries.iter().for_each(|it| out.extend_from_slice(&it.tag.to_le_bytes()));
     let mut offset = 0_u32;
     for size in sizes {

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::entries::{Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, split_varint};
+use super::entries::{Form, Packed, Shape, Span, VARINT_BYTES_MAX, parse, put_varint, split_varint};
 use super::filling::{Filling, Frame};
 
 /// An ordered map that is being changed. What is done to it is noted as operations.
@@ -30,11 +30,11 @@ pub struct OrderedEdit<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Changed {
     /// Where the key lies in `operations`: the first byte, and the number of bytes.
-    key: (u32, u32),
+    key: Span,
     /// Which element of the base it is, or before which it belongs.
     place: Result<u32, u32>,
     /// Where its entry lies in `operations`; `None`: it is gone.
-    entry: Option<(u32, u32)>,
+    entry: Option<Span>,
 }
 
 impl<'a> OrderedEdit<'a> {
@@ -97,7 +97,7 @@ impl<'a> OrderedEdit<'a> {
         self.operations.extend_from_slice(key);
         self.operations.extend_from_slice(value);
         let bytes = self.operations.len() - at;
-        self.change(key, key_at, Some((at as u32, bytes as u32)));
+        self.change(key, key_at, Some(Span { at: at as u32, len: bytes as u32 }));
     }
 
     /// Removes `key`; returns whether it was there.
@@ -117,7 +117,7 @@ impl<'a> OrderedEdit<'a> {
     }
 
     /// Notes what has become of `key`, which lies at `key_at` of the operations.
-    fn change(&mut self, key: &[u8], key_at: usize, entry: Option<(u32, u32)>) {
+    fn change(&mut self, key: &[u8], key_at: usize, entry: Option<Span>) {
         let is_last = self.is_last(key);
         let known = if is_last { None } else { self.find(key) };
         let place = match known {
@@ -126,14 +126,14 @@ impl<'a> OrderedEdit<'a> {
             None => self.base.place_for(key).map(|at| at as u32).map_err(|at| at as u32),
         };
         let before = match (known, place) {
-            (Some(at), _) => self.changes[at].entry.map(|(_, bytes)| bytes as usize),
+            (Some(at), _) => self.changes[at].entry.map(|entry| entry.len as usize),
             (None, Ok(at)) => Some(self.base.end(at as usize + 1) - self.base.end(at as usize)),
             (None, Err(_)) => None,
         };
         self.count = self.count + usize::from(entry.is_some()) - usize::from(before.is_some());
         self.entries_bytes =
-            self.entries_bytes + entry.map_or(0, |(_, bytes)| bytes as usize) - before.unwrap_or(0);
-        let changed = Changed { key: (key_at as u32, key.len() as u32), place, entry };
+            self.entries_bytes + entry.map_or(0, |entry| entry.len as usize) - before.unwrap_or(0);
+        let changed = Changed { key: Span { at: key_at as u32, len: key.len() as u32 }, place, entry };
         match known {
             Some(at) => self.changes[at] = changed,
             None => self.add(key, changed),
@@ -171,11 +171,11 @@ impl<'a> OrderedEdit<'a> {
         self.new_entry(changed.key)
     }
 
-    fn new_entry(&self, (at, bytes): (u32, u32)) -> &[u8] {
-        &self.operations[at as usize..(at + bytes) as usize]
+    fn new_entry(&self, entry: Span) -> &[u8] {
+        entry.of(&self.operations)
     }
 
-    fn new_element(&self, entry: (u32, u32)) -> (&[u8], &[u8]) {
+    fn new_element(&self, entry: Span) -> (&[u8], &[u8]) {
         let (key, value, _) = parse(Shape::Ordered, self.new_entry(entry)).expect("it was added here");
         (key, value)
     }
@@ -222,8 +222,8 @@ impl<'a> OrderedEdit<'a> {
     pub fn patch(&self) -> Option<(usize, Range<usize>)> {
         let [Changed { place: Ok(at), entry: Some(entry), .. }] = &self.changes[..] else { return None };
         let (from, to) = (self.base.end(*at as usize), self.base.end(*at as usize + 1));
-        let (at, bytes) = *entry;
-        (bytes as usize == to - from).then(|| (self.base.begin() + from, at as usize..(at + bytes) as usize))
+        let Span { at, len } = *entry;
+        (len as usize == to - from).then(|| (self.base.begin() + from, at as usize..(at + len) as usize))
     }
 
     fn frame(&self) -> Frame {

@@ -603,7 +603,7 @@ proptest! {
 type Field = (Vec<u8>, Vec<u8>, u64);
 
 /// Does a step to both; checks that both answer the same.
-fn step(edit: &mut Edit<'_>, model: &mut Vec<Field>, (action, name, number, is_server): (u8, u8, u64, bool)) {
+fn step(edit: &mut Edit<'_>, model: &mut Vec<Field>, action: u8, name: u8, number: u64, is_server: bool) {
     let (name, raw) = (vec![name], if is_server { Moment::SERVER | number } else { number });
     let at = model.iter().position(|(key, ..)| *key == name);
     match action {
@@ -647,7 +647,9 @@ proptest! {
         for round in &rounds {
             let before = bytes.clone();
             let mut edit = Edit::of_key(Packed::new(Shape::Map, &before), own);
-            round.iter().for_each(|action| step(&mut edit, &mut model, *action));
+            for &(action, name, number, is_server) in round {
+                step(&mut edit, &mut model, action, name, number, is_server);
+            }
             bytes = edit.encode();
             prop_assert!(Packed::check(Shape::Map, &bytes));
             if edit.is_changed() {

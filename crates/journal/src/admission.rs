@@ -127,7 +127,8 @@ impl Admission {
     pub(crate) fn new(
         charged_max: u64,
         reserve_segments: u32,
-        (file_size_bytes, open_size_bytes): (u64, u64),
+        file_size_bytes: u64,
+        open_size_bytes: u64,
         preparer: Arc<Wake>,
     ) -> Self {
         let own = Own { files: OwnFiles::default(), file_size_bytes };
@@ -421,7 +422,7 @@ mod tests {
     const SIZE: u64 = 64 << 10;
 
     fn admission(charged_max: u64, reserve_segments: u32) -> Arc<Admission> {
-        Arc::new(Admission::new(charged_max, reserve_segments, (SIZE, SIZE), Arc::default()))
+        Arc::new(Admission::new(charged_max, reserve_segments, SIZE, SIZE, Arc::default()))
     }
 
     #[test]

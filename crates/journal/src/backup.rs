@@ -75,9 +75,9 @@ impl Journal {
         for (segment, facts) in &state.segments {
             let copied = match facts.sealed {
                 Some(_) => self.link_or_copy(out, facts, pace),
-                None => self
-                    .copy_open(out, (*segment, facts), durable_lsn, &state, pace)
-                    .map(|seal| closed = seal),
+                None => {
+                    self.copy_open(out, *segment, facts, durable_lsn, &state, pace).map(|seal| closed = seal)
+                }
             };
             copied.map_err(failed("copying a segment to"))?;
             pins.remove(segment);
@@ -104,7 +104,7 @@ impl Journal {
         let source = self.shared.vfs.open(&from, OpenOptions::default())?;
         let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
         let target = self.shared.vfs.open(&to, options)?;
-        copy((&*source, &*target), 0..facts.size_bytes - facts.trimmed_bytes(), pace)?;
+        copy(&*source, &*target, 0..facts.size_bytes - facts.trimmed_bytes(), pace)?;
         target.set_len(facts.size_bytes)?;
         target.sync_data()
     }
@@ -113,7 +113,8 @@ impl Journal {
     fn copy_open(
         &self,
         out: &Path,
-        (segment, facts): (SegmentId, &Facts),
+        segment: SegmentId,
+        facts: &Facts,
         durable_lsn: Lsn,
         state: &State,
         pace: &mut dyn FnMut(u64),
@@ -121,11 +122,11 @@ impl Journal {
         let vfs = &self.shared.vfs;
         let source = vfs.open(&self.shared.path_of(facts.file), OpenOptions::default())?;
         let salt = self.shared.salt(segment);
-        let end = durable_end(&*source, (segment, salt), facts, durable_lsn)?;
+        let end = durable_end(&*source, segment, salt, facts, durable_lsn)?;
         create(&**vfs, out, facts.file, facts.size_bytes, state.identity, self.shared.unix_ms())?;
         let options = OpenOptions { write: true, ..OpenOptions::default() };
         let target = vfs.open(&out.join(facts.file.file_name()), options)?;
-        copy((&*source, &*target), SEGMENT_HEADER_SIZE_BYTES..end.end_bytes, pace)?;
+        copy(&*source, &*target, SEGMENT_HEADER_SIZE_BYTES..end.end_bytes, pace)?;
         let closed = match &end.last {
             Some((last, prev_crc)) if end.end_bytes + BATCH_HEADER_SIZE_BYTES as u64 <= facts.size_bytes => {
                 let last_lsn = Lsn(end.next_lsn.0 - 1);
@@ -153,7 +154,8 @@ impl Journal {
 
 /// Copies these bytes, in chunks, of which a few at a time wait to be synced.
 fn copy(
-    (source, target): (&dyn File, &dyn File),
+    source: &dyn File,
+    target: &dyn File,
     bytes: Range<u64>,
     pace: &mut dyn FnMut(u64),
 ) -> io::Result<()> {

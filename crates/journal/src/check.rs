@@ -167,7 +167,7 @@ impl Checker<'_> {
         let records_read = walked.addresses.len() as u64;
         if facts.sealed.is_some() {
             self.compare_with_seal(&info, &walked);
-            self.compare_with_footer(&file, (segment, facts), &info, &walked)?;
+            self.compare_with_footer(&file, segment, facts, &info, &walked)?;
         } else {
             info.records = records_read + walked.lost;
             info.last_lsn = walked.last_lsn.unwrap_or(info.last_lsn);
@@ -248,13 +248,14 @@ impl Checker<'_> {
     fn compare_with_footer(
         &mut self,
         file: &Arc<dyn File>,
-        (segment, facts): (SegmentId, &Facts),
+        segment: SegmentId,
+        facts: &Facts,
         info: &SegmentInfo,
         walked: &Walked,
     ) -> Result<(), JournalError> {
         let Some(address) = facts.footer.filter(|footer| !footer.is_given_back()) else { return Ok(()) };
         let salt = Salt::new(self.state.identity.folder, segment);
-        let entries = footer::read(&**file, (segment, salt), address, info.first_lsn)
+        let entries = footer::read(&**file, segment, salt, address, info.first_lsn)
             .map_err(|error| JournalError::failed(format!("reading {}", info.file.file_name()), error))?;
         let what = match entries {
             None => "the footer does not verify (a start scans the records instead)",

@@ -208,7 +208,7 @@ impl Core {
             addresses.extend([self.push(draft, group_end(n, drafts.len()))]);
         }
         self.open_charge += footprint;
-        self.take_room((footprint, spent), owns, wasted)
+        self.take_room(footprint, spent, owns, wasted)
     }
 
     /// Whether a group of `bytes` is to be filled without the lock ([`Core::begin_filling`]): to copy it would hold others up.
@@ -223,7 +223,8 @@ impl Core {
     /// As [`Core::append`].
     pub(crate) fn begin_filling(
         &mut self,
-        (bytes, records): (u64, u32),
+        bytes: u64,
+        records: u32,
         own_file: Option<ReadyFile>,
         memory: BatchBuffer,
     ) -> (Placed, Filling) {
@@ -242,7 +243,7 @@ impl Core {
         batch.next_seq = self.next_seq;
         let end = batch.end() + bytes;
         self.open.start(self.segment.id, self.salt(), end, self.next_lsn);
-        let placed = self.take_room((footprint, footprint), owns, wasted);
+        let placed = self.take_room(footprint, footprint, owns, wasted);
         (placed, Filling { batch, next_seq: first_seq, charge: footprint })
     }
 
@@ -452,7 +453,7 @@ impl Core {
     }
 
     /// Accounts for a group of `footprint` that `spent` room.
-    fn take_room(&mut self, (footprint, spent): (u64, u64), owns: bool, wasted: u64) -> Placed {
+    fn take_room(&mut self, footprint: u64, spent: u64, owns: bool, wasted: u64) -> Placed {
         let promised = spent.min(self.segment.promise);
         self.segment.promise -= promised;
         self.segment.used += spent;

@@ -70,7 +70,7 @@ impl FooterWriter {
         assert!(entries.len() <= FOOTER_CHUNK_ENTRIES_MAX, "chunk of {} entries", entries.len());
         self.chunk.clear();
         let salt = self.shared.salt(self.segment);
-        encode_chunk(&mut self.chunk, (self.segment, salt), self.chunks, self.next_lsn, entries);
+        encode_chunk(&mut self.chunk, self.segment, salt, self.chunks, self.next_lsn, entries);
         let at = self.footer.offset_bytes + self.footer.len_bytes;
         assert!(at + self.chunk.len() as u64 <= self.size_bytes, "append kept room for the footer");
         write_full(&*self.file, &self.chunk, at)
@@ -123,20 +123,22 @@ fn failed(shared: &Shared, segment: SegmentId, error: std::io::Error) -> Journal
 /// The system's.
 pub(crate) fn read(
     file: &dyn File,
-    (segment, salt): (SegmentId, Salt),
+    segment: SegmentId,
+    salt: Salt,
     address: Footer,
     first_lsn: Lsn,
 ) -> std::io::Result<Option<Vec<FooterEntry>>> {
     let len = file.len()?.saturating_sub(address.offset_bytes).min(address.len_bytes);
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
     let read = read_full(file, &mut bytes, address.offset_bytes)?;
-    Ok(decode(&bytes[..read], (segment, salt), address.entries, first_lsn))
+    Ok(decode(&bytes[..read], segment, salt, address.entries, first_lsn))
 }
 
 /// Decodes a whole footer.
 pub(crate) fn decode(
     mut bytes: &[u8],
-    (segment, salt): (SegmentId, Salt),
+    segment: SegmentId,
+    salt: Salt,
     count: u32,
     first_lsn: Lsn,
 ) -> Option<Vec<FooterEntry>> {
@@ -145,7 +147,7 @@ pub(crate) fn decode(
     let mut index = 0;
     while entries.len() < count as usize {
         let before = entries.len();
-        let size = decode_chunk(bytes, (segment, salt), index, &mut entries)?;
+        let size = decode_chunk(bytes, segment, salt, index, &mut entries)?;
         let first = entries.get(before)?;
         if first.lsn.0 != first_lsn.0 + before as u64 {
             return None;

@@ -179,7 +179,7 @@ impl Journal {
         let memory = Core::memory_for(bytes);
         let records = u32::try_from(drafts.len()).expect("credits bound the records of a group");
         let mut core = self.shared.core();
-        let (placed, mut filling) = core.begin_filling((bytes, records), own_file, memory);
+        let (placed, mut filling) = core.begin_filling(bytes, records, own_file, memory);
         // No group behind this one is durable before it, whoever waits for that.
         self.note_appended(&placed.appended);
         drop(core);
@@ -408,7 +408,7 @@ impl Journal {
             }
         }
         let file = self.shared.handle(address.segment()).ok_or(ReadError::Gone(address.segment()))?;
-        read_record(&*file, (salt, address), expected_len, payload, on_more)
+        read_record(&*file, salt, address, expected_len, payload, on_more)
     }
 
     /// All segments, oldest first. Takes the manifest's lock: not for event loops.

@@ -333,14 +333,14 @@ impl Manifest {
     ) -> Result<Self, JournalError> {
         let failed = |error| JournalError::failed("writing MANIFEST", error);
         let folder = vfs.open_dir(dir).map_err(failed)?;
-        let pages = write_whole(&*vfs, (dir, &*folder), &state, time_ms).map_err(failed)?;
+        let pages = write_whole(&*vfs, dir, &*folder, &state, time_ms).map_err(failed)?;
         let dir = dir.to_path_buf();
         Ok(Self { vfs, dir, folder, pages, state, keeps_room: false, failed: false })
     }
 
     /// Keeps room for the next file, if the disk has some: whoever goes on to say more may meet a full disk.
     pub(crate) fn keep_room(&mut self) {
-        self.keeps_room = keep_room(&*self.vfs, (&self.dir, &*self.folder), self.pages.room);
+        self.keeps_room = keep_room(&*self.vfs, &self.dir, &*self.folder, self.pages.room);
     }
 
     /// What has been said.
@@ -376,7 +376,7 @@ impl Manifest {
             self.keep_room();
         }
         if !self.pages.fits(entries.len()) {
-            match write_whole(&*self.vfs, (&self.dir, &*self.folder), &self.state, time_ms) {
+            match write_whole(&*self.vfs, &self.dir, &*self.folder, &self.state, time_ms) {
                 // nothing was written: it is tried again when this room is used up, too
                 Err(error) if lacks_descriptors(&error) => self.pages.lengthen()?,
                 pages => {
@@ -470,7 +470,7 @@ pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<State, JournalError> {
 }
 
 /// Keeps room for the next file, of `room` entries, if there is some; returns whether it is kept, durably.
-fn keep_room(vfs: &dyn Vfs, (dir, folder): (&Path, &dyn Folder), room: usize) -> bool {
+fn keep_room(vfs: &dyn Vfs, dir: &Path, folder: &dyn Folder, room: usize) -> bool {
     let bytes = (room * MANIFEST_ENTRY_SIZE_BYTES) as u64;
     let kept = open_temporary(vfs, dir).and_then(|file| {
         file.allocate(0, bytes)?;
@@ -495,7 +495,8 @@ fn open_temporary(vfs: &dyn Vfs, dir: &Path) -> std::io::Result<Arc<dyn File>> {
 /// Lacks a descriptor only as long as nothing is changed.
 fn write_whole(
     vfs: &dyn Vfs,
-    (dir, folder): (&Path, &dyn Folder),
+    dir: &Path,
+    folder: &dyn Folder,
     state: &State,
     time_ms: u64,
 ) -> std::io::Result<Pages> {

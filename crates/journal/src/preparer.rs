@@ -112,7 +112,10 @@ impl Preparer {
             return None;
         }
         let open = *self.shared.core().segment();
-        pause((filler.filled_bytes(), filler.ready().size_bytes), (open.used, open.size_bytes))
+        pause(
+            Share { bytes: filler.filled_bytes(), of_bytes: filler.ready().size_bytes },
+            Share { bytes: open.used, of_bytes: open.size_bytes },
+        )
     }
 
     /// Whether a file could not be made for want of space or of a descriptor: worth trying again after a while.
@@ -418,10 +421,22 @@ fn warn_short(shortage: &Shortage) {
 }
 
 /// How long to wait before the next zeroes while commits run: the filled share of the next file need only be ahead of the
-/// used share of the open one. Each is given with its whole, in bytes.
-fn pause(filled: (u64, u64), used: (u64, u64)) -> Option<Duration> {
-    let percent = |(part, whole): (u64, u64)| part * 100 / whole.max(1);
-    (percent(filled) > percent(used) + HEAD_START_PERCENT).then_some(PAUSE)
+/// used share of the open one.
+fn pause(filled: Share, used: Share) -> Option<Duration> {
+    (filled.percent() > used.percent() + HEAD_START_PERCENT).then_some(PAUSE)
+}
+
+/// A part of a whole, in bytes.
+#[derive(Clone, Copy)]
+struct Share {
+    bytes: u64,
+    of_bytes: u64,
+}
+
+impl Share {
+    fn percent(&self) -> u64 {
+        self.bytes * 100 / self.of_bytes.max(1)
+    }
 }
 
 /// Retired segments that wait for the next roll: an eighth of a log of full files.
@@ -442,10 +457,19 @@ mod tests {
     #[test]
     fn zeroes_keep_a_little_ahead_of_the_open_segment_and_no_more() {
         let segment = 64 << 20;
-        assert_eq!(pause((0, segment), (0, segment)), None, "a head start");
-        assert_eq!(pause((segment / 5, segment), (0, segment)), Some(PAUSE));
-        assert_eq!(pause((segment / 5, segment), (segment / 10, segment)), None, "the open one fills");
-        assert_eq!(pause((segment / 2, segment), (segment, segment)), None, "urgent");
-        assert_eq!(pause((segment, segment), (4 << 10, 8 << 10)), Some(PAUSE), "of different sizes");
+        let share = |bytes, of_bytes| Share { bytes, of_bytes };
+        assert_eq!(pause(share(0, segment), share(0, segment)), None, "a head start");
+        assert_eq!(pause(share(segment / 5, segment), share(0, segment)), Some(PAUSE));
+        assert_eq!(
+            pause(share(segment / 5, segment), share(segment / 10, segment)),
+            None,
+            "the open one fills"
+        );
+        assert_eq!(pause(share(segment / 2, segment), share(segment, segment)), None, "urgent");
+        assert_eq!(
+            pause(share(segment, segment), share(4 << 10, 8 << 10)),
+            Some(PAUSE),
+            "of different sizes"
+        );
     }
 }

@@ -179,7 +179,7 @@ impl Recovery {
         let footer = facts.footer.filter(|footer| !footer.is_given_back());
         let (Some(address), Some(sealed)) = (footer, facts.sealed) else { return Ok(None) };
         let salt = Salt::new(self.identity().folder, segment);
-        let read = footer::read(&**file, (segment, salt), address, sealed.first_lsn)
+        let read = footer::read(&**file, segment, salt, address, sealed.first_lsn)
             .map_err(|error| JournalError::failed(format!("reading {}", facts.file.file_name()), error))?;
         let is_possible = |entries: &Vec<FooterEntry>| entries.iter().all(|it| it.seq < sealed.next_seq);
         let read = read.filter(is_possible);
@@ -221,7 +221,7 @@ impl Recovery {
     ) -> Result<RecordHeader, ReadError> {
         let file = self.handles.get(&address.segment()).ok_or(ReadError::Gone(address.segment()))?;
         let salt = Salt::new(self.identity().folder, address.segment());
-        read_record(&**file, (salt, address), expected_len, payload, &mut |_| ())
+        read_record(&**file, salt, address, expected_len, payload, &mut |_| ())
     }
 
     /// A walk over the records of `segment`, the open one included.
@@ -302,8 +302,7 @@ impl Recovery {
     fn open_ready(&self, options: OpenOptions) -> Result<Vec<ReadyFile>, JournalError> {
         let prepared = self.manifest.state().prepared.iter();
         let opened = prepared.map(|(id, prepared)| {
-            let file = (*id, prepared.size_bytes);
-            ReadyFile::open(&*self.vfs, &self.dir, file, prepared.zeroed, options)
+            ReadyFile::open(&*self.vfs, &self.dir, *id, prepared.size_bytes, prepared.zeroed, options)
                 .map_err(|error| JournalError::failed(format!("opening {}", id.file_name()), error))
         });
         opened.collect()
@@ -341,7 +340,8 @@ impl Recovery {
         let admission = Admission::new(
             options.buffer_bytes_max,
             options.reserve_segments,
-            (file_size_bytes, open_size_bytes),
+            file_size_bytes,
+            open_size_bytes,
             Arc::clone(&preparer),
         );
         admission.add_room(segment.promise);
@@ -349,13 +349,8 @@ impl Recovery {
             admission.add_room(promise_bytes(file.size_bytes));
             core.add_ready(file);
         }
-        let progress = Progress::default();
-        progress.set_durable(Lsn(standing.next_lsn.0 - 1), standing.next_seq);
-        let ordering = std::sync::atomic::Ordering::Relaxed;
-        progress.appended_seq.store(standing.next_seq.0 - 1, ordering);
-        progress.appended_lsn.store(standing.next_lsn.0 - 1, ordering);
-        progress.offered_lsn.store(standing.next_lsn.0 - 1, ordering);
-        progress.written.store(LogAddress::new(standing.segment, standing.end_bytes).pack(), ordering);
+        let written = LogAddress::new(standing.segment, standing.end_bytes);
+        let progress = Progress::resumed(standing.next_lsn, standing.next_seq, written);
         let lock: Arc<dyn FileLock> = Arc::from(lock);
         let shared = Shared {
             lock: Arc::downgrade(&lock),

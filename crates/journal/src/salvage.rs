@@ -188,7 +188,7 @@ pub fn salvage(
     let mut copier = Copier { journal, driver, report, mends };
     for (segment, facts) in &segments {
         let place = Place { segment: *segment, salt: Salt::new(identity.folder, *segment) };
-        copier.segment(&**vfs, dir, (place, facts, Some(*segment) == newest), wanted)?;
+        copier.segment(&**vfs, dir, place, facts, Some(*segment) == newest, wanted)?;
     }
     copier.finish()
 }
@@ -247,7 +247,9 @@ impl Copier {
         &mut self,
         vfs: &dyn Vfs,
         dir: &Path,
-        (place, facts, is_newest): (Place, &Facts, bool),
+        place: Place,
+        facts: &Facts,
+        is_newest: bool,
         wanted: &mut dyn FnMut(&RecordView<'_>) -> Keep,
     ) -> Result<(), JournalError> {
         let end = facts.sealed.map_or(facts.size_bytes, |sealed| sealed.end_bytes);
@@ -273,7 +275,7 @@ impl Copier {
                 at = (at + header.total_bytes() as usize).min(bytes.len());
                 self.lose(next, header.first_lsn);
                 seqs.end = header.next_seq;
-                self.batch(&bytes[begin..at], (place, begin), (&header, &seqs), wanted)?;
+                self.batch(&bytes[begin..at], place, begin, &header, &seqs, wanted)?;
                 seqs = header.next_seq..known.next_seq;
                 next = Some(header.next_lsn());
             } else if is_durable
@@ -283,7 +285,7 @@ impl Copier {
                 // the header of its batch does not verify
                 self.skip(std::mem::take(&mut skipped));
                 let (lsn, stored) = (next.expect("it is known"), found.header.stored_bytes() as usize);
-                self.records(&[Found { offset: at, ..found }], (place, 0, lsn), wanted)?;
+                self.records(&[Found { offset: at, ..found }], place, 0, lsn, wanted)?;
                 next = Some(Lsn(lsn.0 + 1));
                 at += stored;
             } else {
@@ -311,8 +313,10 @@ impl Copier {
     fn batch(
         &mut self,
         body: &[u8],
-        (place, begin): (Place, usize),
-        (header, seqs): (&BatchHeader, &Range<Seq>),
+        place: Place,
+        begin: usize,
+        header: &BatchHeader,
+        seqs: &Range<Seq>,
         wanted: &mut dyn FnMut(&RecordView<'_>) -> Keep,
     ) -> Result<(), JournalError> {
         let mut runs = vec![Vec::new()];
@@ -356,7 +360,7 @@ impl Copier {
         let found: u64 = runs.iter().map(|run| run.len() as u64).sum();
         self.report.records_lost += total.saturating_sub(found);
         for run in runs {
-            self.records(&run, (place, begin, header.first_lsn), wanted)?;
+            self.records(&run, place, begin, header.first_lsn, wanted)?;
         }
         Ok(())
     }
@@ -365,7 +369,9 @@ impl Copier {
     fn records(
         &mut self,
         found: &[Found<'_>],
-        (place, begin, first_lsn): (Place, usize, Lsn),
+        place: Place,
+        begin: usize,
+        first_lsn: Lsn,
         wanted: &mut dyn FnMut(&RecordView<'_>) -> Keep,
     ) -> Result<(), JournalError> {
         let mut group = Vec::new();

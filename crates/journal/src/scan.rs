@@ -324,7 +324,8 @@ impl Scanner {
 /// [`ReadError::Mismatch`] when it does not verify, [`ReadError::Io`].
 pub(crate) fn read_record(
     file: &dyn File,
-    (salt, address): (Salt, LogAddress),
+    salt: Salt,
+    address: LogAddress,
     expected_len: usize,
     payload: &mut Vec<u8>,
     on_more: &mut dyn FnMut(usize),

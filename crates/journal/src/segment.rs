@@ -44,7 +44,8 @@ impl ReadyFile {
     pub(crate) fn open(
         vfs: &dyn Vfs,
         dir: &Path,
-        (id, size_bytes): (FileId, u64),
+        id: FileId,
+        size_bytes: u64,
         zeroed: bool,
         options: OpenOptions,
     ) -> io::Result<Self> {
@@ -62,7 +63,7 @@ impl ReadyFile {
         let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
         disk.open(&dir.join(id.file_name()), options).expect("no fault");
         let options = OpenOptions { create_new: false, ..options };
-        Self::open(&disk, dir, (id, size_bytes), true, options).expect("no fault")
+        Self::open(&disk, dir, id, size_bytes, true, options).expect("no fault")
     }
 
     /// Takes the file for batches: nobody fills it from now on. Returns whether it was filled to its end.

@@ -29,7 +29,7 @@ use crate::manifest::Manifest;
 use crate::options::Options;
 use crate::own_files::Shortage;
 use crate::segment::ReadyFile;
-use crate::types::{FileId, Lsn, SegmentId, Seq};
+use crate::types::{FileId, LogAddress, Lsn, SegmentId, Seq};
 use crate::wake::Wake;
 
 /// What the journal calls, from its own thread. Each must be short and must not call back into `close`.
@@ -90,6 +90,17 @@ impl Progress {
     /// Moves on to `phase`; false when it was there or beyond.
     pub(crate) fn enter(&self, phase: Phase) -> bool {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel) < phase as u8
+    }
+
+    /// That of a journal in which all before `next_lsn` is durable, up to the address `written`.
+    pub(crate) fn resumed(next_lsn: Lsn, next_seq: Seq, written: LogAddress) -> Self {
+        let progress = Self::default();
+        progress.set_durable(Lsn(next_lsn.0 - 1), next_seq);
+        progress.appended_seq.store(next_seq.0 - 1, Ordering::Relaxed);
+        progress.appended_lsn.store(next_lsn.0 - 1, Ordering::Relaxed);
+        progress.offered_lsn.store(next_lsn.0 - 1, Ordering::Relaxed);
+        progress.written.store(written.pack(), Ordering::Relaxed);
+        progress
     }
 
     pub(crate) fn set_durable(&self, lsn: Lsn, next_seq: Seq) {
@@ -171,7 +182,7 @@ impl Shared {
     /// # Errors
     /// The system's.
     pub(crate) fn open_ready(&self, id: FileId, size_bytes: u64, zeroed: bool) -> io::Result<ReadyFile> {
-        ReadyFile::open(&*self.vfs, &self.dir, (id, size_bytes), zeroed, self.open_options)
+        ReadyFile::open(&*self.vfs, &self.dir, id, size_bytes, zeroed, self.open_options)
     }
 
     pub(crate) fn salt(&self, segment: SegmentId) -> Salt {

@@ -78,10 +78,10 @@ fn footer_chunk_has_the_golden_bytes() {
 /// A chunk of these entries has the golden bytes, and these bytes are a chunk of these entries.
 fn check_footer_chunk(golden: &str, entries: &[FooterEntry]) {
     let mut bytes = Vec::new();
-    encode_chunk(&mut bytes, (SEGMENT, salt()), 3, Lsn(500), entries);
+    encode_chunk(&mut bytes, SEGMENT, salt(), 3, Lsn(500), entries);
     check(golden, &bytes);
     let mut out = Vec::new();
-    assert_eq!(decode_chunk(&bytes, (SEGMENT, salt()), 3, &mut out), Some(bytes.len()));
+    assert_eq!(decode_chunk(&bytes, SEGMENT, salt(), 3, &mut out), Some(bytes.len()));
     assert_eq!(out, entries);
 }
 

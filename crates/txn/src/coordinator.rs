@@ -182,8 +182,8 @@ impl Coordinator {
     /// # Errors
     /// [`Misuse::NotResolvable`].
     pub fn resolve(&self, tx: TxId, commit: bool) -> Option<Result<(), Misuse>> {
-        let (now, wall) = self.shared.time();
-        self.shared.change(tx, |machine, effects| machine.resolve(now, wall, commit, effects))
+        let time = self.shared.time();
+        self.shared.change(tx, |machine, effects| machine.resolve(time.now, time.wall, commit, effects))
     }
 
     /// Whether [`Coordinator::resolve`] would be obeyed. `None`: there is no such transaction.

@@ -122,7 +122,7 @@ impl Shared {
     }
 
     pub(crate) fn time(&self) -> Time {
-        (self.clock.now(), self.clock.unix_ms())
+        Time { now: self.clock.now(), wall: self.clock.unix_ms() }
     }
 
     /// Counts one transaction more, if there may be one.

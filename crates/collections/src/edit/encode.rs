@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Edit, Entry};
-use crate::entries::{Shape, by_score};
+use crate::entries::{Shape, Span, by_score};
 use crate::filling::{Filling, Frame, TimedEntry, encode_map};
 
 impl Edit<'_> {
@@ -39,8 +39,8 @@ impl Edit<'_> {
             && self.deadlines.is_empty()
             && self.form == self.base.form
             && self.entry_bytes(entry) == to - from;
-        let (at, bytes) = self.raw_place(entry);
-        is_all.then(|| (self.base.begin() + from, at as usize..(at + bytes) as usize))
+        let Span { at, len } = self.raw_place(entry);
+        is_all.then(|| (self.base.begin() + from, at as usize..(at + len) as usize))
     }
 
     /// Whether scores say the order.
@@ -73,10 +73,10 @@ impl Edit<'_> {
             // what most commands do: one element is new, or has another value
             ([], [added]) if !added.is_gone => {
                 let at = self.place_of(added, is_ordered);
-                return self.fill_around(out, (at, at), added);
+                return self.fill_around(out, at, at, added);
             }
             ([(at, entry)], []) if !entry.is_gone && !is_ordered => {
-                return self.fill_around(out, (*at, at + 1), entry);
+                return self.fill_around(out, *at, at + 1, entry);
             }
             ([(at, entry)], []) if entry.is_gone => {
                 out.put_run(&self.base, 0..*at);
@@ -93,7 +93,7 @@ impl Edit<'_> {
     }
 
     /// The same, where one entry is another: it is behind the first `before` of the base, and those from `after` on follow.
-    fn fill_around(&self, out: &mut Filling<'_>, (before, after): (usize, usize), entry: &Entry) {
+    fn fill_around(&self, out: &mut Filling<'_>, before: usize, after: usize, entry: &Entry) {
         out.put_run(&self.base, 0..before);
         out.put(entry.tag, self.raw(entry));
         out.put_run(&self.base, after..self.base.count);

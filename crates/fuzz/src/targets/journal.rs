@@ -101,7 +101,7 @@ pub(super) fn footer(input: &[u8]) {
         put(&mut bytes, 4, &crc.to_le_bytes());
     }
     let mut entries = Vec::new();
-    if let Some(size) = footer_chunk::decode_chunk(&bytes, (SEGMENT, salt()), 0, &mut entries) {
+    if let Some(size) = footer_chunk::decode_chunk(&bytes, SEGMENT, salt(), 0, &mut entries) {
         assert_eq!(size, 64 + (48 + 7 * usize::from(bytes[32] != 0)) * entries.len());
         assert!(size <= bytes.len());
     }
@@ -170,7 +170,8 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut footer = Vec::new();
     footer_chunk::encode_chunk(
         &mut footer,
-        (SEGMENT, salt()),
+        SEGMENT,
+        salt(),
         0,
         Lsn(10),
         &[entry, FooterEntry { lsn: Lsn(11), ..entry }],
@@ -179,7 +180,8 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let origin = Origin::new(3, 70_000).expect("small");
     footer_chunk::encode_chunk(
         &mut origins,
-        (SEGMENT, salt()),
+        SEGMENT,
+        salt(),
         0,
         Lsn(10),
         &[entry, FooterEntry { lsn: Lsn(11), origin, ..entry }],

@@ -51,7 +51,7 @@ impl<'a> StoppedFolder<'a> {
             self.opened.insert(segment, opened.map_err(|_| ReadError::Gone(segment))?);
         }
         let salt = Salt::new(self.folder, segment);
-        read_record(&*self.opened[&segment], (salt, address), expected_len, payload, &mut |_| ())
+        read_record(&*self.opened[&segment], salt, address, expected_len, payload, &mut |_| ())
     }
 }
 

@@ -38,7 +38,7 @@ fn append(core: &mut Core, lens: &[usize]) -> (Placed, Vec<LogAddress>) {
 }
 
 fn begin(core: &mut Core, records: u32, bytes: u64) -> (Placed, Filling) {
-    core.begin_filling((bytes, records), None, Core::memory_for(bytes))
+    core.begin_filling(bytes, records, None, Core::memory_for(bytes))
 }
 
 fn finish(core: &mut Core, mut filling: Filling, drafts: &[Draft<'_>], addresses: &mut Vec<LogAddress>) {

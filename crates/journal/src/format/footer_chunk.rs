@@ -81,7 +81,8 @@ pub struct FooterEntry {
 /// If there are more than [`FOOTER_CHUNK_ENTRIES_MAX`] entries, or one lies in another segment.
 pub fn encode_chunk(
     out: &mut Vec<u8>,
-    (segment, salt): (SegmentId, Salt),
+    segment: SegmentId,
+    salt: Salt,
     index: u32,
     first_lsn: Lsn,
     entries: &[FooterEntry],
@@ -115,7 +116,8 @@ pub fn encode_chunk(
 #[must_use]
 pub fn decode_chunk(
     bytes: &[u8],
-    (segment, salt): (SegmentId, Salt),
+    segment: SegmentId,
+    salt: Salt,
     index: u32,
     out: &mut Vec<FooterEntry>,
 ) -> Option<usize> {

@@ -78,7 +78,7 @@ impl Look<'_> {
             |offset: u64, what| JournalError::UnknownRecord { file: file_name.clone(), offset, what };
         let placed = facts.footer.filter(|footer| !footer.is_given_back());
         if let (Some(address), Some(sealed)) = (placed, facts.sealed)
-            && let Some(entries) = footer::read(&*file, (segment, salt), address, sealed.first_lsn)
+            && let Some(entries) = footer::read(&*file, segment, salt, address, sealed.first_lsn)
                 .map_err(|error| JournalError::failed(format!("reading {file_name}"), error))?
         {
             let mut newer = entries.iter().filter(|entry| entry.lsn >= self.from);

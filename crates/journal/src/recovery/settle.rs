@@ -320,7 +320,7 @@ impl Settler<'_> {
         }
         let id = self.new_file(state, size_bytes)?;
         let options = OpenOptions { write: true, ..OpenOptions::default() };
-        ReadyFile::open(self.vfs, self.dir, (id, size_bytes), false, options)
+        ReadyFile::open(self.vfs, self.dir, id, size_bytes, false, options)
             .and_then(|file| Filler::open(self.vfs, self.dir, file))
             .and_then(|mut filler| {
                 while !filler.step()? {}

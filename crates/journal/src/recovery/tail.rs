@@ -104,7 +104,8 @@ pub(crate) struct DurableEnd {
 /// The system's.
 pub(crate) fn durable_end(
     file: &dyn File,
-    (segment, salt): (SegmentId, Salt),
+    segment: SegmentId,
+    salt: Salt,
     facts: &Facts,
     durable_lsn: Lsn,
 ) -> std::io::Result<DurableEnd> {

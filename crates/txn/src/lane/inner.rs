@@ -22,7 +22,11 @@ use crate::steps::{self, Step};
 use crate::table::{Moved, TransactionTable};
 
 /// Monotonic and wall-clock time of one moment.
-pub(crate) type Time = (Nanos, UnixMs);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time {
+    pub(crate) now: Nanos,
+    pub(crate) wall: UnixMs,
+}
 
 /// What a lane shares with those who look into it.
 pub(crate) struct LaneInner {
@@ -83,9 +87,10 @@ impl LaneInner {
         &self,
         shared: &Shared,
         table: &mut TransactionTable,
-        (now, wall): Time,
+        time: Time,
         tx: TxId,
     ) -> Result<(), LaneError> {
+        let Time { now, wall } = time;
         let done = self.change(shared, table, tx, |machine, effects| machine.commit(now, wall, effects));
         Ok(done.ok_or(LaneError::Unknown(tx))??)
     }
@@ -97,7 +102,7 @@ impl LaneInner {
         tx: TxId,
         reason: &str,
     ) -> Result<(), LaneError> {
-        let (now, wall) = shared.time();
+        let Time { now, wall } = shared.time();
         let done =
             self.change(shared, table, tx, |machine, effects| machine.rollback(now, wall, reason, effects));
         Ok(done.ok_or(LaneError::Unknown(tx))??)
@@ -129,7 +134,7 @@ impl LaneInner {
 
     /// The resource at this place answers again: whoever waits to ask it asks now.
     pub(crate) fn on_back(&self, shared: &Shared, resource: u16) {
-        let (now, wall) = shared.time();
+        let Time { now, wall } = shared.time();
         let waiting: Vec<TxId> = self.table().live().map(Transaction::id).collect();
         for some in waiting.chunks(TURN_EVENTS_MAX) {
             let mut table = self.table();
@@ -170,7 +175,8 @@ impl LaneInner {
         done
     }
 
-    fn on_event(&self, shared: &Shared, table: &mut TransactionTable, (now, wall): Time, event: Event) {
+    fn on_event(&self, shared: &Shared, table: &mut TransactionTable, time: Time, event: Event) {
+        let Time { now, wall } = time;
         match event {
             Event::Answered(Call { branch: Some(branch), ask, attempt, .. }, answer) => {
                 answered(ask).into_iter().for_each(steps::reached);
@@ -189,12 +195,13 @@ impl LaneInner {
                 });
             }
             // One whose deadline came first is told so, as any other.
-            Event::Commit(tx) => drop(self.commit(shared, table, (now, wall), tx)),
+            Event::Commit(tx) => drop(self.commit(shared, table, time, tx)),
         }
     }
 
     /// Tells machines the time that waited for one.
-    fn on_time(&self, shared: &Shared, table: &mut TransactionTable, (now, wall): Time) {
+    fn on_time(&self, shared: &Shared, table: &mut TransactionTable, time: Time) {
+        let Time { now, wall } = time;
         if table.due().is_none_or(|due| now < due) {
             return;
         }
@@ -218,7 +225,7 @@ impl LaneInner {
                 }
                 Effect::Write(decision) => {
                     if let Err(refused) = self.write(shared, table, decision) {
-                        let (now, wall) = shared.time();
+                        let Time { now, wall } = shared.time();
                         table.change(tx, |machine| machine.on_refused(now, wall, refused, effects));
                     }
                 }
