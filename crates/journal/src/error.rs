@@ -91,6 +91,53 @@ pub enum JournalError {
     /// A request that this journal cannot serve; says why.
     #[error("{0}")]
     Invalid(String),
+    /// A setting that is out of its bounds.
+    #[error("{0}")]
+    Setting(#[from] SettingError),
+}
+
+/// A setting, by its documented name, that is out of its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// Too small or too large.
+    #[error("{name} is {value}, must be {least} to {most}")]
+    OutOfBounds {
+        /// The setting.
+        name: &'static str,
+        /// What it is.
+        value: u64,
+        /// The least that it may be.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// No multiple of what the disk writes at once.
+    #[error("{name} is {value}, no multiple of {unit}")]
+    NoMultiple {
+        /// The setting.
+        name: &'static str,
+        /// What it is.
+        value: u64,
+        /// What it must be a multiple of.
+        unit: u64,
+    },
+}
+
+/// Why a record is none of the journal's owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ContentError {
+    /// A newer version may know it.
+    #[error("a record of kind {kind}, which this version of evenkeel does not know")]
+    UnknownKind {
+        /// Its kind.
+        kind: u8,
+    },
+    /// It is damaged, or was written by something else.
+    #[error("a record of kind {kind} whose payload does not fit its kind")]
+    Payload {
+        /// Its kind.
+        kind: u8,
+    },
 }
 
 impl JournalError {

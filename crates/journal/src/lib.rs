@@ -62,7 +62,7 @@ pub use admission::{Class, Credits, footprint};
 pub use backup::Backup;
 pub use check::{CheckReport, Damage, SegmentReport, StoppedFolder, check, check_and_hold};
 pub use counters::Counters;
-pub use error::{JournalError, ReadError, Refusal};
+pub use error::{ContentError, JournalError, ReadError, Refusal, SettingError};
 pub use footer::FooterWriter;
 pub use format::footer_chunk::{FOOTER_CHUNK_ENTRIES_MAX, FooterEntry};
 pub use format::manifest_entry::Checkpoint;

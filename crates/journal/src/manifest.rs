@@ -123,7 +123,7 @@ impl State {
     ///
     /// # Errors
     /// What contradicts the entries before it.
-    pub(crate) fn apply(&mut self, entry: &Entry, time_ms: u64) -> Result<(), String> {
+    pub(crate) fn apply(&mut self, entry: &Entry, time_ms: u64) -> Result<(), Contradiction> {
         self.time_ms = self.time_ms.max(time_ms);
         check_numbers(entry)?;
         match entry {
@@ -149,20 +149,17 @@ impl State {
             Entry::Sealed(sealed) => {
                 let facts = self.facts_mut(sealed.segment)?;
                 if facts.sealed.is_some() || sealed.first_lsn != facts.first_lsn {
-                    return Err(format!(
-                        "segment {} is sealed twice or with another first lsn",
-                        sealed.segment
-                    ));
+                    return Err(Contradiction::Sealed(sealed.segment));
                 }
                 if sealed.end_bytes > facts.size_bytes {
-                    return Err(format!("segment {} ends beyond its file", sealed.segment));
+                    return Err(Contradiction::Beyond(sealed.segment));
                 }
                 facts.sealed = Some(*sealed);
                 self.next_seq = self.next_seq.max(sealed.next_seq);
             }
             Entry::Footed { segment, footer } => self.facts_mut(*segment)?.footer = Some(*footer),
             Entry::Freed { segment } => {
-                self.segments.remove(segment).ok_or_else(|| format!("unknown segment {segment} is freed"))?;
+                self.segments.remove(segment).ok_or(Contradiction::Freed(*segment))?;
             }
             Entry::Checkpoint(checkpoint) => self.checkpoint = Some(checkpoint.clone()),
             Entry::Closed { segment, last_lsn, end_bytes, next_seq } => {
@@ -214,13 +211,11 @@ impl State {
         file: FileId,
         first_lsn: Lsn,
         size_bytes: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), Contradiction> {
         if let Some((last, facts)) = self.segments.last_key_value() {
             let follows = facts.sealed.is_some_and(|sealed| sealed.last_lsn < first_lsn);
             if segment <= *last || !follows {
-                return Err(format!(
-                    "segment {segment} is opened while {last} is not sealed, or out of order"
-                ));
+                return Err(Contradiction::Opened { segment, last: *last });
             }
         }
         self.prepared.remove(&file);
@@ -232,13 +227,30 @@ impl State {
         Ok(())
     }
 
-    fn facts_mut(&mut self, segment: SegmentId) -> Result<&mut Facts, String> {
-        self.segments.get_mut(&segment).ok_or_else(|| format!("unknown segment {segment}"))
+    fn facts_mut(&mut self, segment: SegmentId) -> Result<&mut Facts, Contradiction> {
+        self.segments.get_mut(&segment).ok_or(Contradiction::Unknown(segment))
     }
 }
 
+/// What an entry contradicts: itself, or the entries before it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Contradiction {
+    #[error("segment {0} is sealed twice or with another first lsn")]
+    Sealed(SegmentId),
+    #[error("segment {0} ends beyond its file")]
+    Beyond(SegmentId),
+    #[error("unknown segment {0} is freed")]
+    Freed(SegmentId),
+    #[error("segment {segment} is opened while {last} is not sealed, or out of order")]
+    Opened { segment: SegmentId, last: SegmentId },
+    #[error("unknown segment {0}")]
+    Unknown(SegmentId),
+    #[error("an entry with numbers that cannot be: {0:?}")]
+    Numbers(Entry),
+}
+
 /// Whether the entry's own numbers can be true, so that nobody after this need fear to count on from them.
-fn check_numbers(entry: &Entry) -> Result<(), String> {
+fn check_numbers(entry: &Entry) -> Result<(), Contradiction> {
     let possible = match entry {
         Entry::Folder { next_segment, next_file, next_seq, .. } => {
             is_number(next_segment.0) && is_number(next_file.0) && is_ordinal(next_seq.0)
@@ -258,7 +270,7 @@ fn check_numbers(entry: &Entry) -> Result<(), String> {
         Entry::Closed { last_lsn, next_seq, .. } => last_lsn.0 < ORDINAL_MAX && is_ordinal(next_seq.0),
         Entry::Freed { .. } | Entry::Checkpoint(_) | Entry::HashKey { .. } => true,
     };
-    if possible { Ok(()) } else { Err(format!("an entry with numbers that cannot be: {entry:?}")) }
+    if possible { Ok(()) } else { Err(Contradiction::Numbers(entry.clone())) }
 }
 
 fn is_ordinal(number: u64) -> bool {
@@ -457,7 +469,7 @@ pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<State, JournalError> {
         if !first_two {
             return Err(damaged(index, "manifest does not begin with the folder's identity".into()));
         }
-        state.apply(&entry, time_ms).map_err(|what| damaged(index, what))?;
+        state.apply(&entry, time_ms).map_err(|what| damaged(index, what.to_string()))?;
     }
     if rest.iter().any(|byte| *byte != 0) && rest.len() >= 8 {
         tracing::warn!(file, bytes = rest.len(), "manifest ends in a part of an entry: ignored as torn");

@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use crate::error::{ContentError, SettingError};
 use crate::format::segment_header::Identity;
 
 /// When appended records become durable.
@@ -75,7 +76,7 @@ pub struct Content {
     /// The oldest version that understands it.
     pub reader_version_min: u16,
     /// Whether a record of this kind, with this payload (`None`: not at hand), is one of the owner's; otherwise what is wrong.
-    pub check: fn(kind: u8, payload: Option<&[u8]>) -> Result<(), String>,
+    pub check: fn(kind: u8, payload: Option<&[u8]>) -> Result<(), ContentError>,
 }
 
 impl Default for Content {
@@ -170,16 +171,17 @@ impl Options {
     ///
     /// # Errors
     /// The first setting that is out of its bounds, by its documented name.
-    pub fn validate(&self) -> Result<(), String> {
-        let within = |name: &str, value: u64, least: u64, most: u64| {
+    pub fn validate(&self) -> Result<(), SettingError> {
+        let within = |name: &'static str, value: u64, least: u64, most: u64| {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(format!("{name} is {value}, must be {least} to {most}"))
+            Err(SettingError::OutOfBounds { name, value, least, most })
         };
         within("journal.segment_size", self.segment_size_bytes, 64 << 10, 4 << 30)?;
         if !self.segment_size_bytes.is_multiple_of(4096) {
-            return Err(format!("journal.segment_size is {}, no multiple of 4096", self.segment_size_bytes));
+            let (name, value) = ("journal.segment_size", self.segment_size_bytes);
+            return Err(SettingError::NoMultiple { name, value, unit: 4096 });
         }
         within("journal.buffer_max", self.buffer_bytes_max, 64 << 10, 4 << 30)?;
         within("transaction.max", self.transaction_bytes_max, 4 << 10, 4 << 30)?;

@@ -92,7 +92,7 @@ impl Journal {
         dir: &Path,
         options: Options,
     ) -> Result<Recovery, JournalError> {
-        options.validate().map_err(JournalError::Invalid)?;
+        options.validate()?;
         let lock = lock(&*vfs, dir)?;
         let found = found::read(&*vfs, dir)?;
         if let Some(found) = &found {

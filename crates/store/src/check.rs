@@ -187,7 +187,7 @@ impl Log {
         if let Err(what) = record::check(view.header.kind, Some(view.payload))
             && self.strange.len() < STRANGE_MAX
         {
-            self.strange.push((view.address, what));
+            self.strange.push((view.address, what.to_string()));
         }
         let seq = view.header.seq;
         if view.header.kind == MAPPING

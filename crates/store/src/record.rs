@@ -56,7 +56,7 @@ mod draft;
 #[cfg(test)]
 mod tests;
 
-use journal::{Keyspace, Seq};
+use journal::{ContentError, Keyspace, Seq};
 use smallvec::{SmallVec, smallvec};
 
 use crate::log::fold;
@@ -652,14 +652,12 @@ pub(crate) fn each_since(kind: u8, payload: &[u8]) -> SmallVec<[Seq; 4]> {
 }
 
 /// Whether a record of `kind` is one of the store's, and has a payload that fits; otherwise what is wrong.
-pub(crate) fn check(kind: u8, payload: Option<&[u8]>) -> Result<(), String> {
+pub(crate) fn check(kind: u8, payload: Option<&[u8]>) -> Result<(), ContentError> {
     if role(kind).is_none() {
-        return Err(format!("a record of kind {kind}, which this version of evenkeel does not know"));
+        return Err(ContentError::UnknownKind { kind });
     }
     match payload {
-        Some(payload) if decode(kind, payload).is_none() => {
-            Err(format!("a record of kind {kind} whose payload does not fit its kind"))
-        }
+        Some(payload) if decode(kind, payload).is_none() => Err(ContentError::Payload { kind }),
         _ => Ok(()),
     }
 }

@@ -15,6 +15,7 @@ mod rebuild;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ use crate::hash::{KeyHash, KeyHasher};
 use crate::index::delta::{Delta, chain};
 use crate::keyspaces::is_leaves;
 use crate::log::checkpoint::Block;
-use crate::log::checkpoint_file;
+use crate::log::checkpoint_file::{self, LoadError};
 use crate::record::{self, CLOCK, MAPPING};
 use crate::sought::{mark, marks_of};
 use crate::time::ClockRecord;
@@ -72,12 +73,12 @@ pub fn salvage(
             Stated::Checkpoint { checkpoint: Some(checkpoint), identity } => {
                 match Alive::read(&**vfs, dir, &checkpoint.name, &identity) {
                     Ok((_, alive)) => (Some(alive), None),
-                    Err(why) => (None, Some(why)),
+                    Err(why) => (None, Some(why.to_string())),
                 }
             }
             Stated::Nothing { identity, .. } => match newest_checkpoint(&**vfs, dir, &identity) {
                 Ok(alive) => (Some(alive), None),
-                Err(why) => (None, Some(why)),
+                Err(why) => (None, Some(why.to_string())),
             },
         };
     let covered = alive.as_ref().map_or(0, |alive| alive.lsn);
@@ -191,18 +192,33 @@ struct Alive {
     clock: Option<(Seq, ClockRecord)>,
 }
 
+/// Why there is no checkpoint to go by.
+#[derive(Debug, thiserror::Error)]
+enum CheckpointFault {
+    #[error("{0}")]
+    Unlisted(io::Error),
+    #[error("there is none")]
+    Missing,
+    #[error("{0} belongs to another folder")]
+    Foreign(String),
+    #[error("{name} {error}")]
+    Unread { name: String, error: LoadError },
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    All(Vec<CheckpointFault>),
+}
+
 /// The newest checkpoint file that is whole and of this folder. A file under its final name is complete and true: the
 /// manifest's entry only says from when on.
-fn newest_checkpoint(vfs: &dyn Vfs, dir: &Path, identity: &Identity) -> Result<Alive, String> {
+fn newest_checkpoint(vfs: &dyn Vfs, dir: &Path, identity: &Identity) -> Result<Alive, CheckpointFault> {
     let mut faults = Vec::new();
-    for name in checkpoint_file::names(vfs, dir).map_err(|error| error.to_string())?.iter().rev() {
+    for name in checkpoint_file::names(vfs, dir).map_err(CheckpointFault::Unlisted)?.iter().rev() {
         match Alive::read(vfs, dir, name, identity) {
             Ok((of, alive)) if of == identity.folder => return Ok(alive),
-            Ok(_) => faults.push(format!("{name} belongs to another folder")),
+            Ok(_) => faults.push(CheckpointFault::Foreign(name.clone())),
             Err(why) => faults.push(why),
         }
     }
-    Err(if faults.is_empty() { "there is none".to_owned() } else { faults.join("; ") })
+    Err(if faults.is_empty() { CheckpointFault::Missing } else { CheckpointFault::All(faults) })
 }
 
 /// Whether a record of `kind` counts though what lies around it is gone; a changed expiry of another state does not.
@@ -226,10 +242,15 @@ impl Alive {
     }
 
     /// Reads the checkpoint file `name`; also returns whose folder it is of.
-    fn read(vfs: &dyn Vfs, dir: &Path, name: &str, identity: &Identity) -> Result<(u128, Self), String> {
+    fn read(
+        vfs: &dyn Vfs,
+        dir: &Path,
+        name: &str,
+        identity: &Identity,
+    ) -> Result<(u128, Self), CheckpointFault> {
         let mut alive = Self::new(identity);
         let header = checkpoint_file::load(vfs, dir, name, &mut |_, block| alive.take(block))
-            .map_err(|error| format!("{name} {error}"))?;
+            .map_err(|error| CheckpointFault::Unread { name: name.to_owned(), error })?;
         alive.lsn = header.lsn + 1;
         Ok((header.folder, alive))
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vfs::Vfs;
 
 use super::found::Found;
-use crate::error::JournalError;
+use crate::error::{ContentError, JournalError};
 use crate::footer;
 use crate::format::Salt;
 use crate::manifest::{Facts, MANIFEST_NAME, State};
@@ -74,8 +74,11 @@ impl Look<'_> {
         let file_name = facts.file.file_name();
         let file = open_reading(self.vfs, self.dir, &file_name)?;
         let salt = Salt::new(self.state.identity.folder, segment);
-        let unknown =
-            |offset: u64, what| JournalError::UnknownRecord { file: file_name.clone(), offset, what };
+        let unknown = |offset: u64, what: ContentError| JournalError::UnknownRecord {
+            file: file_name.clone(),
+            offset,
+            what: what.to_string(),
+        };
         let placed = facts.footer.filter(|footer| !footer.is_given_back());
         if let (Some(address), Some(sealed)) = (placed, facts.sealed)
             && let Some(entries) = footer::read(&*file, segment, salt, address, sealed.first_lsn)

@@ -84,6 +84,21 @@ impl Nodes {
     }
 }
 
+/// Why a key is not known, or not with all of its changes.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NodeFault {
+    #[error("{0}")]
+    Unread(ReadError),
+    #[error("another record is in the place of its own")]
+    Another,
+    #[error("a change of it cannot be read: {0}")]
+    ChangeUnread(ReadError),
+    #[error("a change of it is of a state that is not there")]
+    ChangeOfAnother,
+    #[error("a change of it does not fit")]
+    ChangeMisfit,
+}
+
 /// What a key is.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -95,7 +110,7 @@ pub(crate) struct State {
     /// As in records; 0: none.
     pub(crate) expiry_ms: u64,
     /// Why changes that follow are left out.
-    pub(crate) cut: Option<String>,
+    pub(crate) cut: Option<NodeFault>,
 }
 
 impl State {
@@ -142,14 +157,14 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Why its base cannot be read.
-    pub(crate) fn state(&mut self, nodes: &Nodes, record: &Record) -> Result<State, String> {
+    pub(crate) fn state(&mut self, nodes: &Nodes, record: &Record) -> Result<State, NodeFault> {
         let mut payload = Vec::new();
         let header = (self.read)(record.address, PAYLOAD_BYTES, &mut payload);
-        let header = header.map_err(|error| error.to_string())?;
+        let header = header.map_err(NodeFault::Unread)?;
         let kind = header.kind & !record::SHARED;
         if header.seq != record.seq || !matches!(record::decode(kind, &payload), Some(Payload::Whole { .. }))
         {
-            return Err("another record is in the place of its own".to_owned());
+            return Err(NodeFault::Another);
         }
         let mut state = State::whole(kind, payload, header.seq, header.expiry_ms);
         let mut bodies = Vec::new();
@@ -169,12 +184,12 @@ impl<'a> Reader<'a> {
         change: &Change,
         state: &mut State,
         bodies: &mut Vec<(u8, Vec<u8>)>,
-    ) -> Result<(), String> {
+    ) -> Result<(), NodeFault> {
         let mut payload = Vec::new();
         let header = (self.read)(change.address, PAYLOAD_BYTES, &mut payload);
-        let header = header.map_err(|error| format!("a change of it cannot be read: {error}"))?;
+        let header = header.map_err(NodeFault::ChangeUnread)?;
         if header.seq != change.seq || state.since(header.kind, &payload) > state.seq {
-            return Err("a change of it is of a state that is not there".to_owned());
+            return Err(NodeFault::ChangeOfAnother);
         }
         let is_expiry = record::changes(header.kind) == Some(Changes::Expiry);
         if is_expiry || header.expiry_ms != 0 {
@@ -207,7 +222,7 @@ impl State {
             self.payload = folded;
             return;
         }
-        self.cut = Some("a change of it does not fit".to_owned());
+        self.cut = Some(NodeFault::ChangeMisfit);
         for change in changes {
             let Some(folded) = fold(&self.payload, self.kind, &[change]) else { return };
             self.payload = folded;
@@ -226,7 +241,7 @@ impl Found<'_> {
     ///
     /// # Errors
     /// As [`Reader::state`].
-    pub(crate) fn state(&mut self, record: &Record) -> Result<State, String> {
+    pub(crate) fn state(&mut self, record: &Record) -> Result<State, NodeFault> {
         self.reader.state(&self.collected.nodes, record)
     }
 }

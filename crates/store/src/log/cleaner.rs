@@ -151,7 +151,7 @@ impl Cleaning {
                 let look = &mut |records: Records<'_>| {
                     let unknown = |view: RecordView<'_>| {
                         let known = record::check(view.header.kind, Some(view.payload));
-                        known.err().map(|what| damaged(view.address, &what))
+                        known.err().map(|what| damaged(view.address, &what.to_string()))
                     };
                     strange = strange.take().or_else(|| records.iter().find_map(unknown));
                     Found::among(records, context, found);

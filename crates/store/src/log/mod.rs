@@ -433,9 +433,10 @@ impl Source for JournalSource {
 
 /// What is wrong with a record that holds no value.
 fn misfit(kind: u8, payload: &[u8]) -> String {
-    record::check(kind, Some(payload))
-        .err()
-        .unwrap_or_else(|| format!("a record of kind {kind} has no value"))
+    match record::check(kind, Some(payload)) {
+        Ok(()) => format!("a record of kind {kind} has no value"),
+        Err(why) => why.to_string(),
+    }
 }
 
 /// A record as commands take it: of a delta, its body is the value. A payload that has none is given back.
