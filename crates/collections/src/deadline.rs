@@ -1,38 +1,61 @@
 //! When keys and fields end, and what is compared with it.
 //!
 //! ```text
-//! Deadline u64:  bit 63 set: server time in ms (a TTL)    clear: Unix time in ms (EXPIREAT; all of older folders)
+//! Deadline u64, never 0:  bit 63 set: server time in ms (a TTL)    clear: Unix time in ms (EXPIREAT; all of older folders)
 //! ```
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use clock::UnixMs;
 
 /// When a key ends: after a duration, or at a time of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Deadline(u64);
+pub struct Deadline(NonZeroU64);
 
 impl Deadline {
+    /// The first of the wall clock.
+    pub const WALL_MIN: Self = Self(NonZeroU64::MIN);
+    /// The first of the server's clock; those of the wall clock come before it.
+    pub const SERVER_MIN: Self = Self(SERVER_MARK);
+    /// The last of all.
+    pub const MAX: Self = Self(NonZeroU64::MAX);
+
     /// At a time of the wall clock.
     #[must_use]
     pub fn at(unix: UnixMs) -> Self {
-        Self(unix.0.clamp(1, SERVER - 1))
+        Self(NonZeroU64::new(unix.0.min(SERVER - 1)).unwrap_or(NonZeroU64::MIN))
     }
 
     /// As records have it; `None` for 0.
-    pub fn of(raw: u64) -> Option<Self> {
-        (raw != 0).then_some(Self(raw))
+    #[must_use]
+    pub const fn of(raw: u64) -> Option<Self> {
+        match NonZeroU64::new(raw) {
+            Some(raw) => Some(Self(raw)),
+            None => None,
+        }
     }
 
     /// As records have it: never 0.
     pub fn raw(self) -> u64 {
-        self.0
+        self.0.get()
+    }
+
+    /// Ms, of the clock that [`Deadline::is_wall`] tells.
+    #[must_use]
+    pub fn ms(self) -> u64 {
+        self.raw() & !SERVER
+    }
+
+    /// `expiry` as records have it: 0 for none.
+    pub fn raw_or_zero(expiry: Option<Self>) -> u64 {
+        expiry.map_or(0, Self::raw)
     }
 
     /// Whether it is a time of the wall clock.
     #[must_use]
     pub fn is_wall(self) -> bool {
-        self.0 & SERVER == 0
+        self.raw() & SERVER == 0
     }
 }
 
@@ -65,7 +88,7 @@ impl Moment {
     /// The deadline of a TTL of `ms` that begins now.
     #[must_use]
     pub fn after(self, ms: u64) -> Deadline {
-        Deadline(SERVER | self.server_ms.saturating_add(ms).min(SERVER - 1))
+        Deadline(SERVER_MARK | self.server_ms.saturating_add(ms).min(SERVER - 1))
     }
 
     /// Whether `deadline` is not later than this.
@@ -78,13 +101,13 @@ impl Moment {
     #[must_use]
     pub fn left_ms(self, deadline: Deadline) -> u64 {
         let now_ms = if deadline.is_wall() { self.wall_ms } else { self.server_ms };
-        (deadline.0 & !SERVER).saturating_sub(now_ms)
+        deadline.ms().saturating_sub(now_ms)
     }
 
     /// The time of the wall clock at `deadline`, as far as is known now.
     #[must_use]
     pub fn unix_of(self, deadline: Deadline) -> UnixMs {
-        let at = deadline.0 & !SERVER;
+        let at = deadline.ms();
         let offset_ms = self.wall_ms.cast_signed() - self.server_ms.cast_signed();
         UnixMs(if deadline.is_wall() { at } else { at.saturating_add_signed(offset_ms) })
     }
@@ -92,7 +115,7 @@ impl Moment {
     /// Server time at `deadline`, as far as is known now.
     pub fn server_ms_of(self, deadline: Deadline) -> u64 {
         let offset_ms = self.wall_ms.cast_signed() - self.server_ms.cast_signed();
-        let at = deadline.0 & !SERVER;
+        let at = deadline.ms();
         if deadline.is_wall() { at.saturating_add_signed(-offset_ms) } else { at }
     }
 
@@ -120,3 +143,4 @@ impl Moment {
 
 /// Set in a deadline of the server's clock.
 const SERVER: u64 = 1 << 63;
+const SERVER_MARK: NonZeroU64 = NonZeroU64::new(SERVER).unwrap();

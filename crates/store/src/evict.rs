@@ -39,7 +39,7 @@ use crate::prepared::Prepared;
 use crate::record;
 use crate::sought::Sought;
 use crate::{KeyRef, Store};
-use collections::{Deadline, Moment};
+use collections::Moment;
 use policy::{Eviction, Tracking};
 
 /// What became of an eviction.
@@ -357,8 +357,7 @@ impl Sample<'_> {
     fn soonest(&mut self, keyspace: Keyspace, space: &Space) {
         for entries in space.expiry.each_clock() {
             for entry in entries.take(SAMPLE_EXPIRIES) {
-                let deadline = Deadline::of(entry.expiry_ms);
-                let rank = deadline.map_or(0, |at| u64::MAX - self.moment.server_ms_of(at));
+                let rank = u64::MAX - self.moment.server_ms_of(entry.deadline);
                 if self.offer_entry(keyspace, space, entry, |_, _| rank) {
                     // it stands for those behind it
                     self.seen += SAMPLE_KEYS / SAMPLE_EXPIRIES - 1;

@@ -460,7 +460,7 @@ impl Store {
                 let seq = current.seq();
                 passed[0] = passed[0].max(self.clock.ceiling_of(seq));
                 // what becomes of its fields is a change
-                let at = Deadline::of(current.own_expiry_ms());
+                let at = current.own_expiry();
                 at.is_some_and(|at| now.has_passed(at) || self.clock.had_passed(at, seq))
             }
             _ => false,

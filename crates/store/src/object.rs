@@ -32,6 +32,7 @@
 mod tests;
 mod word;
 
+use collections::Deadline;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::marker::PhantomData;
@@ -57,13 +58,13 @@ unsafe impl Send for Object {}
 unsafe impl Sync for Object {}
 
 impl Object {
-    /// An object of `kind` with address and seq 0; `expiry_ms` 0 means none.
+    /// An object of `kind` with address and seq 0; no `expiry`: it stays.
     ///
     /// # Panics
     /// If `kind` needs more than 5 bits or a length more than 32: callers check `value.max` first.
-    pub(crate) fn new(kind: u8, key: &[u8], bytes: Bytes<'_>, expiry_ms: u64) -> Self {
+    pub(crate) fn new(kind: u8, key: &[u8], bytes: Bytes<'_>, expiry: Option<Deadline>) -> Self {
         let (value, large) = (bytes.slice(), bytes.large());
-        let mut writer = FieldWriter::begin(kind, key, value.len(), large, expiry_ms);
+        let mut writer = FieldWriter::begin(kind, key, value.len(), large, expiry);
         if large.is_none() {
             writer.put(value);
         }
@@ -78,11 +79,11 @@ impl Object {
         kind: u8,
         key: &[u8],
         value_len: usize,
-        expiry_ms: u64,
+        expiry: Option<Deadline>,
         fill: impl FnOnce(&mut [u8]),
     ) -> Self {
         assert!(value_len < LARGE_BYTES, "large values are shared");
-        let mut writer = FieldWriter::begin(kind, key, value_len, None, expiry_ms);
+        let mut writer = FieldWriter::begin(kind, key, value_len, None, expiry);
         let value = writer.put_zeroes(value_len);
         // from here on it is whole, and goes with this if `fill` panics
         let object = Self(writer.base);
@@ -98,11 +99,11 @@ impl Object {
         kind: u8,
         key: &[u8],
         value: &[u8],
-        expiry_ms: u64,
+        expiry: Option<Deadline>,
         change: impl FnOnce(&mut [u8]),
     ) -> Self {
         assert!(value.len() < LARGE_BYTES, "large values are shared");
-        let mut writer = FieldWriter::begin(kind, key, value.len(), None, expiry_ms);
+        let mut writer = FieldWriter::begin(kind, key, value.len(), None, expiry);
         let copy = writer.put_copy(value);
         let object = Self(writer.base);
         change(copy);
@@ -228,10 +229,10 @@ impl<'a> ObjectRef<'a> {
         self.flags() & KIND_MASK
     }
 
-    /// Absolute expiry in ms, 0 for none.
-    pub(crate) fn expiry_ms(self) -> u64 {
+    /// When the key expires.
+    pub(crate) fn expiry(self) -> Option<Deadline> {
         let flags = self.flags();
-        if flags & FLAG_EXPIRY == 0 { 0 } else { self.u64_at(fields_len(flags) - 8) }
+        if flags & FLAG_EXPIRY == 0 { None } else { Deadline::of(self.u64_at(fields_len(flags) - 8)) }
     }
 
     /// The key.
@@ -346,7 +347,13 @@ struct FieldWriter {
 
 impl FieldWriter {
     /// Allocates an object, and writes all of it but a value that is not large.
-    fn begin(kind: u8, key: &[u8], value_len: usize, large: Option<&Arc<Large>>, expiry_ms: u64) -> Self {
+    fn begin(
+        kind: u8,
+        key: &[u8],
+        value_len: usize,
+        large: Option<&Arc<Large>>,
+        expiry: Option<Deadline>,
+    ) -> Self {
         assert!(kind <= KIND_MASK, "kind {kind} does not fit the header");
         let wide = key.len() > u8::MAX.into() || value_len > u16::MAX.into();
         let key_len = u32::try_from(key.len()).expect("keys are bounded by value.max");
@@ -355,7 +362,7 @@ impl FieldWriter {
         let marked = |set: bool, flag: u8| if set { flag } else { 0 };
         let flags = kind
             | marked(wide, FLAG_WIDE)
-            | marked(expiry_ms != 0, FLAG_EXPIRY)
+            | marked(expiry.is_some(), FLAG_EXPIRY)
             | marked(large.is_some(), FLAG_LARGE);
         let inline_len = if large.is_some() { 0 } else { value_len };
         let len = header_len(flags) + key.len() + inline_len;
@@ -371,8 +378,8 @@ impl FieldWriter {
             writer.put(&[key_len as u8]);
             writer.put(&(value_bytes as u16).to_ne_bytes());
         }
-        if expiry_ms != 0 {
-            writer.put(&expiry_ms.to_ne_bytes());
+        if let Some(expiry) = expiry {
+            writer.put(&expiry.raw().to_ne_bytes());
         }
         if let Some(large) = large {
             writer.put(&[0; 8][..large_offset(flags) - writer.at]);

@@ -6,6 +6,7 @@
 //! A value with changes on top of it is folded once all of these records are here, before anybody locks anything: it is
 //! then as if the record at its base's address held the state of the newest of them. Deltas that came later lie on top of that.
 
+use collections::Deadline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -176,7 +177,7 @@ pub(crate) struct Fetched {
     pub(crate) key: Box<[u8]>,
     pub(crate) value: Owned,
     pub(crate) seq: Seq,
-    pub(crate) expiry_ms: u64,
+    pub(crate) expiry: Option<Deadline>,
     /// Bytes of the value, which was left out: more was read already than one command may hold. 0: it is here.
     pub(crate) left_out_bytes: u64,
     /// After folding: bytes of the base in its segment.
@@ -224,12 +225,12 @@ impl Fold {
 /// `base` after `deltas`, of which those that change the value are `read`; `None` if they do not fit each other.
 fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option<Fetched> {
     let (row, mut bodies) = (record::base(base.kind)?, Vec::with_capacity(read.len()));
-    let (mut seq, mut expiry_ms) = (base.seq, base.expiry_ms);
+    let (mut seq, mut expiry) = (base.seq, base.expiry);
     for (delta, read) in deltas.iter().zip(read) {
         if !delta.follows(seq) {
             return None;
         }
-        (seq, expiry_ms) = (delta.seq, delta.expiry_after(expiry_ms));
+        (seq, expiry) = (delta.seq, delta.expiry_after(expiry));
         if let Some(change) = read {
             // totals say whose they are
             let is_its = row.changes == Changes::Totals || change.key == base.key;
@@ -249,7 +250,7 @@ fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option
     };
     let base_bytes = Some(base.record_bytes());
     let (key, value) = (base.key.clone(), Owned::Plain(value.into_boxed_slice()));
-    Some(Fetched { kind: base.kind, key, value, seq, expiry_ms, left_out_bytes, base_bytes })
+    Some(Fetched { kind: base.kind, key, value, seq, expiry, left_out_bytes, base_bytes })
 }
 
 /// What an access missed, to be added to a [`Prepared`]. Most miss nothing, and pay for a pointer.

@@ -426,7 +426,10 @@ impl<'a> Parts<'a> {
             }
             Part::Node { number, base_seq, operations } => {
                 let key = leaf_key(self.object, number);
-                (CHANGE, Draft::delta(CHANGE, Keyspace::NONE, &key, base_seq, operations, 0).parts().concat())
+                (
+                    CHANGE,
+                    Draft::delta(CHANGE, Keyspace::NONE, &key, base_seq, operations, None).parts().concat(),
+                )
             }
         }
     }

@@ -164,7 +164,7 @@ mod tests {
             since: Seq(8),
             kind: record::PART,
             record_bytes: 64,
-            expiry_ms: 0,
+            expiry: None,
         };
         let delta = base.delta(&delta);
         assert!(delta.is(&header(record::PART, 1, 9), b"k", &hasher));

@@ -188,7 +188,7 @@ impl Store {
     ) -> Option<Deadline> {
         for entry in entries {
             if !held(&entry) {
-                return Deadline::of(entry.expiry_ms);
+                return Some(entry.deadline);
             }
             self.tender.has_passed_over.store(true, Ordering::Relaxed);
         }
@@ -234,7 +234,7 @@ impl Store {
         let Some(space) = stripe.existing_space_mut(keyspace) else { return (keys, unknown) };
         for spot in space.table.candidates(hash) {
             match space.current(spot, prepared) {
-                Ok(Some(current)) if current.is_removed() || current.expiry_ms() != entry.expiry_ms => {}
+                Ok(Some(current)) if current.is_removed() || current.expiry() != Some(entry.deadline) => {}
                 Ok(Some(current)) => keys.push(current.key().into()),
                 Ok(None) => unknown.push(Sought::base(space.table.word(spot).address(), keyspace, hash)),
                 Err(error) => {

@@ -1,6 +1,7 @@
 //! A log in memory for tests: records have addresses, releasing is up to the test, and a crash keeps a prefix. And the real log on a
 //! simulated disk, without threads.
 
+use collections::Deadline;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -65,7 +66,7 @@ pub(crate) struct TestLog {
 struct Record {
     kind: u8,
     keyspace: Keyspace,
-    expiry_ms: u64,
+    expiry: Option<Deadline>,
     payload: Vec<u8>,
 }
 
@@ -137,7 +138,7 @@ impl TestLog {
             seq: Seq(seq),
             since: record::since(record.kind, &record.payload),
             kind: record.kind,
-            expiry_ms: record.expiry_ms,
+            expiry: record.expiry,
             record_bytes: 0,
             moved: false,
         };
@@ -162,7 +163,7 @@ impl Engine for TestLog {
             records.push(Record {
                 kind: draft.kind,
                 keyspace: draft.keyspace,
-                expiry_ms: draft.expiry_ms,
+                expiry: draft.expiry,
                 payload: draft.parts().concat(),
             });
             *address = at(records.len() as u64);
@@ -209,7 +210,7 @@ impl TestLog {
             key: key.into(),
             value: value.into(),
             seq: Seq(address.pack()),
-            expiry_ms: record.expiry_ms,
+            expiry: record.expiry,
             left_out_bytes: 0,
             base_bytes: None,
         })

@@ -85,8 +85,8 @@ impl Access<'_> {
                 object.stamp(appended.address, appended.seq);
                 space.retire(plan, &staged.hash, &*store.engine);
                 store.engine.on_live(appended.address, appended.bytes);
-                space.expiry.insert(object.view().expiry_ms(), staged.hash);
-                store.tender.expect(Deadline::of(object.view().expiry_ms()), self.now);
+                space.expiry.insert(object.view().expiry(), staged.hash);
+                store.tender.expect(object.view().expiry(), self.now);
                 space.live_more(plan);
                 let marks = if plan.shared { WORD_SHARED } else { 0 };
                 let now_ms = self.now.server_ms();
@@ -95,14 +95,14 @@ impl Access<'_> {
             Change::Delta { mut object, delta } => {
                 let old = plan.old.expect("a delta changes what is there");
                 object.stamp(old.address, appended.seq);
-                space.expiry.remove(old.expiry_ms, staged.hash);
-                let expiry_ms = object.view().expiry_ms();
-                space.expiry.insert(expiry_ms, staged.hash);
-                store.tender.expect(Deadline::of(expiry_ms), self.now);
+                space.expiry.remove(old.expiry, staged.hash);
+                let expiry = object.view().expiry();
+                space.expiry.insert(expiry, staged.hash);
+                store.tender.expect(expiry, self.now);
                 if appended.bytes > 0 {
                     store.engine.on_live(appended.address, appended.bytes);
                 }
-                let delta = appended.delta(&delta, &old, expiry_ms);
+                let delta = appended.delta(&delta, &old, expiry);
                 space.push_delta((old.address, old.record_bytes), delta, &*store.engine);
                 let marks = space.table.word(old.spot).marks() | WORD_DELTAS;
                 space.set_word(old.spot, Word::hot(object, marks))
@@ -181,8 +181,8 @@ pub(super) struct Appended {
 }
 
 impl Appended {
-    /// The delta that this record, or a part of it, is on `old`, of a key that expires at `expiry_ms`.
-    pub(super) fn delta(&self, small: &Small, old: &Old, expiry_ms: u64) -> Delta {
+    /// The delta that this record, or a part of it, is on `old`, of a key that expires at `expiry`.
+    pub(super) fn delta(&self, small: &Small, old: &Old, expiry: Option<Deadline>) -> Delta {
         Delta {
             address: self.address,
             seq: self.seq,
@@ -193,7 +193,7 @@ impl Appended {
             },
             kind: small.kind(),
             record_bytes: self.bytes as u32,
-            expiry_ms: small.expiry_ms(expiry_ms),
+            expiry: small.expiry(expiry),
         }
     }
 }
@@ -223,7 +223,7 @@ impl Space {
     /// Takes the old state's expiry, record and deltas out of the accounts.
     fn retire(&mut self, plan: &Plan, hash: &KeyHash, engine: &dyn Engine) {
         let Some(old) = plan.old.filter(|old| !old.removed) else { return };
-        self.expiry.remove(old.expiry_ms, *hash);
+        self.expiry.remove(old.expiry, *hash);
         if self.table.word(old.spot).marks() & WORD_DELTAS == 0 {
             engine.on_dead(old.address, old.record_bytes);
         } else {

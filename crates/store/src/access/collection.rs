@@ -326,7 +326,7 @@ impl Access<'_> {
                     return Ok(Tried::Paged(paged, change));
                 }
                 let value = self.gathered(state, db, key)?.unwrap_or(state.value.slice());
-                (Packed::new(shape, value), Deadline::of(state.expiry_ms))
+                (Packed::new(shape, value), state.expiry)
             }
         };
         let mut edit = E::begin(packed, expiry);
@@ -372,14 +372,14 @@ impl Access<'_> {
         there: Option<&State<'_>>,
         expiry: Option<Deadline>,
     ) -> Staged {
-        let own = expiry.map_or(0, Deadline::raw);
-        let object = Object::filled(record::kind_of(kind), key, bytes, own, |value| E::write(&edit, value));
+        let object =
+            Object::filled(record::kind_of(kind), key, bytes, expiry, |value| E::write(&edit, value));
         let operations = E::operations(edit);
         let there = there.filter(|state| state.kind == record::kind_of(kind));
         let delta = there.and_then(|there| {
-            let retimes = there.header_ms != own;
+            let retimes = there.header_expiry != expiry;
             // 0 in the record would leave the expiry as it is
-            let says_expiry = !retimes || own != 0;
+            let says_expiry = !retimes || expiry.is_some();
             let takes =
                 says_expiry && self.takes_change(there, record::change_bytes(key.len(), operations.len()));
             takes.then_some(Small::Elements { operations, retimes })
@@ -436,16 +436,18 @@ impl Access<'_> {
             }
             _ => None,
         });
-        let own = expiry.map_or(0, Deadline::raw);
         let change = if kind == ValueKind::Hash {
-            self.hash_change(key, value, own, there.as_ref(), operations)
+            self.hash_change(key, value, expiry, there.as_ref(), operations)
         } else {
             let delta = operations.zip(there).filter(|(operations, there)| {
                 self.takes_change(there, record::change_bytes(key.len(), operations.len()))
             });
             let delta = delta.map(|(operations, _)| Small::Elements { operations, retimes: false });
             let large = self.store.memory.large(value).ok();
-            Change::of(Object::new(record::kind_of(kind), key, Bytes::of(value, large.as_ref()), own), delta)
+            Change::of(
+                Object::new(record::kind_of(kind), key, Bytes::of(value, large.as_ref()), expiry),
+                delta,
+            )
         };
         drop(slice);
         // what is written whole takes room as any value

@@ -137,7 +137,7 @@ impl Access<'_> {
     fn record_clock_if_due(&mut self) -> Result<(), Stop> {
         let (mut any, mut is_ttl) = (false, false);
         for staged in self.overlay.iter() {
-            let at = Deadline::of(staged.object().view().expiry_ms());
+            let at = staged.object().view().expiry();
             any |= at.is_some() || staged.keyspace == PREPARED_KEYSPACE;
             is_ttl |= at.is_some_and(|at| !at.is_wall());
         }
@@ -513,7 +513,7 @@ impl Access<'_> {
         // of fields the last one that has passed may be any up to now
         let last = Deadline::at(self.now.unix());
         let is_purge = matches!(staged.cause, Cause::Purged(_));
-        let at = if is_purge { Some(last) } else { Deadline::of(current.expiry_ms()) };
+        let at = if is_purge { Some(last) } else { current.expiry() };
         if at.is_some_and(|at| !self.store.clock.is_on_record(at))
             && let Ok(seq) = self.store.record_clock()
         {
@@ -570,7 +570,7 @@ fn grown_bytes(staged: &Staged, plan: &Plan) -> i64 {
 /// Whether a command changes a value that has no deadline, now or when a transaction ends.
 fn is_plain(staged: &Staged) -> bool {
     staged.cause == Cause::Command
-        && staged.object().view().expiry_ms() == 0
+        && staged.object().view().expiry().is_none()
         && staged.keyspace != PREPARED_KEYSPACE
 }
 

@@ -4,6 +4,7 @@
 //! while it works, which may take seconds: each lookup locks a stripe for itself, and copies the value that it finds, once. What was copied is lent
 //! for as long as the access lives, or until it turns to another key; the memory for it is asked for before.
 
+use collections::Deadline;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,8 +39,8 @@ struct Found {
     key: Box<[u8]>,
     kind: u8,
     value: Value,
-    expiry_ms: u64,
-    header_ms: u64,
+    expiry: Option<Deadline>,
+    header_expiry: Option<Deadline>,
     seq: Seq,
     deltas: Box<[Delta]>,
     value_len: u64,
@@ -69,7 +70,7 @@ impl Copied {
         key: &[u8],
         state: State<'_>,
     ) -> State<'c> {
-        let State { kind, expiry_ms, header_ms, seq, value_len, has_value, was_read, .. } = state;
+        let State { kind, expiry, header_expiry, seq, value_len, has_value, was_read, .. } = state;
         let copies = self.copies.get_or_init(Box::default);
         copies.bytes.set(copies.bytes.get() + Self::bytes_of(key, &state));
         let value = match state.value {
@@ -79,7 +80,7 @@ impl Copied {
         let (key, deltas) = (key.into(), state.deltas.into());
         copies.known.borrow_mut().entry((keyspace, hash)).or_default().push(copies.found.len());
         let found =
-            Found { key, kind, value, expiry_ms, header_ms, seq, deltas, value_len, has_value, was_read };
+            Found { key, kind, value, expiry, header_expiry, seq, deltas, value_len, has_value, was_read };
         copies.found.push(found).state()
     }
 
@@ -101,7 +102,7 @@ impl Copied {
 
 impl Found {
     fn state(&self) -> State<'_> {
-        let Self { kind, expiry_ms, header_ms, seq, value_len, has_value, was_read, .. } = *self;
+        let Self { kind, expiry, header_expiry, seq, value_len, has_value, was_read, .. } = *self;
         let value = match &self.value {
             Value::Plain(value) => Bytes::Plain(value),
             Value::Large(large) => Bytes::Large(large),
@@ -110,8 +111,8 @@ impl Found {
         State {
             kind,
             value,
-            expiry_ms,
-            header_ms,
+            expiry,
+            header_expiry,
             seq,
             object,
             spot,

@@ -198,7 +198,7 @@ impl<'s> Access<'s> {
         }
         match nodes.get(number - leaves.len()) {
             Some(count) => self.counted_node(paged, count),
-            None => Ok(self.root_change(counted.place(), paged.kind, root, paged.expiry_ms())),
+            None => Ok(self.root_change(counted.place(), paged.kind, root, paged.expiry)),
         }
     }
 
@@ -232,7 +232,7 @@ impl<'s> Access<'s> {
         self.ask(value.len() as u64)?;
         let mut operations = Vec::new();
         let (key, _) = &count.place;
-        let object = Object::changed(record::LIST, key, value, 0, |out| {
+        let object = Object::changed(record::LIST, key, value, None, |out| {
             for recount in &recounts {
                 recount.write(out);
                 operations.extend_from_slice(&recount.operation());
@@ -450,7 +450,7 @@ impl Overwriting<'_> {
         if self.engine.takes_parts() {
             word.set_mark(WORD_DELTAS);
             let since = if kind == record::TOTALS { record::SINCE_TOTALS } else { old_seq };
-            let delta = Delta { address, seq, since, kind, record_bytes: bytes as u32, expiry_ms: 0 };
+            let delta = Delta { address, seq, since, kind, record_bytes: bytes as u32, expiry: None };
             if bytes > 0 {
                 self.engine.on_live(address, bytes);
             }

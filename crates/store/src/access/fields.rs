@@ -57,7 +57,7 @@ impl Access<'_> {
             return Some(state.of_purged(purge));
         }
         let packed = Packed::new(Shape::Map, state.value.slice());
-        let mut edit = Edit::of_key(packed, Deadline::of(state.expiry_ms));
+        let mut edit = Edit::of_key(packed, state.expiry);
         let fields = edit.purge(self.passed_for(current.seq()));
         // a leaf may be empty
         if edit.is_empty() && !is_leaves(keyspace) {
@@ -71,7 +71,7 @@ impl Access<'_> {
             return None;
         }
         let (value, operations) = (edit.encode(), edit.into_operations());
-        let change = self.hash_change(key, &value, state.expiry_ms, Some(&state), Some(operations.clone()));
+        let change = self.hash_change(key, &value, state.expiry, Some(&state), Some(operations.clone()));
         let staged = Staged { db, keyspace, hash, change, cause: Cause::Purged(fields) };
         let bytes = (packed.encoded_len() - value.len()) as u64;
         Some(state.of_purged(self.purged.push(Purge { staged, operations, fields, bytes })))
@@ -82,21 +82,21 @@ impl Access<'_> {
         &self,
         key: &[u8],
         value: &[u8],
-        own: u64,
+        own: Option<Deadline>,
         there: Option<&State<'_>>,
         operations: Option<Vec<u8>>,
     ) -> Change {
-        let expiry_ms = next_deadline(self.now, record::HASH, value, own);
+        let expiry = next_deadline(self.now, record::HASH, value, own);
         let delta = operations.zip(there).and_then(|(operations, there)| {
-            let retimes = there.header_ms != expiry_ms;
-            // 0 in the record would leave the expiry as it is
-            let says_expiry = !retimes || expiry_ms != 0;
+            let retimes = there.header_expiry != expiry;
+            // none in the record would leave the expiry as it is
+            let says_expiry = !retimes || expiry.is_some();
             let takes =
                 says_expiry && self.takes_change(there, record::change_bytes(key.len(), operations.len()));
             takes.then_some(Small::Elements { operations, retimes })
         });
         let large = self.store.memory.large(value).ok();
-        Change::of(Object::new(record::HASH, key, Bytes::of(value, large.as_ref()), expiry_ms), delta)
+        Change::of(Object::new(record::HASH, key, Bytes::of(value, large.as_ref()), expiry), delta)
     }
 }
 

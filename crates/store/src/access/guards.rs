@@ -270,7 +270,7 @@ impl Space {
             word.set_marked(true);
             return None;
         };
-        let mut object = Object::new(current.kind(), key, current.value(), current.expiry_ms());
+        let mut object = Object::new(current.kind(), key, current.value(), current.expiry());
         object.stamp(word.address(), current.seq());
         let hot = Word::hot(object, self.table.word(spot).marks());
         hot.set_level(level);

@@ -199,8 +199,7 @@ pub(super) fn is_totals(staged: &Staged, current: Current<'_>, deltas: &[Delta])
         return false;
     }
     let roots = record::root_of(current.kind(), current.value().slice()).zip(staged.root());
-    object.expiry_ms() == current.expiry_ms()
-        && roots.is_some_and(|(old, new)| old.is_same_but_for_totals(&new))
+    object.expiry() == current.expiry() && roots.is_some_and(|(old, new)| old.is_same_but_for_totals(&new))
 }
 
 /// Whether a root with so many deltas may have its totals changed without being written whole.

@@ -111,7 +111,7 @@ impl Access<'_> {
         };
         let operations = E::operations(edit);
         let record_bytes = record::change_bytes(LEAF_KEY_BYTES, operations.len());
-        let is_delta = state.header_ms == 0 && self.takes_change(state, record_bytes);
+        let is_delta = state.header_expiry.is_none() && self.takes_change(state, record_bytes);
         let kind = record::kind_of(kind);
         LeafChange { number, place, kind, spot: state.spot, value, operations, is_delta }
     }
@@ -136,7 +136,7 @@ impl Access<'_> {
 
     /// A leaf of `paged` as a change of its own.
     pub(super) fn leaf_staged(&self, paged: &Paged, leaf: &LeafChange) -> Result<Staged, Stop> {
-        let object = Object::new(leaf.kind, &leaf.place.0, Bytes::Plain(self.leaf_value(paged, leaf)?), 0);
+        let object = Object::new(leaf.kind, &leaf.place.0, Bytes::Plain(self.leaf_value(paged, leaf)?), None);
         let operations = leaf.is_delta.then(|| leaf.operations.clone());
         let delta = operations.map(|operations| Small::Elements { operations, retimes: false });
         let KeyPlace { db, keyspace, hash, .. } = paged.key_place(&leaf.place);

@@ -158,9 +158,9 @@ impl<'s> Access<'s> {
 
     /// Whether the key's own time has come. Of a hash whose value is not here nobody knows whose time it is that has.
     pub(super) fn is_over(&self, current: Current<'_>, times: Option<Times>) -> bool {
-        let own_ms = times.map_or_else(|| current.expiry_ms(), |times| times.own);
+        let own = times.map_or_else(|| current.expiry(), |times| Deadline::of(times.own));
         let is_known = || current.kind() != record::HASH || current.has_value();
-        own_ms != 0 && is_known() && self.expires_by_now(own_ms, current.seq())
+        own.is_some() && is_known() && self.expires_by_now(own, current.seq())
     }
 
     /// Refuses what needs a value that was left out of the read.
@@ -209,9 +209,8 @@ impl<'s> Access<'s> {
     }
 
     /// Whether the deadline that effect `seq` set has passed, now or before the wall clock was set back.
-    pub(super) fn expires_by_now(&self, expiry_ms: u64, seq: Seq) -> bool {
-        Deadline::of(expiry_ms)
-            .is_some_and(|at| self.now.has_passed(at) || self.store.clock.had_passed(at, seq))
+    pub(super) fn expires_by_now(&self, expiry: Option<Deadline>, seq: Seq) -> bool {
+        expiry.is_some_and(|at| self.now.has_passed(at) || self.store.clock.had_passed(at, seq))
     }
 
     pub(super) fn note_expired(&self, staged: Staged) {
@@ -231,7 +230,7 @@ impl<'s> Access<'s> {
         }
         let space = stripe.space(keyspace).expect("the key is in it");
         if !whole && space.may_be_timed(word, current) {
-            let may_have = self.expires_by_now(current.expiry_ms(), current.seq());
+            let may_have = self.expires_by_now(current.expiry(), current.seq());
             let base = || vec![Sought::base(word.address(), keyspace, hash)];
             return if may_have { Err(self.miss_all(space, base())) } else { Ok(false) };
         }

@@ -104,13 +104,11 @@ impl Small {
         }
     }
 
-    /// The expiry in the record, of a key that expires at `expiry_ms`.
-    pub(super) fn expiry_ms(&self, expiry_ms: u64) -> u64 {
+    /// The expiry in the record, of a key that expires at `expiry`.
+    pub(super) fn expiry(&self, expiry: Option<Deadline>) -> Option<Deadline> {
         match self {
-            Self::Expiry | Self::Part { retimes: true, .. } | Self::Elements { retimes: true, .. } => {
-                expiry_ms
-            }
-            Self::Part { .. } | Self::Elements { .. } | Self::Totals => 0,
+            Self::Expiry | Self::Part { retimes: true, .. } | Self::Elements { retimes: true, .. } => expiry,
+            Self::Part { .. } | Self::Elements { .. } | Self::Totals => None,
         }
     }
 }
@@ -118,7 +116,7 @@ impl Small {
 impl Change {
     /// The removal of `key`.
     pub(super) fn removal(key: &[u8]) -> Self {
-        Self::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0))
+        Self::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), None))
     }
 
     /// The operations on elements by which it is logged, if it is.
@@ -636,7 +634,7 @@ mod tests {
 
     fn staged_of(hasher: &KeyHasher, key: u8, value: u64) -> Staged {
         let value = value.to_string().repeat(1 + value as usize % 3);
-        let object = Object::new(record::STRING, &[key], Bytes::Plain(value.as_bytes()), 0);
+        let object = Object::new(record::STRING, &[key], Bytes::Plain(value.as_bytes()), None);
         Staged {
             db: 0,
             keyspace: MAIN,

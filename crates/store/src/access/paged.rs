@@ -311,9 +311,8 @@ impl Access<'_> {
         if let Some(value) = small
             && let Some(place) = self.place(db, key)
         {
-            let (count, expiry_ms) =
-                (Packed::new(Shape::List, &value).len() as u64, paged.expiry.map_or(0, Deadline::raw));
-            self.stage_value(place, record::LIST, &value, expiry_ms);
+            let count = Packed::new(Shape::List, &value).len() as u64;
+            self.stage_value(place, record::LIST, &value, paged.expiry);
             return Ok((done, count));
         }
         let root = Root { count, tree: Some(now), ..paged.root };
@@ -481,7 +480,7 @@ impl Access<'_> {
 
 pub(super) fn paged_of(state: &State<'_>, keyspace: Keyspace) -> Option<Paged> {
     let root = record::root_of(state.kind, state.value.slice())?;
-    let expiry = Deadline::of(state.expiry_ms);
+    let expiry = state.expiry;
     let (spot, takes_totals) = (state.spot, takes_totals(state.seq, state.deltas.len()));
     Some(Paged {
         leaves: leaves_of(keyspace),

@@ -43,14 +43,14 @@ impl Access<'_> {
             return self.remove(db, key).map(drop);
         }
         let Some(place) = self.place(db, key) else { return Ok(()) };
-        let expiry_ms = paged.expiry_ms();
+        let expiry = paged.expiry;
         if root.has_one_leaf() && root.all_bytes() < self.store.options.leaf_bytes / 2 {
             let number = root.tree.map_or(0, |tree| tree.top | NODE);
             let value = match self.changed_value(paged, &leaves, &within, number)? {
                 Some(value) => value.to_vec(),
                 None => self.node(paged, number, paged.kind)?.to_vec(),
             };
-            self.stage_value(place, record::kind_of(paged.kind), &value, expiry_ms);
+            self.stage_value(place, record::kind_of(paged.kind), &value, expiry);
             return Ok(());
         }
         let is_timed = |leaf: &Leaf| matches!(leaf, Leaf::Is { value, .. } if paged.is_timed_leaf(value));
@@ -96,7 +96,7 @@ impl Access<'_> {
         if *root == paged.root {
             return self.stage_touch(place);
         }
-        self.stage_root(place, paged.kind, root, paged.expiry_ms());
+        self.stage_root(place, paged.kind, root, paged.expiry);
         Ok(())
     }
 
@@ -175,15 +175,15 @@ impl Access<'_> {
             let Leaf::Is { kind, value, .. } = leaf else { unreachable!("leaves are made here") };
             let key = leaf_key(object, number);
             let hash = self.store.hasher.hash_in(paged.leaves, &key);
-            let expiry_ms = next_deadline(self.now, record::kind_of(kind), &value, 0);
-            let object = Object::new(record::kind_of(kind), &key, Bytes::Plain(&value), expiry_ms);
+            let expiry = next_deadline(self.now, record::kind_of(kind), &value, None);
+            let object = Object::new(record::kind_of(kind), &key, Bytes::Plain(&value), expiry);
             let (keyspace, change) = (paged.leaves, Change::Put(object));
             self.stage(Staged { db: HIDDEN_DB, keyspace, hash, change, cause: Cause::Command });
         }
         if is_timed {
             self.stage_key_node(paged.leaves, object, place.key);
         }
-        self.stage_root(place, kind, &paged.root, expiry.map_or(0, Deadline::raw));
+        self.stage_root(place, kind, &paged.root, expiry);
         true
     }
 
@@ -223,7 +223,7 @@ impl Access<'_> {
         }
         self.stage_removal(source);
         self.forget_leaves(&target);
-        self.stage_root(target, paged.kind, &paged.root, paged.expiry_ms());
+        self.stage_root(target, paged.kind, &paged.root, paged.expiry);
         Ok(true)
     }
 
@@ -265,7 +265,7 @@ impl Access<'_> {
         self.give_back(root.all_bytes());
         self.forget_leaves(&target);
         copies.into_iter().for_each(|staged| self.stage(staged));
-        self.stage_root(target, paged.kind, &root, paged.expiry_ms());
+        self.stage_root(target, paged.kind, &root, paged.expiry);
         Ok(true)
     }
 
@@ -290,13 +290,13 @@ impl Access<'_> {
         self.check_value(&state)?;
         let key = leaf_key(object, number);
         let hash = self.store.hasher.hash_in(leaves, &key);
-        let change = Change::Put(Object::new(state.kind, &key, state.value, 0));
+        let change = Change::Put(Object::new(state.kind, &key, state.value, None));
         Ok(Staged { db: HIDDEN_DB, keyspace: leaves, hash, change, cause: Cause::Command })
     }
 
-    fn stage_root(&mut self, place: KeyPlace<'_>, kind: ValueKind, root: &Root, expiry_ms: u64) {
+    fn stage_root(&mut self, place: KeyPlace<'_>, kind: ValueKind, root: &Root, expiry: Option<Deadline>) {
         self.store.has_roots.store(true, Ordering::Relaxed);
-        let staged = self.root_change(place, kind, root, expiry_ms);
+        let staged = self.root_change(place, kind, root, expiry);
         self.stage(staged);
     }
 
@@ -306,10 +306,10 @@ impl Access<'_> {
         place: KeyPlace<'_>,
         kind: ValueKind,
         root: &Root,
-        expiry_ms: u64,
+        expiry: Option<Deadline>,
     ) -> Staged {
         let kind = record::paged_kind_of(kind).expect("only such types are paged");
-        let object = Object::new(kind, place.key, Bytes::Plain(&root.encode()), expiry_ms);
+        let object = Object::new(kind, place.key, Bytes::Plain(&root.encode()), expiry);
         let KeyPlace { db, keyspace, hash, .. } = place;
         Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command }
     }
@@ -345,7 +345,7 @@ impl Access<'_> {
             let key = note_key(stripe, root.object, leaves);
             let hash = self.store.hasher.hash_in(SWEPT_KEYSPACE, &key);
             let value = note_value(&root);
-            let change = Change::Put(Object::new(record::STRING, &key, Bytes::Plain(&value), 0));
+            let change = Change::Put(Object::new(record::STRING, &key, Bytes::Plain(&value), None));
             self.stage(Staged { db: HIDDEN_DB, keyspace: SWEPT_KEYSPACE, hash, change, cause: Cause::Swept });
         }
         Ok(())

@@ -51,20 +51,20 @@ impl Access<'_> {
             return Ok(None);
         }
         let Some(place) = self.place(db, key) else { return Ok(None) };
-        let (KeyPlace { keyspace, hash, .. }, expiry_ms) = (place, expiry.map_or(0, Deadline::raw));
+        let KeyPlace { keyspace, hash, .. } = place;
         let staged = self.overlay.find(keyspace, hash, key).map(|staged| &staged.change);
         let Some(state) = self.lookup_there(&self.copied, place)? else { return Ok(None) };
         // Of one key a group has one record: that has all that its commands changed.
         let (range, retimes) = match staged {
-            None => (part.clone(), state.expiry_ms != expiry_ms),
+            None => (part.clone(), state.expiry != expiry),
             Some(Change::Delta { delta: Small::Expiry, .. }) => (part.clone(), true),
             Some(Change::Delta { delta: Small::Part { range, retimes }, .. }) => {
                 (range.start.min(part.start)..range.end.max(part.end), *retimes)
             }
             Some(_) => return Ok(None),
         };
-        // 0 in the record would leave the expiry as it is
-        let says_expiry = !retimes || expiry_ms != 0;
+        // none in the record would leave the expiry as it is
+        let says_expiry = !retimes || expiry.is_some();
         let takes = says_expiry && self.takes_part(&state, key, &range);
         Ok(takes.then_some(Small::Part { range, retimes }))
     }

@@ -1,5 +1,6 @@
 //! What staged changes meet, and the records that they have of their own.
 
+use collections::Deadline;
 use journal::{LogAddress, Seq};
 use smallvec::SmallVec;
 
@@ -40,7 +41,7 @@ pub(super) struct Old {
     pub(super) since: Seq,
     pub(super) record_bytes: u64,
     pub(super) hot_bytes: i64,
-    pub(super) expiry_ms: u64,
+    pub(super) expiry: Option<Deadline>,
     pub(super) removed: bool,
 }
 
@@ -60,7 +61,7 @@ impl Old {
             since: current.seq(),
             record_bytes: current.record_bytes(),
             hot_bytes: if let Current::Hot(object) = current { object.memory_bytes() as i64 } else { 0 },
-            expiry_ms: current.expiry_ms(),
+            expiry: current.expiry(),
             removed: current.is_removed(),
         }
     }
@@ -75,7 +76,7 @@ impl Old {
             since: Seq::NONE,
             record_bytes: 0,
             hot_bytes: 0,
-            expiry_ms: 0,
+            expiry: None,
             removed: false,
         }
     }
@@ -85,24 +86,24 @@ impl Old {
 pub(super) fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
     let object = staged.object().view();
     let shared = if plan.shared { record::SHARED } else { 0 };
-    let (key, expiry_ms) = (object.key(), object.expiry_ms());
+    let (key, expiry) = (object.key(), object.expiry());
     match (&staged.change, plan.old) {
         (Change::Delta { delta, .. }, Some(old)) => match delta {
-            Small::Expiry => Draft::expiry(shared, staged.keyspace, key, old.since, old.seq, expiry_ms),
+            Small::Expiry => Draft::expiry(shared, staged.keyspace, key, old.since, old.seq, expiry),
             Small::Elements { operations, .. } => {
                 // a folder with another record of this kind does not open
                 debug_assert!(collections::are_operations(operations), "a change by no operations");
-                let expiry_ms = delta.expiry_ms(expiry_ms);
-                Draft::delta(record::CHANGE | shared, staged.keyspace, key, old.seq, operations, expiry_ms)
+                let expiry = delta.expiry(expiry);
+                Draft::delta(record::CHANGE | shared, staged.keyspace, key, old.seq, operations, expiry)
             }
             Small::Part { range, .. } => {
                 let (offset, bytes) = (range.start as u64, &object.value()[range.clone()]);
-                let expiry_ms = delta.expiry_ms(expiry_ms);
-                Draft::part(shared, staged.keyspace, key, old.seq, offset, bytes, expiry_ms)
+                let expiry = delta.expiry(expiry);
+                Draft::part(shared, staged.keyspace, key, old.seq, offset, bytes, expiry)
             }
             Small::Totals => unreachable!("totals are part of another record"),
         },
-        _ => Draft::whole(object.kind() | shared, staged.keyspace, key, object.value(), expiry_ms),
+        _ => Draft::whole(object.kind() | shared, staged.keyspace, key, object.value(), expiry),
     }
 }
 

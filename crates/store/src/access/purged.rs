@@ -101,12 +101,12 @@ impl Purged {
     }
 }
 
-/// When the first of a key and its fields ends: what is in its record's header. `own`: when the key expires, 0 if never.
-pub(super) fn next_deadline(now: Moment, kind: u8, value: &[u8], own: u64) -> u64 {
+/// When the first of a key and its fields ends: what is in its record's header. `own`: when the key expires.
+pub(super) fn next_deadline(now: Moment, kind: u8, value: &[u8], own: Option<Deadline>) -> Option<Deadline> {
     let times = if kind == record::HASH { collections::times_of(value) } else { None };
     let Some(times) = times else { return own };
-    let all = [own, times.wall, times.server].into_iter().filter_map(Deadline::of);
-    all.min_by_key(|at| now.server_ms_of(*at)).map_or(0, Deadline::raw)
+    let all = own.into_iter().chain([times.wall, times.server].into_iter().filter_map(Deadline::of));
+    all.min_by_key(|at| now.server_ms_of(*at))
 }
 
 #[cfg(test)]

@@ -6,8 +6,6 @@
 //!
 //! Out of scope: how a key is found (`lookup`).
 
-use collections::Deadline;
-
 use super::Access;
 use crate::error::Stop;
 use crate::evict::policy::Usage;
@@ -29,7 +27,7 @@ impl<'s> Access<'s> {
             value: gathered.unwrap_or(state.value.slice()),
             large: if gathered.is_some() { None } else { state.value.large() },
             kind: ValueKind::of(state.kind),
-            expiry: Deadline::of(state.expiry_ms),
+            expiry: state.expiry,
             seq: state.seq,
         }))
     }

@@ -555,7 +555,7 @@ impl<'s> Access<'s> {
         let key = leaf_key(paged.root.object, number | NODE);
         let space = self.guards.stripe(hash.stripe()).ok()?.space(paged.leaves)?;
         let (word, object) = space.met(spot, &key)?;
-        if object.kind() != record::kind_of(kind) || object.expiry_ms() != 0 {
+        if object.kind() != record::kind_of(kind) || object.expiry().is_some() {
             return None;
         }
         let state = State::timed(Current::Hot(object), None);

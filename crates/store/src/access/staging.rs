@@ -18,7 +18,7 @@ use crate::prepared::Obstacle;
 use crate::record;
 use crate::sought::Sought;
 use crate::staging::{Branch, BranchKey, Intent, Move, RECORD_DB, Staging, Touched, Workspace};
-use collections::{Edit, Packed, Shape};
+use collections::{Deadline, Edit, Packed, Shape};
 
 use super::overlay::{Cause, Change, Mapping, Staged};
 use super::{Access, Guards};
@@ -71,7 +71,7 @@ impl<'s> Access<'s> {
     /// What has become of a value that a transaction has stored: it goes when its time has come, as fields of a hash do. `None`: nothing.
     fn as_of_now(&self, object: &Object) -> Option<Intent> {
         let current = Current::Hot(object.view());
-        if self.expires_by_now(current.own_expiry_ms(), Seq::MAX) {
+        if self.expires_by_now(current.own_expiry(), Seq::MAX) {
             return Some(Intent::Remove);
         }
         let passed = self.passed_for(Seq::MAX);
@@ -81,7 +81,7 @@ impl<'s> Access<'s> {
         if edit.is_empty() {
             return Some(Intent::Remove);
         }
-        let change = self.hash_change(current.key(), &edit.encode(), times.own, None, None);
+        let change = self.hash_change(current.key(), &edit.encode(), Deadline::of(times.own), None, None);
         let Change::Put(purged) = change else { unreachable!("it changes nothing that is there") };
         Some(Intent::Put(purged))
     }
@@ -182,7 +182,10 @@ impl<'s> Access<'s> {
             Ok(large) => Bytes::Large(large),
             Err(small) => Bytes::Plain(small),
         };
-        self.stage_record(branch, Change::Put(Object::new(record::STRING, branch.id.as_bytes(), bytes, 0)));
+        self.stage_record(
+            branch,
+            Change::Put(Object::new(record::STRING, branch.id.as_bytes(), bytes, None)),
+        );
         let ticket = self.carry_out()?;
         let mut locks = 0;
         for keyspace in self.keyspaces_of(branch) {
@@ -226,7 +229,7 @@ impl<'s> Access<'s> {
             self.map(&branch.moves);
             self.stage_branch(branch)?;
         }
-        let removal = Object::new(record::REMOVED, branch.id.as_bytes(), Bytes::Plain(&[]), 0);
+        let removal = Object::new(record::REMOVED, branch.id.as_bytes(), Bytes::Plain(&[]), None);
         self.stage_record(branch, Change::Remove(removal));
         let ticket = self.carry_out()?;
         let mut locks = 0;

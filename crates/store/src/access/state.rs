@@ -18,9 +18,9 @@ pub(super) struct State<'a> {
     pub(super) kind: u8,
     pub(super) value: Bytes<'a>,
     /// When the key expires.
-    pub(super) expiry_ms: u64,
+    pub(super) expiry: Option<Deadline>,
     /// The same, or when the first of its fields does: what its records say.
-    pub(super) header_ms: u64,
+    pub(super) header_expiry: Option<Deadline>,
     pub(super) seq: Seq,
     /// What it is in memory, if it is there.
     pub(super) object: Option<ObjectRef<'a>>,
@@ -46,12 +46,12 @@ impl<'a> State<'a> {
 
     /// The same, whose fields end at `times`.
     pub(super) fn timed(current: Current<'a>, times: Option<Times>) -> Self {
-        let (kind, value, header_ms) = (current.kind(), current.value(), current.expiry_ms());
+        let (kind, value, header_expiry) = (current.kind(), current.value(), current.expiry());
         Self {
             kind,
             value,
-            expiry_ms: times.map_or(header_ms, |times| times.own),
-            header_ms,
+            expiry: times.map_or(header_expiry, |times| Deadline::of(times.own)),
+            header_expiry,
             seq: current.seq(),
             object: if let Current::Hot(object) = current { Some(object) } else { None },
             spot: None,
@@ -84,7 +84,7 @@ impl<'a> State<'a> {
     pub(super) fn meta(&self) -> Meta {
         Meta {
             kind: ValueKind::of(self.kind),
-            expiry: Deadline::of(self.expiry_ms),
+            expiry: self.expiry,
             seq: self.seq,
             value_len: self.value_len,
             memory_bytes: self.object.map_or(0, ObjectRef::memory_bytes),

@@ -39,7 +39,7 @@ use collections::root::{KEY_NODE, Root, leaf_key, object_of, split_leaf_key};
 struct Purged {
     key: TimedKey,
     root: Root,
-    expiry_ms: u64,
+    expiry: Option<Deadline>,
     cause: Cause,
 }
 
@@ -167,14 +167,23 @@ impl Access<'_> {
     pub(super) fn stage_key_node(&mut self, leaves: Keyspace, object: u64, key: &[u8]) {
         let node = leaf_key(object, KEY_NODE);
         let hash = self.store.hasher.hash_in(leaves, &node);
-        let change = Change::Put(Object::new(record::STRING, &node, Bytes::Plain(key), 0));
+        let change = Change::Put(Object::new(record::STRING, &node, Bytes::Plain(key), None));
         self.stage(Staged { db: HIDDEN_DB, keyspace: leaves, hash, change, cause: Cause::Command });
     }
 
     /// `value` of a key that expires at `own`, which it says itself if its fields have deadlines; and when the first of all these is.
-    pub(super) fn with_deadlines<'v>(&self, kind: u8, value: &'v [u8], own: u64) -> (Cow<'v, [u8]>, u64) {
+    pub(super) fn with_deadlines<'v>(
+        &self,
+        kind: u8,
+        value: &'v [u8],
+        own: Option<Deadline>,
+    ) -> (Cow<'v, [u8]>, Option<Deadline>) {
         let is_timed = kind == record::HASH && collections::times_of(value).is_some();
-        let value = if is_timed { collections::with_own(value, own).into() } else { Cow::Borrowed(value) };
+        let value = if is_timed {
+            collections::with_own(value, Deadline::raw_or_zero(own)).into()
+        } else {
+            Cow::Borrowed(value)
+        };
         let first = next_deadline(self.now, kind, &value, own);
         (value, first)
     }
@@ -206,12 +215,12 @@ impl Access<'_> {
     /// What these purges of leaves of `object` make of its root, which is staged as change number `staged` or is there; `None` if it goes or is
     /// another's, or they are to wait.
     fn purged_root(&mut self, object: u64, staged: Option<usize>, purges: &[Purge]) -> Option<Purged> {
-        let (key, mut root, expiry_ms, cause) = match staged {
+        let (key, mut root, expiry, cause) = match staged {
             Some(at) => {
                 let Staged { db, keyspace, hash, cause, .. } = *self.overlay.get(at);
                 let view = self.overlay.get(at).object().view();
                 let key = TimedKey { db, keyspace, hash, key: view.key().into() };
-                (key, self.overlay.get(at).root()?, view.expiry_ms(), cause)
+                (key, self.overlay.get(at).root()?, view.expiry(), cause)
             }
             None => {
                 let key = self.timed.get()?.borrow().get(&object)?.clone();
@@ -221,8 +230,8 @@ impl Access<'_> {
                 self.turn_to_stripe(key.hash.stripe());
                 let state = self.lookup_there(&self.copied, key.place()).ok()??;
                 let root = record::root_of(state.kind, state.value.slice())?;
-                let expiry_ms = state.expiry_ms;
-                (key, root, expiry_ms, Cause::Purged(0))
+                let expiry = state.expiry;
+                (key, root, expiry, Cause::Purged(0))
             }
         };
         if root.object != object {
@@ -238,11 +247,11 @@ impl Access<'_> {
         let fields: u64 = purges.iter().map(|purge| u64::from(purge.fields)).sum();
         let bytes: u64 = purges.iter().map(|purge| purge.bytes).sum();
         (root.count, root.bytes) = (root.count.saturating_sub(fields), root.bytes.saturating_sub(bytes));
-        Some(Purged { key, root, expiry_ms, cause })
+        Some(Purged { key, root, expiry, cause })
     }
 
     fn stage_purged(&mut self, purged: Purged, purges: Vec<Purge>) {
-        let Purged { key: TimedKey { db, keyspace, hash, key }, root, expiry_ms, cause } = purged;
+        let Purged { key: TimedKey { db, keyspace, hash, key }, root, expiry, cause } = purged;
         if root.count == 0 {
             let cause = if cause == Cause::Command { cause } else { Cause::Expired };
             return self.stage(Staged { db, keyspace, hash, change: Change::removal(&key), cause });
@@ -254,7 +263,7 @@ impl Access<'_> {
                 self.stage(purge.staged);
             }
         }
-        let object = Object::new(record::PAGED_HASH, &key, Bytes::Plain(&root.encode()), expiry_ms);
+        let object = Object::new(record::PAGED_HASH, &key, Bytes::Plain(&root.encode()), expiry);
         self.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause });
     }
 }
@@ -263,11 +272,6 @@ impl Paged {
     /// Whether a leaf with this value has fields with deadlines.
     pub(super) fn is_timed_leaf(&self, value: &[u8]) -> bool {
         record::kind_of(self.kind) == record::HASH && collections::times_of(value).is_some()
-    }
-
-    /// When the key expires, as records have it.
-    pub(super) fn expiry_ms(&self) -> u64 {
-        self.expiry.map_or(0, Deadline::raw)
     }
 }
 

@@ -55,8 +55,7 @@ impl<'s> Access<'s> {
         {
             return;
         }
-        let own = expiry.map_or(0, Deadline::raw);
-        let (bytes, expiry_ms) = self.with_deadlines(value.kind(), value.bytes(), own);
+        let (bytes, expiry) = self.with_deadlines(value.kind(), value.bytes(), expiry);
         let made = match value {
             Value::Large(large) => {
                 // it is counted by itself, now that it is made
@@ -74,7 +73,7 @@ impl<'s> Access<'s> {
             Value::String(_) | Value::Collection(..) => None,
         };
         let bytes = Bytes::of(&bytes, made.as_ref());
-        let object = Object::new(value.kind(), key, bytes, expiry_ms);
+        let object = Object::new(value.kind(), key, bytes, expiry);
         let (KeyPlace { keyspace, hash, .. }, change) = (place, Change::of(object, delta));
         self.forget_leaves(&place);
         self.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
@@ -124,11 +123,11 @@ impl<'s> Access<'s> {
     }
 
     /// Stages a whole value of a key that expires at `own` at a place where this access may have staged leaves.
-    pub(super) fn stage_value(&mut self, place: KeyPlace<'_>, kind: u8, value: &[u8], own: u64) {
+    pub(super) fn stage_value(&mut self, place: KeyPlace<'_>, kind: u8, value: &[u8], own: Option<Deadline>) {
         let KeyPlace { db, keyspace, hash, key } = place;
         self.forget_leaves(&place);
-        let (value, expiry_ms) = self.with_deadlines(kind, value, own);
-        let object = Object::new(kind, key, Bytes::Plain(&value), expiry_ms);
+        let (value, expiry) = self.with_deadlines(kind, value, own);
+        let object = Object::new(kind, key, Bytes::Plain(&value), expiry);
         self.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
     }
 
@@ -152,23 +151,22 @@ impl<'s> Access<'s> {
         if state.is_timed() || self.purged.find(keyspace, hash, key).is_some() {
             return self.set_own_expiry(db, key, expiry);
         }
-        let expiry_ms = expiry.map_or(0, Deadline::raw);
         if self.keeps_to_workspace
             && let Some(value) = self.gathered(&state, db, key)?
         {
             // leaves change and go while a transaction is open
             let kind = record::kind_of(ValueKind::of(state.kind));
-            let (value, first_ms) = self.with_deadlines(kind, value, expiry_ms);
-            let change = Change::Put(Object::new(kind, key, Bytes::Plain(&value), first_ms));
+            let (value, first) = self.with_deadlines(kind, value, expiry);
+            let change = Change::Put(Object::new(kind, key, Bytes::Plain(&value), first));
             self.stage(Staged { db, keyspace, hash, change, cause: Cause::Retime });
             return Ok(true);
         }
         let small = (state.value.slice().len() as u64) <= self.store.options.expiry_delta_bytes_min;
-        let object = Object::new(state.kind, key, state.value, expiry_ms);
+        let object = Object::new(state.kind, key, state.value, expiry);
         let delta = match self.overlay.find(keyspace, hash, key).map(|staged| &staged.change) {
             None if small || !self.takes_delta(&state) => None,
             None | Some(Change::Delta { delta: Small::Expiry, .. }) => Some(Small::Expiry),
-            Some(Change::Delta { delta: Small::Part { range, .. }, .. }) if expiry_ms != 0 => {
+            Some(Change::Delta { delta: Small::Part { range, .. }, .. }) if expiry.is_some() => {
                 Some(Small::Part { range: range.clone(), retimes: true })
             }
             Some(_) => None,

@@ -2,6 +2,7 @@
 //!
 //! One of them is in memory at a time. Each costs a read of its base and one of each change that lies on it.
 
+use collections::Deadline;
 use journal::{Keyspace, LogAddress, ReadError, RecordHeader, Seq};
 
 use super::leaves::Collected;
@@ -108,15 +109,15 @@ pub(crate) struct State {
     /// The last effect that is in it.
     pub(crate) seq: Seq,
     /// As in records; 0: none.
-    pub(crate) expiry_ms: u64,
+    pub(crate) expiry: Option<Deadline>,
     /// Why changes that follow are left out.
     pub(crate) cut: Option<NodeFault>,
 }
 
 impl State {
     /// A base without changes, whose payload fits its kind.
-    pub(crate) fn whole(kind: u8, payload: Vec<u8>, seq: Seq, expiry_ms: u64) -> Self {
-        Self { kind, payload, seq, expiry_ms, cut: None }
+    pub(crate) fn whole(kind: u8, payload: Vec<u8>, seq: Seq, expiry: Option<Deadline>) -> Self {
+        Self { kind, payload, seq, expiry, cut: None }
     }
 
     fn parts(&self) -> (&[u8], &[u8]) {
@@ -166,7 +167,7 @@ impl<'a> Reader<'a> {
         {
             return Err(NodeFault::Another);
         }
-        let mut state = State::whole(kind, payload, header.seq, header.expiry_ms);
+        let mut state = State::whole(kind, payload, header.seq, Deadline::of(header.expiry_ms));
         let mut bodies = Vec::new();
         for change in nodes.changes_of(record) {
             state.cut = self.take_change(change, &mut state, &mut bodies).err();
@@ -192,8 +193,9 @@ impl<'a> Reader<'a> {
             return Err(NodeFault::ChangeOfAnother);
         }
         let is_expiry = record::changes(header.kind) == Some(Changes::Expiry);
-        if is_expiry || header.expiry_ms != 0 {
-            state.expiry_ms = header.expiry_ms;
+        let expiry = Deadline::of(header.expiry_ms);
+        if is_expiry || expiry.is_some() {
+            state.expiry = expiry;
         }
         if !is_expiry {
             bodies.push((header.kind, payload));

@@ -1,5 +1,6 @@
 //! Which keys go: by the policies, in memory and on a simulated disk.
 
+use collections::Deadline;
 use std::sync::Arc;
 use std::time::Duration;
 

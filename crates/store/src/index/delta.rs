@@ -1,5 +1,6 @@
 //! Small records on top of a base: what one is, and which state of the key it lies on.
 
+use collections::Deadline;
 use journal::{LogAddress, Seq};
 
 use crate::error::StoreError;
@@ -19,7 +20,7 @@ pub(crate) struct Delta {
     /// Bytes of the record in its segment; 0 where another part of it counts them.
     pub(crate) record_bytes: u32,
     /// The new expiry, for [`record::EXPIRY`]; 0 is none. For others the new one where not 0.
-    pub(crate) expiry_ms: u64,
+    pub(crate) expiry: Option<Deadline>,
 }
 
 impl Delta {
@@ -34,8 +35,8 @@ impl Delta {
     }
 
     /// The expiry after this, of what expired at `before`.
-    pub(crate) fn expiry_after(&self, before: u64) -> u64 {
-        if self.kind == record::EXPIRY || self.expiry_ms != 0 { self.expiry_ms } else { before }
+    pub(crate) fn expiry_after(&self, before: Option<Deadline>) -> Option<Deadline> {
+        if self.kind == record::EXPIRY || self.expiry.is_some() { self.expiry } else { before }
     }
 
     /// Whether a newer one of this kind may take its place: the newest says all, and leaves the rest of the value as it is.

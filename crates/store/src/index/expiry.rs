@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use collections::Moment;
+use collections::{Deadline, Moment};
 
 use crate::hash::KeyHash;
 
@@ -28,16 +28,15 @@ pub(crate) struct Expiry {
 /// One deadline, and the hash of the key (or keys) that expire then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ExpiryEntry {
-    /// The deadline, as records have it.
-    pub(crate) expiry_ms: u64,
+    pub(crate) deadline: Deadline,
     bits: u32,
     tag: u8,
 }
 
 impl ExpiryEntry {
     /// The entry of a key with this hash that expires then.
-    pub(crate) fn new(expiry_ms: u64, hash: KeyHash) -> Self {
-        Self { expiry_ms, bits: (hash.bits() >> 32) as u32, tag: hash.tag() }
+    pub(crate) fn new(deadline: Deadline, hash: KeyHash) -> Self {
+        Self { deadline, bits: (hash.bits() >> 32) as u32, tag: hash.tag() }
     }
 
     /// The hash of the key (or keys), as far as stripe `number` remembers it.
@@ -47,11 +46,11 @@ impl ExpiryEntry {
 }
 
 impl Expiry {
-    /// Adds a key's expiry; 0 is none.
-    pub(crate) fn insert(&mut self, expiry_ms: u64, hash: KeyHash) {
-        if expiry_ms != 0 {
-            *self.entries.entry(ExpiryEntry::new(expiry_ms, hash)).or_default() += 1;
-            self.count(expiry_ms, 1);
+    /// Adds a key's expiry, if it has one.
+    pub(crate) fn insert(&mut self, expiry: Option<Deadline>, hash: KeyHash) {
+        if let Some(deadline) = expiry {
+            *self.entries.entry(ExpiryEntry::new(deadline, hash)).or_default() += 1;
+            self.count(deadline, 1);
         }
     }
 
@@ -64,42 +63,43 @@ impl Expiry {
     /// Drops an entry that no key has any more, however often it was counted.
     pub(crate) fn drop_stale(&mut self, entry: ExpiryEntry) {
         let count = self.entries.remove(&entry).unwrap_or(0);
-        self.count(entry.expiry_ms, -i64::from(count));
+        self.count(entry.deadline, -i64::from(count));
     }
 
-    /// Takes a key's expiry out; 0 is none.
-    pub(crate) fn remove(&mut self, expiry_ms: u64, hash: KeyHash) {
-        if expiry_ms == 0 {
-            return;
-        }
-        let entry = ExpiryEntry::new(expiry_ms, hash);
+    /// Takes a key's expiry out, if it has one.
+    pub(crate) fn remove(&mut self, expiry: Option<Deadline>, hash: KeyHash) {
+        let Some(deadline) = expiry else { return };
+        let entry = ExpiryEntry::new(deadline, hash);
         let Some(count) = self.entries.get_mut(&entry) else { return };
         *count -= 1;
         if *count == 0 {
             self.entries.remove(&entry);
         }
-        self.count(expiry_ms, -1);
+        self.count(deadline, -1);
     }
 
     /// Entries that have passed at `now`: times of the wall clock in order, then those of the server in order.
     pub(crate) fn due(&self, now: Moment) -> impl Iterator<Item = ExpiryEntry> + '_ {
         let clocks = self.each_clock().into_iter().zip(now.passed());
-        clocks.flat_map(|(entries, until)| entries.take_while(move |entry| entry.expiry_ms <= until))
+        clocks.flat_map(|(entries, until)| entries.take_while(move |entry| entry.deadline.raw() <= until))
     }
 
     /// Entries that are times of the wall clock, in order, and those that are times of the server, in order.
     pub(crate) fn each_clock(&self) -> [impl Iterator<Item = ExpiryEntry> + '_; 2] {
-        let first = |expiry_ms| ExpiryEntry { expiry_ms, bits: 0, tag: 0 };
-        let ends = [(first(0), first(Moment::SERVER)), (first(Moment::SERVER), first(u64::MAX))];
+        let first = |deadline| ExpiryEntry { deadline, bits: 0, tag: 0 };
+        let ends = [
+            (first(Deadline::WALL_MIN), first(Deadline::SERVER_MIN)),
+            (first(Deadline::SERVER_MIN), first(Deadline::MAX)),
+        ];
         ends.map(|(from, to)| self.entries.range(from..to).map(|(&entry, _)| entry))
     }
 
     /// `change` keys more have this deadline.
-    fn count(&mut self, expiry_ms: u64, change: i64) {
-        let (keys, sum) = &mut self.sums[usize::from(expiry_ms >= Moment::SERVER)];
+    fn count(&mut self, deadline: Deadline, change: i64) {
+        let (keys, sum) = &mut self.sums[usize::from(!deadline.is_wall())];
         self.keys = self.keys.saturating_add_signed(change);
         *keys = keys.saturating_add_signed(change);
-        let at = u128::from(expiry_ms & !Moment::SERVER) * u128::from(change.unsigned_abs());
+        let at = u128::from(deadline.ms()) * u128::from(change.unsigned_abs());
         *sum = if change < 0 { sum.saturating_sub(at) } else { *sum + at };
     }
 
@@ -125,9 +125,9 @@ impl Expiry {
         let mut sums = [(0, 0); 2];
         for (entry, count) in &self.entries {
             assert!(*count > 0, "nobody expires at {entry:?}");
-            let (keys, sum) = &mut sums[usize::from(entry.expiry_ms >= Moment::SERVER)];
+            let (keys, sum) = &mut sums[usize::from(!entry.deadline.is_wall())];
             *keys += u64::from(*count);
-            *sum += u128::from(entry.expiry_ms & !Moment::SERVER) * u128::from(*count);
+            *sum += u128::from(entry.deadline.ms()) * u128::from(*count);
         }
         assert_eq!(self.sums, sums, "keys and the sum of their deadlines");
         assert_eq!(self.keys, sums[0].0 + sums[1].0, "keys that expire");

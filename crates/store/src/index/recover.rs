@@ -11,6 +11,7 @@
 //!
 //! Out of scope: reading files, counting live bytes (`log`).
 
+use collections::Deadline;
 use journal::{Keyspace, LogAddress, Seq};
 
 use crate::error::StoreError;
@@ -41,7 +42,7 @@ pub(crate) enum SnapshotItem<'a> {
     /// A key, as far as the index knows it.
     Slot { keyspace: Keyspace, hash: KeyHash, address: LogAddress, shared: bool, deltas: &'a [Delta] },
     /// Some key with this hash expires then.
-    Expires { keyspace: Keyspace, hash: KeyHash, expiry_ms: u64 },
+    Expires { keyspace: Keyspace, hash: KeyHash, expiry: Deadline },
 }
 
 /// Where the next slice of a snapshot begins.
@@ -70,7 +71,7 @@ pub(crate) struct Replayed {
     /// With SHARED.
     pub(crate) kind: u8,
     /// The header's expiry.
-    pub(crate) expiry_ms: u64,
+    pub(crate) expiry: Option<Deadline>,
     /// Bytes in its segment.
     pub(crate) record_bytes: u32,
     /// A copy that cleaning made.
@@ -99,7 +100,7 @@ pub(crate) struct HotRecord {
     pub(crate) kind: u8,
     /// The newest effect in it.
     pub(crate) seq: Seq,
-    pub(crate) expiry_ms: u64,
+    pub(crate) expiry: Option<Deadline>,
     pub(crate) payload: Box<[u8]>,
 }
 
@@ -138,10 +139,10 @@ impl Index {
         let own_bytes = || Current::Hot(object).record_bytes();
         let base_bytes = space.deltas.base_bytes(base).unwrap_or_else(own_bytes);
         let shared = if owned.shared { record::SHARED } else { 0 };
-        let (kind, expiry_ms) = (object.kind() | shared, object.expiry_ms());
-        let draft = Draft::whole(kind, keyspace, object.key(), object.value(), expiry_ms);
+        let (kind, expiry) = (object.kind() | shared, object.expiry());
+        let draft = Draft::whole(kind, keyspace, object.key(), object.value(), expiry);
         let payload = draft.parts().concat().into();
-        Some(HotRecord { owned, base_bytes, kind, seq: object.seq(), expiry_ms, payload })
+        Some(HotRecord { owned, base_bytes, kind, seq: object.seq(), expiry, payload })
     }
 
     /// Visits the objects in memory of the page at stripe, space and hash bits `at`, but for removed ones, with the small records of their
@@ -284,11 +285,11 @@ impl Index {
         &self,
         keyspace: Keyspace,
         number: usize,
-        expiries: impl Iterator<Item = (KeyHash, u64)>,
+        expiries: impl Iterator<Item = (KeyHash, Option<Deadline>)>,
     ) {
         let mut stripe = self.lock(number);
         let space = stripe.space_mut(keyspace);
-        expiries.for_each(|(hash, expiry_ms)| space.expiry.insert(expiry_ms, hash));
+        expiries.for_each(|(hash, expiry)| space.expiry.insert(expiry, hash));
     }
 
     /// Replays one record with a key; `same_key` reads whether the record at an address has this record's key.
@@ -404,7 +405,7 @@ impl Space {
     }
 
     fn replay_new(&mut self, replayed: &Replayed) -> i64 {
-        self.expiry.insert(replayed.expiry_ms, replayed.hash);
+        self.expiry.insert(replayed.expiry, replayed.hash);
         self.table.live += 1;
         self.insert(replayed.hash, Word::cold(replayed.address, shared_mark(replayed))).1
     }
@@ -420,7 +421,7 @@ impl Space {
         let dead_deltas = self.rebase(spot, base, replayed.address, bytes, folded);
         let deltas = self.table.word(spot).marks() & WORD_DELTAS;
         self.set_word(spot, Word::cold(replayed.address, shared_mark(replayed) | deltas));
-        self.expiry.insert(replayed.expiry_ms, replayed.hash);
+        self.expiry.insert(replayed.expiry, replayed.hash);
         Replay { live: true, dead_base: Some(base), dead_deltas }
     }
 
@@ -428,7 +429,7 @@ impl Space {
     /// them in: one that is missing shows when the value is read, and harms no other key.
     fn replay_delta(&mut self, replayed: &Replayed, spot: Spot) -> Result<Replay, StoreError> {
         let base = self.table.word(spot).address();
-        let Replayed { address, seq, since, kind, record_bytes, expiry_ms, .. } = *replayed;
+        let Replayed { address, seq, since, kind, record_bytes, expiry, .. } = *replayed;
         let mut dead_deltas = Vec::new();
         let is_newest = self.deltas.of(base).last().is_none_or(|last| last.seq < seq);
         let known = if is_newest { None } else { self.deltas.find_mut(base, |delta| delta.seq == seq) };
@@ -446,14 +447,14 @@ impl Space {
             if replayed.moved || address < base || is_superseded {
                 return Ok(Replay::default());
             }
-            let delta = Delta { address, seq, since, kind, record_bytes, expiry_ms };
+            let delta = Delta { address, seq, since, kind, record_bytes, expiry };
             if is_expiry && !last.is_none_or(|last| delta.supersedes(last) || delta.follows(last.seq)) {
                 return Err(broken_chain(address));
             }
             dead_deltas.extend(self.deltas.push(base, delta));
         }
         self.table.word_mut(spot).set_mark(WORD_DELTAS);
-        self.expiry.insert(expiry_ms, replayed.hash);
+        self.expiry.insert(expiry, replayed.hash);
         Ok(Replay { live: true, dead_base: None, dead_deltas })
     }
 
@@ -506,7 +507,7 @@ impl Space {
             }
             let hash = entry.hash(stripe);
             for _ in 0..count {
-                visit(SnapshotItem::Expires { keyspace, hash, expiry_ms: entry.expiry_ms });
+                visit(SnapshotItem::Expires { keyspace, hash, expiry: entry.deadline });
             }
             *left = left.saturating_sub(count as usize);
             reached = Some(entry);

@@ -36,7 +36,7 @@ use crate::policy;
 use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record;
 use crate::sought::Sought;
-use collections::Times;
+use collections::{Deadline, Times};
 
 /// One stripe.
 #[derive(Debug, Default)]
@@ -198,7 +198,7 @@ pub(crate) enum Current<'a> {
     /// In memory (a pending removal too).
     Hot(ObjectRef<'a>),
     /// As fetched, with what the deltas in memory change.
-    Cold { fetched: &'a Fetched, seq: Seq, expiry_ms: u64 },
+    Cold { fetched: &'a Fetched, seq: Seq, expiry: Option<Deadline> },
 }
 
 impl<'a> Current<'a> {
@@ -216,10 +216,10 @@ impl<'a> Current<'a> {
         }
     }
 
-    pub(crate) fn expiry_ms(self) -> u64 {
+    pub(crate) fn expiry(self) -> Option<Deadline> {
         match self {
-            Self::Hot(object) => object.expiry_ms(),
-            Self::Cold { expiry_ms, .. } => expiry_ms,
+            Self::Hot(object) => object.expiry(),
+            Self::Cold { expiry, .. } => expiry,
         }
     }
 
@@ -229,8 +229,8 @@ impl<'a> Current<'a> {
     }
 
     /// When the key itself expires: its fields may earlier.
-    pub(crate) fn own_expiry_ms(self) -> u64 {
-        self.times().map_or_else(|| self.expiry_ms(), |times| times.own)
+    pub(crate) fn own_expiry(self) -> Option<Deadline> {
+        self.times().map_or_else(|| self.expiry(), |times| Deadline::of(times.own))
     }
 
     pub(crate) fn value(self) -> Bytes<'a> {
@@ -377,8 +377,8 @@ impl Space {
         let fetched = fetched.as_ref().map_err(Clone::clone)?;
         let deltas = later(self.deltas.of(address), fetched.seq);
         let seq = chain(fetched.seq, deltas).ok_or_else(|| broken_chain(address))?;
-        let expiry_ms = deltas.iter().fold(fetched.expiry_ms, |before, delta| delta.expiry_after(before));
-        Ok(Some(Current::Cold { fetched, seq, expiry_ms }))
+        let expiry = deltas.iter().fold(fetched.expiry, |before, delta| delta.expiry_after(before));
+        Ok(Some(Current::Cold { fetched, seq, expiry }))
     }
 
     /// The deltas on top of a slot's base that change the value of effect `seq`.
@@ -388,7 +388,7 @@ impl Space {
 
     /// Whether a hash may have fields with deadlines that only its value with all its changes can tell.
     pub(crate) fn may_be_timed(&self, word: &Word, current: Current<'_>) -> bool {
-        let has_deadline = |delta: &Delta| delta.kind == record::CHANGE && delta.expiry_ms != 0;
+        let has_deadline = |delta: &Delta| delta.kind == record::CHANGE && delta.expiry.is_some();
         current.kind() == record::HASH
             && (current.times().is_some() || self.deltas_of(word.address()).iter().any(has_deadline))
     }

@@ -211,9 +211,9 @@ fn add(encoder: &mut Encoder, survivors: &mut Survivors, item: SnapshotItem<'_>)
             }
             encoder.entry(area, Entry { bits: hash.bits(), tag: hash.tag(), address, shared, deltas });
         }
-        SnapshotItem::Expires { keyspace, hash, expiry_ms } => {
+        SnapshotItem::Expires { keyspace, hash, expiry } => {
             let area = Area { keyspace, stripe: hash.stripe() as u16 };
-            encoder.expiry(area, Expiry { bits: hash.bits(), tag: hash.tag(), expiry_ms });
+            encoder.expiry(area, Expiry { bits: hash.bits(), tag: hash.tag(), expiry_ms: expiry.raw() });
         }
     }
 }

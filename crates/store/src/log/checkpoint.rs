@@ -532,6 +532,7 @@ const _: () = assert!(BLOCK_ENTRIES_MAX * ROW_BYTES <= BODY_SIZE_BYTES_MAX);
 mod tests {
     use super::*;
     use crate::time::Ceiling;
+    use collections::Deadline;
     use proptest::prelude::*;
 
     const HEADER: Header =
@@ -565,7 +566,7 @@ mod tests {
             since: Seq::NONE,
             kind: 3,
             record_bytes: 64,
-            expiry_ms: n,
+            expiry: Deadline::of(n),
         };
         let (tag, address) = (bits as u8, LogAddress::unpack(bits & 0xffff));
         Entry { bits, tag, address, shared: bits % 2 == 1, deltas: (0..deltas).map(delta).collect() }

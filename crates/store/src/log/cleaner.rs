@@ -16,6 +16,7 @@
 //!
 //! Out of scope: which segment (`liveness`), when and how fast (`housekeeping::rules`), when the segment may vanish (`housekeeping`).
 
+use collections::Deadline;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -68,7 +69,7 @@ struct Found {
     address: LogAddress,
     kind: u8,
     seq: Seq,
-    expiry_ms: u64,
+    expiry: Option<Deadline>,
     payload: Box<[u8]>,
     _counted: Option<Passing>,
 }
@@ -237,9 +238,9 @@ impl Found {
             Some((parts, part)) => parts.alone(&part),
             None => (header.kind, view.payload.to_vec()),
         };
-        let (seq, expiry_ms) = (header.seq, header.expiry_ms);
+        let (seq, expiry) = (header.seq, Deadline::of(header.expiry_ms));
         let (counted, payload) = (context.engine.count_copy(payload.len()), payload.into_boxed_slice());
-        Some(Self { keyspace, hash, address, kind, seq, expiry_ms, payload, _counted: counted })
+        Some(Self { keyspace, hash, address, kind, seq, expiry, payload, _counted: counted })
     }
 
     /// The record of `survivor`, if the index still points at it.
@@ -271,10 +272,10 @@ impl Found {
                 (header.kind, payload)
             }
         };
-        let (seq, expiry_ms) = (header.seq, header.expiry_ms);
+        let (seq, expiry) = (header.seq, Deadline::of(header.expiry_ms));
         let counted = context.engine.count_copy(payload.len());
         let payload = payload.into();
-        Ok(Some(Self { keyspace, hash, address, kind, seq, expiry_ms, payload, _counted: counted }))
+        Ok(Some(Self { keyspace, hash, address, kind, seq, expiry, payload, _counted: counted }))
     }
 
     fn record_bytes(&self) -> u64 {
@@ -287,16 +288,16 @@ impl Found {
         let folded = if is_base { self.folded(owned, context)? } else { None };
         let _counted = folded.as_ref().and_then(|folded| context.engine.count_copy(folded.len()));
         let payload: &[u8] = folded.as_deref().unwrap_or(&self.payload);
-        let (mut seq, mut expiry_ms) = (self.seq, self.expiry_ms);
+        let (mut seq, mut expiry) = (self.seq, self.expiry);
         if is_base && chain(self.seq, &owned.deltas).is_none() {
             return Err(damaged(self.address, "its deltas belong to another state of the key"));
         }
         for delta in owned.deltas.iter().filter(|_| is_base) {
             seq = delta.seq;
-            expiry_ms = delta.expiry_after(expiry_ms);
+            expiry = delta.expiry_after(expiry);
         }
         let source = Survivor { keyspace: self.keyspace, hash: self.hash, address: self.address };
-        let image = Image { kind: self.kind, payload, seq, expiry_ms };
+        let image = Image { kind: self.kind, payload, seq, expiry };
         // of a part they may be counted by another
         let delta = owned.deltas.iter().find(|delta| delta.address == self.address);
         let source_bytes = delta.map_or_else(|| self.record_bytes(), |delta| delta.record_bytes.into());

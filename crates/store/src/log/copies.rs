@@ -6,6 +6,7 @@
 //!
 //! Out of scope: what is copied (`cleaner`, `folding`).
 
+use collections::Deadline;
 use std::collections::{BTreeSet, VecDeque};
 
 use journal::{Class, Draft, JournalError, LogAddress, Refusal, Seq};
@@ -63,7 +64,7 @@ pub(crate) struct Image<'a> {
     pub(crate) kind: u8,
     pub(crate) payload: &'a [u8],
     pub(crate) seq: Seq,
-    pub(crate) expiry_ms: u64,
+    pub(crate) expiry: Option<Deadline>,
 }
 
 /// What became of an attempt to append a copy.
@@ -99,7 +100,9 @@ impl Copies {
         let Survivor { keyspace, hash, .. } = source;
         let journal = &context.engine.journal;
         let parts = [image.payload];
-        let draft = Draft::new(image.kind, keyspace, &parts).expiring(image.expiry_ms).moved(image.seq);
+        let draft = Draft::new(image.kind, keyspace, &parts)
+            .expiring(Deadline::raw_or_zero(image.expiry))
+            .moved(image.seq);
         let credits = match journal.reserve(journal::footprint([draft.payload_len()]), class) {
             Ok(credits) => credits,
             Err(Refusal::Busy { .. } | Refusal::Full { .. }) => return Ok(Appended::NoRoom),

@@ -15,7 +15,7 @@ use journal::{LogAddress, Seq};
 
 use super::checkpoint::{Entry, FormatError};
 use crate::index::delta::Delta;
-use collections::varint;
+use collections::{Deadline, varint};
 
 /// How a block has its deltas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, entry: &Entry, word: u64) {
     for delta in &entry.deltas {
         let packed = delta.address.pack();
         let follows = delta.since == seq && seq != Seq::NONE;
-        let flags = if follows { FOLLOWS } else { 0 } | if delta.expiry_ms == 0 { 0 } else { EXPIRES };
+        let flags = if follows { FOLLOWS } else { 0 } | if delta.expiry.is_none() { 0 } else { EXPIRES };
         out.extend([delta.kind, flags]);
         varint::put(out, delta.record_bytes.into());
         varint::put(out, (packed >> 32).wrapping_sub(segment));
@@ -47,8 +47,8 @@ pub(crate) fn encode(out: &mut Vec<u8>, entry: &Entry, word: u64) {
         if !follows {
             varint::put(out, delta.seq.0.wrapping_sub(delta.since.0));
         }
-        if delta.expiry_ms != 0 {
-            out.extend(delta.expiry_ms.to_le_bytes());
+        if let Some(expiry) = delta.expiry {
+            out.extend(expiry.raw().to_le_bytes());
         }
         (segment, seq) = (packed >> 32, delta.seq);
     }
@@ -93,15 +93,15 @@ fn list(count: usize, mut rest: &[u8]) -> Option<(Vec<Delta>, &[u8])> {
         seq = seq.wrapping_add(varint::take(&mut rest)?);
         let follows = flags & FOLLOWS != 0;
         let since = if follows { before } else { seq.wrapping_sub(varint::take(&mut rest)?) };
-        let expiry_ms = if flags & EXPIRES == 0 {
-            0
+        let expiry = if flags & EXPIRES == 0 {
+            None
         } else {
-            let (expiry_ms, after) = rest.split_first_chunk()?;
+            let (raw, after) = rest.split_first_chunk()?;
             rest = after;
-            u64::from_le_bytes(*expiry_ms)
+            Deadline::of(u64::from_le_bytes(*raw))
         };
         let address = LogAddress::unpack(segment << 32 | place);
-        deltas.push(Delta { address, seq: Seq(seq), since: Seq(since), kind, record_bytes, expiry_ms });
+        deltas.push(Delta { address, seq: Seq(seq), since: Seq(since), kind, record_bytes, expiry });
     }
     Some((deltas, rest))
 }
@@ -117,7 +117,7 @@ fn chained(bytes: &[u8]) -> Delta {
         address: LogAddress::unpack(u64_at(bytes, 0)),
         seq: Seq(u64_at(bytes, 8)),
         since: if bytes.len() == CHAINED_BYTES { Seq(u64_at(bytes, 16)) } else { Seq::NONE },
-        expiry_ms: u64_at(tail, 0),
+        expiry: Deadline::of(u64_at(tail, 0)),
         record_bytes: u64_at(tail, 8) as u32,
         kind: tail[12],
     }
@@ -152,13 +152,13 @@ mod tests {
     fn delta() -> impl Strategy<Value = Delta> {
         let number = || prop_oneof![any::<u64>(), 0_u64..300, Just(u64::MAX), Just(0)];
         (number(), number(), number(), any::<u32>(), any::<u8>(), number()).prop_map(
-            |(address, seq, since, record_bytes, kind, expiry_ms)| Delta {
+            |(address, seq, since, record_bytes, kind, expiry)| Delta {
                 address: LogAddress::unpack(address),
                 seq: Seq(seq),
                 since: Seq(since),
                 kind,
                 record_bytes,
-                expiry_ms,
+                expiry: Deadline::of(expiry),
             },
         )
     }
@@ -190,7 +190,7 @@ mod tests {
             since: if n == 0 { Seq(4_000_000) } else { Seq(5_000_000 + (n - 1) * 60_000) },
             kind: 9,
             record_bytes: 120,
-            expiry_ms: 0,
+            expiry: None,
         };
         let (entry, mut bytes) = (entry((0..32).map(delta).collect()), Vec::new());
         encode(&mut bytes, &entry, 0);
@@ -212,7 +212,7 @@ mod tests {
                 since: Seq(since),
                 kind: 6,
                 record_bytes: 120,
-                expiry_ms: 1_000,
+                expiry: Deadline::of(1_000),
             };
             assert_eq!((entry.deltas, entry.tag, entry.bits, rest), (vec![delta], 9, 1, 0), "{form:?}");
         }

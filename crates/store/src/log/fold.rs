@@ -79,6 +79,8 @@ pub(crate) fn split_part(body: &[u8]) -> Option<(u64, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use collections::Deadline;
+
     use journal::{Keyspace, Seq};
 
     use super::*;
@@ -90,12 +92,12 @@ mod tests {
     }
 
     fn part(offset: u64, bytes: &[u8]) -> Vec<u8> {
-        payload(&Draft::part(0, Keyspace(1), b"k", Seq(5), offset, bytes, 0))
+        payload(&Draft::part(0, Keyspace(1), b"k", Seq(5), offset, bytes, None))
     }
 
     #[test]
     fn parts_replace_and_extend_and_leave_no_gap() {
-        let mut string = payload(&Draft::whole(record::STRING, Keyspace(1), b"k", b"abcdef", 0));
+        let mut string = payload(&Draft::whole(record::STRING, Keyspace(1), b"k", b"abcdef", None));
         for (offset, bytes, expected) in [
             (0, "XY", "XYcdef"),
             (5, "ZZ", "XYcdeZZ"),
@@ -106,7 +108,7 @@ mod tests {
             string = fold(&string, record::STRING | record::SHARED, &delta).expect("fits");
             assert_eq!(
                 string,
-                payload(&Draft::whole(record::STRING, Keyspace(1), b"k", expected.as_bytes(), 0))
+                payload(&Draft::whole(record::STRING, Keyspace(1), b"k", expected.as_bytes(), None))
             );
         }
         let bodies: [&[u8]; 2] = [&[12, 0, 0, 0, 0, 0, 0, 0, b'x'], &[5, 0, 0, 0, 0, 0, 0, 0, b'y', b'y']];
@@ -115,23 +117,23 @@ mod tests {
             assert_eq!(fold(&string, record::STRING, &[(record::PART, part(offset, b"x"))]), None, "a gap");
         }
         let both = [(record::PART, part(12, b"x")), (record::PART | record::SHARED, part(13, b"y"))];
-        let expected = payload(&Draft::whole(record::STRING, Keyspace(1), b"k", b"0123456789++xy", 0));
+        let expected = payload(&Draft::whole(record::STRING, Keyspace(1), b"k", b"0123456789++xy", None));
         assert_eq!(fold(&string, record::STRING, &both), Some(expected));
     }
 
     #[test]
     fn delta_of_another_key_or_kind_is_refused() {
         let hash = Edit::new(Packed::empty(Shape::Map)).encode();
-        let hash = payload(&Draft::whole(record::HASH, Keyspace(1), b"k", &hash, 0));
+        let hash = payload(&Draft::whole(record::HASH, Keyspace(1), b"k", &hash, None));
         let put = |key| {
-            payload(&Draft::delta(record::CHANGE, Keyspace(1), key, Seq(5), b"\x01\x02\0\x01\x01fv", 0))
+            payload(&Draft::delta(record::CHANGE, Keyspace(1), key, Seq(5), b"\x01\x02\0\x01\x01fv", None))
         };
         assert!(fold(&hash, record::HASH, &[(record::CHANGE, put(b"k"))]).is_some());
         assert_eq!(fold(&hash, record::HASH, &[(record::CHANGE, put(b"x"))]), None, "another key");
         assert_eq!(fold(&hash, record::HASH, &[(record::PART, part(0, b"x"))]), None);
-        let expiry = payload(&Draft::delta(record::EXPIRY, Keyspace(1), b"k", Seq(5), &[], 9));
+        let expiry = payload(&Draft::delta(record::EXPIRY, Keyspace(1), b"k", Seq(5), &[], Deadline::of(9)));
         assert_eq!(fold(&hash, record::HASH, &[(record::EXPIRY, expiry)]), None);
-        let string = payload(&Draft::whole(record::STRING, Keyspace(1), b"k", b"plain", 0));
+        let string = payload(&Draft::whole(record::STRING, Keyspace(1), b"k", b"plain", None));
         assert_eq!(fold(&string, record::STRING, &[(record::CHANGE, put(b"k"))]), None);
     }
 }

@@ -163,7 +163,7 @@ impl Wish {
             return read.fold(*keyspace, hash, *base, context);
         }
         let Some(hot) = context.index.hot(*keyspace, hash, *base) else { return Ok(None) };
-        let image = Image { kind: hot.kind, payload: &hot.payload, seq: hot.seq, expiry_ms: hot.expiry_ms };
+        let image = Image { kind: hot.kind, payload: &hot.payload, seq: hot.seq, expiry: hot.expiry };
         let source = Survivor { keyspace: *keyspace, hash, address: *base };
         Copies::append(source, hot.base_bytes, &hot.owned, &image, Class::Write, context).map(Some)
     }
@@ -181,10 +181,10 @@ impl ReadValue {
         let owned = context.index.owns(keyspace, hash, base);
         let owned = owned.filter(|owned| owned.base == base && owned.deltas == self.deltas);
         let Some(owned) = owned else { return Ok(None) };
-        let Fetched { kind, ref key, ref value, seq, expiry_ms, .. } = self.value;
+        let Fetched { kind, ref key, ref value, seq, expiry, .. } = self.value;
         let kind = kind | if owned.shared { record::SHARED } else { 0 };
-        let payload = Draft::whole(kind, keyspace, key, value, expiry_ms).parts().concat();
-        let image = Image { kind, payload: &payload, seq, expiry_ms };
+        let payload = Draft::whole(kind, keyspace, key, value, expiry).parts().concat();
+        let image = Image { kind, payload: &payload, seq, expiry };
         let source = Survivor { keyspace, hash, address: base };
         Copies::append(source, self.value.record_bytes(), &owned, &image, Class::Write, context).map(Some)
     }

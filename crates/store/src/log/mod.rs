@@ -41,6 +41,7 @@ pub(crate) mod wishes;
 
 pub use store::LogReport;
 
+use collections::Deadline;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -463,7 +464,7 @@ fn fetched(header: &journal::RecordHeader, mut payload: Vec<u8>) -> Result<Fetch
         key,
         value,
         seq: header.seq,
-        expiry_ms: header.expiry_ms,
+        expiry: Deadline::of(header.expiry_ms),
         left_out_bytes: 0,
         base_bytes: None,
     })
@@ -484,7 +485,7 @@ fn fetched_part(
         Part::Root { .. } => Box::default(),
     };
     let value = Owned::Plain(value.into_boxed_slice());
-    Some(Fetched { kind, key, value, seq: header.seq, expiry_ms: 0, left_out_bytes: 0, base_bytes: None })
+    Some(Fetched { kind, key, value, seq: header.seq, expiry: None, left_out_bytes: 0, base_bytes: None })
 }
 
 /// Where the journal puts the addresses of an append.
@@ -499,7 +500,7 @@ impl Extend<LogAddress> for Addresses<'_> {
 }
 
 fn journal_draft<'a>(draft: &Draft<'_>, parts: &'a [&'a [u8]; 5]) -> journal::Draft<'a> {
-    journal::Draft::new(draft.kind, draft.keyspace, parts).expiring(draft.expiry_ms)
+    journal::Draft::new(draft.kind, draft.keyspace, parts).expiring(Deadline::raw_or_zero(draft.expiry))
 }
 
 fn damaged(address: LogAddress, reason: &str) -> StoreError {

@@ -327,7 +327,7 @@ mod tests {
                     key: Box::from(&b"k"[..]),
                     value: (&address.to_le_bytes()[..]).into(),
                     seq: Seq(address),
-                    expiry_ms: 0,
+                    expiry: None,
                     left_out_bytes: 0,
                     base_bytes: None,
                 }),

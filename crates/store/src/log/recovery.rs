@@ -16,6 +16,7 @@
 //! Keys are read only where records with equal hash bits are SHARED (`record`).
 //! Out of scope: the torn tail (`journal`), matching records with slots (`index::recover`).
 
+use collections::Deadline;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
@@ -159,7 +160,7 @@ impl<'a> Loader<'a> {
             Block::Expiries(area, expiries) => {
                 let number = usize::from(area.stripe);
                 let hash = |expiry: &Expiry| KeyHash::from_parts(number, expiry.bits, expiry.tag);
-                let expiries = expiries.iter().map(|expiry| (hash(expiry), expiry.expiry_ms));
+                let expiries = expiries.iter().map(|expiry| (hash(expiry), Deadline::of(expiry.expiry_ms)));
                 self.index.load_expiries(area.keyspace, number, expiries);
             }
             Block::End(_) => {}
@@ -429,7 +430,7 @@ impl Replayer<'_> {
             seq: entry.seq,
             since,
             kind: entry.kind,
-            expiry_ms: entry.expiry_ms,
+            expiry: Deadline::of(entry.expiry_ms),
             record_bytes: u32::try_from(record_bytes).unwrap_or(u32::MAX),
             moved: entry.flags & record_flags::MOVED != 0,
         };

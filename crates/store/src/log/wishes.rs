@@ -138,7 +138,7 @@ mod tests {
         let wishes = Wishes::default();
         let value = vec![b'v'; 32 * 1024];
         let add = |n: u64| {
-            let mut object = Object::new(1, b"key", Bytes::Plain(&value), 0);
+            let mut object = Object::new(1, b"key", Bytes::Plain(&value), None);
             object.stamp(LogAddress::unpack(n << 8), Seq(n));
             wishes.add(Keyspace(0), object.view(), u64::MAX)
         };
@@ -157,7 +157,7 @@ mod tests {
     fn wishes_for_small_values_are_bounded_by_their_number() {
         let wishes = Wishes::default();
         let add = |n: u64| {
-            let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
+            let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), None);
             object.stamp(LogAddress::unpack(n << 8), Seq(n));
             wishes.add(Keyspace(0), object.view(), u64::MAX)
         };

@@ -14,7 +14,7 @@ use crate::testlog::{TestLog, at};
 
 #[test]
 fn value_with_changes_leaves_memory_once_nobody_folds_it() {
-    let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
+    let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), None);
     object.stamp(at(8), Seq(5));
     let (mut word, mut round) = (Word::hot(object, WORD_DELTAS), Round::default());
     pass(&mut word, Seq(5), &mut round, false, |object| object.address() == at(8));
@@ -26,7 +26,7 @@ fn value_with_changes_leaves_memory_once_nobody_folds_it() {
 
 #[test]
 fn hand_turns_a_released_value_that_is_not_read_into_its_address_and_leaves_few_marks_alone() {
-    let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
+    let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), None);
     object.stamp(at(8), Seq(5));
     let (mut word, mut round) = (Word::hot(object, 0), Round::default());
     word.refer();

@@ -10,15 +10,15 @@ use crate::testlog::at;
 #[test]
 fn object_gives_back_what_it_was_made_of() {
     for (key_len, value_len) in [(0, 0), (1, 0), (255, 65_535), (256, 0), (3, 65_536), (16, 100)] {
-        for expiry_ms in [0, 1, u64::MAX] {
+        for expiry in [0, 1, u64::MAX].map(Deadline::of) {
             let key = vec![b'k'; key_len];
             let value = vec![b'v'; value_len];
-            let mut object = Object::new(5, &key, Bytes::Plain(&value), expiry_ms);
+            let mut object = Object::new(5, &key, Bytes::Plain(&value), expiry);
             object.stamp(at(77), Seq(99));
             let view = object.view();
             assert_eq!(
-                (view.address(), view.seq(), view.kind(), view.expiry_ms()),
-                (at(77), Seq(99), 5, expiry_ms)
+                (view.address(), view.seq(), view.kind(), view.expiry()),
+                (at(77), Seq(99), 5, expiry)
             );
             assert_eq!((view.key(), view.value()), (&key[..], &value[..]));
         }
@@ -27,16 +27,17 @@ fn object_gives_back_what_it_was_made_of() {
 
 #[test]
 fn object_that_is_filled_is_as_one_that_was_made_of_the_value() {
-    for (key_len, value_len, expiry_ms) in [(0, 0, 0), (1, 3, 7), (255, 65_535, 0), (256, 9, 1)] {
+    for (key_len, value_len, expiry) in [(0, 0, 0), (1, 3, 7), (255, 65_535, 0), (256, 9, 1)] {
         let (key, value) = (vec![b'k'; key_len], vec![b'v'; value_len]);
-        let filled = Object::filled(5, &key, value_len, expiry_ms, |to| {
+        let expiry = Deadline::of(expiry);
+        let filled = Object::filled(5, &key, value_len, expiry, |to| {
             assert!(to.iter().all(|byte| *byte == 0));
             to.copy_from_slice(&value);
         });
-        let made = Object::new(5, &key, Bytes::Plain(&value), expiry_ms);
+        let made = Object::new(5, &key, Bytes::Plain(&value), expiry);
         let parts = |object: ObjectRef<'_>| {
-            let (kind, expiry_ms, bytes) = (object.kind(), object.expiry_ms(), object.memory_bytes());
-            (kind, expiry_ms, bytes, object.key().to_vec(), object.value().to_vec())
+            let (kind, expiry, bytes) = (object.kind(), object.expiry(), object.memory_bytes());
+            (kind, expiry, bytes, object.key().to_vec(), object.value().to_vec())
         };
         assert_eq!(parts(filled.view()), parts(made.view()));
     }
@@ -46,12 +47,13 @@ fn object_that_is_filled_is_as_one_that_was_made_of_the_value() {
 fn large_value_is_lent_and_goes_with_its_last_holder() {
     let ledger = Ledger::default();
     let bytes = vec![7; LARGE_BYTES].into_boxed_slice();
-    for (key_len, expiry_ms) in [(0, 0), (3, 0), (3, u64::MAX), (300, 9)] {
+    for (key_len, expiry) in [(0, 0), (3, 0), (3, u64::MAX), (300, 9)] {
+        let expiry = Deadline::of(expiry);
         let (key, large) = (vec![b'k'; key_len], Large::new(bytes.clone(), &ledger));
-        let mut object = Object::new(1, &key, Bytes::Large(&large), expiry_ms);
+        let mut object = Object::new(1, &key, Bytes::Large(&large), expiry);
         object.stamp(at(77), Seq(99));
         let view = object.view();
-        assert_eq!((view.address(), view.seq(), view.expiry_ms()), (at(77), Seq(99), expiry_ms));
+        assert_eq!((view.address(), view.seq(), view.expiry()), (at(77), Seq(99), expiry));
         assert_eq!((view.key(), view.value().len()), (&key[..], LARGE_BYTES));
         assert!(view.own_bytes() < 400 && view.memory_bytes() > LARGE_BYTES as u64);
         let lent = Arc::clone(view.bytes().large().expect("it is large"));
@@ -67,7 +69,7 @@ fn object_that_moves_is_the_same_and_leaves_a_place_that_owns_nothing() {
     let ledger = Ledger::default();
     let large = Large::new(vec![7; LARGE_BYTES].into_boxed_slice(), &ledger);
     for value in [Bytes::Plain(b"value"), Bytes::Large(&large)] {
-        let mut object = Object::new(1, b"key", value, 9);
+        let mut object = Object::new(1, b"key", value, Deadline::of(9));
         object.stamp(at(3), Seq(4));
         let mut word = Word::hot(object, WORD_SHARED | WORD_DELTAS);
         word.set_level(2);
@@ -78,7 +80,10 @@ fn object_that_moves_is_the_same_and_leaves_a_place_that_owns_nothing() {
         assert_eq!((left.range(), word.object().expect("hot").range()), (before, there));
         drop(left);
         let view = word.object().expect("hot");
-        assert_eq!((view.address(), view.seq(), view.kind(), view.expiry_ms()), (at(3), Seq(4), 1, 9));
+        assert_eq!(
+            (view.address(), view.seq(), view.kind(), view.expiry()),
+            (at(3), Seq(4), 1, Deadline::of(9))
+        );
         assert_eq!((view.key(), view.value()), (&b"key"[..], value.slice()));
         assert_eq!((word.marks(), word.level()), (WORD_SHARED | WORD_DELTAS, 2));
     }
@@ -90,15 +95,18 @@ fn object_that_moves_is_the_same_and_leaves_a_place_that_owns_nothing() {
 fn value_that_is_rewritten_is_as_one_that_was_made_so() {
     for kind in [record::STRING, record::LIST] {
         let (mut moved, mut stayed) = (0, 0);
-        let mut word = Word::hot(Object::new(kind, b"key", Bytes::Plain(b"value"), 9), WORD_DELTAS);
+        let mut word =
+            Word::hot(Object::new(kind, b"key", Bytes::Plain(b"value"), Deadline::of(9)), WORD_DELTAS);
         word.set_level(2);
         for len in (0..2_000).step_by(37).chain([65_535, 0, 600, 601, 1, 1_500]) {
             let (value, start) = (vec![len as u8; len], word.object().expect("hot").start());
             word.rewrite(Seq(len as u64), &value);
-            let (view, made) =
-                (word.object().expect("hot"), Object::new(kind, b"key", Bytes::Plain(&value), 9));
+            let (view, made) = (
+                word.object().expect("hot"),
+                Object::new(kind, b"key", Bytes::Plain(&value), Deadline::of(9)),
+            );
             assert_eq!((view.key(), view.value()), (&b"key"[..], &value[..]));
-            assert_eq!((view.kind(), view.seq(), view.expiry_ms()), (kind, Seq(len as u64), 9));
+            assert_eq!((view.kind(), view.seq(), view.expiry()), (kind, Seq(len as u64), Deadline::of(9)));
             assert_eq!(view.alloc_len(), made.view().alloc_len());
             assert_eq!((word.marks(), word.level()), (WORD_DELTAS, 2));
             *(if view.start() == start { &mut stayed } else { &mut moved }) += 1;
@@ -110,7 +118,7 @@ fn value_that_is_rewritten_is_as_one_that_was_made_so() {
 
 #[test]
 fn usual_key_and_value_fill_a_chunk_of_144_bytes() {
-    let object = Object::new(1, &[b'k'; 16], Bytes::Plain(&[b'v'; 100]), 0);
+    let object = Object::new(1, &[b'k'; 16], Bytes::Plain(&[b'v'; 100]), None);
     assert_eq!(object.view().memory_bytes(), 144);
 }
 
@@ -133,7 +141,7 @@ fn word_keeps_marks_and_address_apart() {
 
 #[test]
 fn hot_word_owns_its_object_and_swings_in_place() {
-    let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
+    let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), None);
     object.stamp(at(3), Seq(4));
     let mut word = Word::hot(object, WORD_SHARED);
     (0..5).for_each(|_| word.refer());

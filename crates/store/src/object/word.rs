@@ -154,8 +154,7 @@ impl Word {
         let (flags, (key_len, _), address) = (object.flags(), object.lengths(), object.address());
         assert!(flags & FLAG_LARGE == 0 && value.len() < LARGE_BYTES, "large values are shared");
         if flags & FLAG_WIDE != 0 || alloc_len(flags, key_len + value.len()) != object.alloc_len() {
-            let mut object =
-                Object::new(object.kind(), object.key(), Bytes::Plain(value), object.expiry_ms());
+            let mut object = Object::new(object.kind(), object.key(), Bytes::Plain(value), object.expiry());
             object.stamp(address, seq);
             let of_word = self.0.get() & !POINTER_MASK;
             // SAFETY: as in `drop`; the word owns the new object from here on.

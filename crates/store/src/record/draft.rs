@@ -6,6 +6,7 @@
 //!
 //! Out of scope: what a payload means when it is read again (`record`).
 
+use collections::Deadline;
 use journal::{Keyspace, Seq};
 
 use super::{CLOCK, EXPIRY, HEADER_BYTES, MAPPING, PART};
@@ -19,7 +20,7 @@ pub(crate) struct Draft<'a> {
     /// Keyspace id; 0 for MAPPING.
     pub(crate) keyspace: Keyspace,
     /// Absolute expiry, 0 for none.
-    pub(crate) expiry_ms: u64,
+    pub(crate) expiry: Option<Deadline>,
     head: [u8; 4],
     key: &'a [u8],
     base_seq: [u8; 8],
@@ -32,12 +33,18 @@ pub(crate) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// A whole value, or a removal (`body` empty).
-    pub(crate) fn whole(kind: u8, keyspace: Keyspace, key: &'a [u8], body: &'a [u8], expiry_ms: u64) -> Self {
+    pub(crate) fn whole(
+        kind: u8,
+        keyspace: Keyspace,
+        key: &'a [u8],
+        body: &'a [u8],
+        expiry: Option<Deadline>,
+    ) -> Self {
         let head = (key.len() as u32).to_le_bytes();
         Self {
             kind,
             keyspace,
-            expiry_ms,
+            expiry,
             head,
             key,
             base_seq: [0; 8],
@@ -55,9 +62,9 @@ impl<'a> Draft<'a> {
         key: &'a [u8],
         base_seq: Seq,
         body: &'a [u8],
-        expiry_ms: u64,
+        expiry: Option<Deadline>,
     ) -> Self {
-        let base = Self::whole(kind, keyspace, key, body, expiry_ms);
+        let base = Self::whole(kind, keyspace, key, body, expiry);
         Self { base_seq: base_seq.0.to_le_bytes(), has_base: true, ..base }
     }
 
@@ -68,9 +75,9 @@ impl<'a> Draft<'a> {
         key: &'a [u8],
         since: Seq,
         base_seq: Seq,
-        expiry_ms: u64,
+        expiry: Option<Deadline>,
     ) -> Self {
-        let base = Self::delta(EXPIRY | shared, keyspace, key, base_seq, &[], expiry_ms);
+        let base = Self::delta(EXPIRY | shared, keyspace, key, base_seq, &[], expiry);
         Self { number: since.0.to_le_bytes(), has_number: true, ..base }
     }
 
@@ -82,16 +89,16 @@ impl<'a> Draft<'a> {
         base_seq: Seq,
         offset: u64,
         bytes: &'a [u8],
-        expiry_ms: u64,
+        expiry: Option<Deadline>,
     ) -> Self {
-        let base = Self::delta(PART | shared, keyspace, key, base_seq, bytes, expiry_ms);
+        let base = Self::delta(PART | shared, keyspace, key, base_seq, bytes, expiry);
         Self { number: offset.to_le_bytes(), has_number: true, ..base }
     }
 
     /// A mapping, encoded by [`encode_mapping`].
     pub(crate) fn mapping(payload: &'a [u8]) -> Self {
         let (head, body) = payload.split_first_chunk::<4>().expect("encode_mapping writes 8 bytes at least");
-        let base = Self::whole(MAPPING, Keyspace::NONE, &[], body, 0);
+        let base = Self::whole(MAPPING, Keyspace::NONE, &[], body, None);
         Self { head: *head, ..base }
     }
 
@@ -105,14 +112,14 @@ impl<'a> Draft<'a> {
     /// A record of an object whose leaves are in `keyspace`: CHANGES, encoded by [`PartsEncoder`], or [`Removals`].
     pub(crate) fn of_object(kind: u8, keyspace: Keyspace, payload: &'a [u8]) -> Self {
         let (head, body) = payload.split_first_chunk::<4>().expect("the object is of 8 bytes");
-        let base = Self::whole(kind, keyspace, &[], body, 0);
+        let base = Self::whole(kind, keyspace, &[], body, None);
         Self { head: *head, ..base }
     }
 
     /// What the clocks show, encoded by [`encode_clock`].
     pub(crate) fn clock(payload: &'a [u8]) -> Self {
         let (head, body) = payload.split_first_chunk::<4>().expect("encode_clock writes 44 bytes at least");
-        let base = Self::whole(CLOCK, Keyspace::NONE, &[], body, 0);
+        let base = Self::whole(CLOCK, Keyspace::NONE, &[], body, None);
         Self { head: *head, ..base }
     }
 

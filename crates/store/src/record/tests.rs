@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::time::{Ceiling, ClockRecord};
+use collections::Deadline;
 
 fn payload(draft: &Draft<'_>) -> Vec<u8> {
     draft.parts().concat()
@@ -9,17 +10,17 @@ fn payload(draft: &Draft<'_>) -> Vec<u8> {
 
 #[test]
 fn payloads_are_pinned_byte_by_byte() {
-    let string = Draft::whole(STRING, Keyspace(1), b"ab", b"xyz", 0);
+    let string = Draft::whole(STRING, Keyspace(1), b"ab", b"xyz", None);
     assert_eq!(payload(&string), b"\x02\0\0\0abxyz");
-    let removed = Draft::whole(REMOVED, Keyspace(1), b"ab", b"", 0);
+    let removed = Draft::whole(REMOVED, Keyspace(1), b"ab", b"", None);
     assert_eq!(payload(&removed), b"\x02\0\0\0ab");
-    let expiry = Draft::delta(EXPIRY, Keyspace(1), b"ab", Seq(0x0102), b"", 5);
+    let expiry = Draft::delta(EXPIRY, Keyspace(1), b"ab", Seq(0x0102), b"", Deadline::of(5));
     assert_eq!(payload(&expiry), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0");
-    let retimed = payload(&Draft::expiry(0, Keyspace(1), b"ab", Seq(1), Seq(0x0102), 5));
+    let retimed = payload(&Draft::expiry(0, Keyspace(1), b"ab", Seq(1), Seq(0x0102), Deadline::of(5)));
     assert_eq!(retimed, b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0");
     assert_eq!(since(EXPIRY, &retimed), Seq(1));
     assert_eq!(since(EXPIRY, &payload(&expiry)), Seq(0x0102));
-    let part = Draft::part(0, Keyspace(1), b"ab", Seq(0x0102), 0x0304, b"xyz", 0);
+    let part = Draft::part(0, Keyspace(1), b"ab", Seq(0x0102), 0x0304, b"xyz", None);
     assert_eq!(payload(&part), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0xyz");
     assert_eq!(part.record_bytes(), part_bytes(2, 3));
     assert_eq!(since(PART, &payload(&part)), Seq(0x0102));
@@ -57,10 +58,10 @@ fn removals_are_pinned_and_take_what_follows() {
 
 #[test]
 fn decode_gives_back_what_was_drafted() {
-    let string = payload(&Draft::whole(STRING, Keyspace(1), b"k", b"v", 0));
+    let string = payload(&Draft::whole(STRING, Keyspace(1), b"k", b"v", None));
     assert_eq!(decode(STRING | SHARED, &string), Some(Payload::Whole { key: b"k", value: b"v" }));
     let put = b"\x01\x02\0\x01\x01fv";
-    let change = payload(&Draft::delta(CHANGE, Keyspace(1), b"k", Seq(7), put, 0));
+    let change = payload(&Draft::delta(CHANGE, Keyspace(1), b"k", Seq(7), put, None));
     assert_eq!(decode(CHANGE, &change), Some(Payload::Delta { key: b"k", base_seq: Seq(7), body: put }));
     let mapping = encode_mapping(Keyspace(9), &[Keyspace(1), Keyspace(8)]);
     let Some(Payload::Mapping { next_keyspace: Keyspace(9), keyspaces }) = decode(MAPPING, &mapping) else {

@@ -278,7 +278,7 @@ impl Rebuilder<'_> {
         let root = Root { object, count: 1, bytes: 0, leaves: hashed, tree, is_timed: named.is_some() };
         let key = format!("lost:{}:{object:016x}", kind.name()).into_bytes();
         let payload = [&(key.len() as u32).to_le_bytes()[..], &key, &root.encode()].concat();
-        let state = State::whole(record::paged_kind_of(kind)?, payload, Seq::NONE, 0);
+        let state = State::whole(record::paged_kind_of(kind)?, payload, Seq::NONE, None);
         let named = named.map_or_else(
             || "and so is its key".to_owned(),
             |key| format!("its key was \"{}\"", key.escape_ascii()),

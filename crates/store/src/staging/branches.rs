@@ -107,9 +107,9 @@ impl Branch {
             let intent = match change {
                 Change::Read => None,
                 Change::Remove => Some(Intent::Remove),
-                Change::Put { kind, expiry_ms, value } => {
+                Change::Put { kind, expiry, value } => {
                     let large = store.memory.large(value).ok();
-                    Some(Intent::Put(Object::new(kind, key, Bytes::of(value, large.as_ref()), expiry_ms)))
+                    Some(Intent::Put(Object::new(kind, key, Bytes::of(value, large.as_ref()), expiry)))
                 }
             };
             BranchKey { db, hash: store.hasher.hash(key), key: key.into(), intent }
@@ -134,7 +134,7 @@ impl Branch {
                 Some(Intent::Remove) => Change::Remove,
                 Some(Intent::Put(object)) => {
                     let view = object.view();
-                    Change::Put { kind: view.kind(), expiry_ms: view.expiry_ms(), value: view.value() }
+                    Change::Put { kind: view.kind(), expiry: view.expiry(), value: view.value() }
                 }
             };
             Entry { db: *db, key, change }

@@ -24,7 +24,7 @@
 //! log meanwhile, and a commit reads no value.
 
 use crate::record;
-use collections::Moment;
+use collections::Deadline;
 
 /// One key of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(crate) struct Image<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change<'a> {
     Read,
-    Put { kind: u8, expiry_ms: u64, value: &'a [u8] },
+    Put { kind: u8, expiry: Option<Deadline>, value: &'a [u8] },
     Remove,
 }
 
@@ -96,9 +96,9 @@ pub(crate) fn encode(since_ms: u64, moves: &[Move], entries: &[Entry<'_>]) -> Ve
         });
         image.extend_from_slice(&length(key.len()));
         image.extend_from_slice(key);
-        if let Change::Put { kind, expiry_ms, value } = change {
+        if let Change::Put { kind, expiry, value } = change {
             image.push(*kind);
-            image.extend_from_slice(&expiry_ms.to_le_bytes());
+            image.extend_from_slice(&Deadline::raw_or_zero(*expiry).to_le_bytes());
             image.extend_from_slice(&length(value.len()));
             image.extend_from_slice(value);
         }
@@ -109,7 +109,7 @@ pub(crate) fn encode(since_ms: u64, moves: &[Move], entries: &[Entry<'_>]) -> Ve
 /// Whether the commit of the branch in `image` gives a key a TTL.
 pub(crate) fn has_ttl(image: &[u8]) -> bool {
     let is_ttl = |entry: &Entry<'_>| match entry.change {
-        Change::Put { expiry_ms, .. } => expiry_ms >= Moment::SERVER,
+        Change::Put { expiry, .. } => expiry.is_some_and(|at| !at.is_wall()),
         Change::Read | Change::Remove => false,
     };
     decode(image).is_ok_and(|image| image.entries.iter().any(is_ttl))
@@ -177,12 +177,12 @@ impl<'a> Cursor<'a> {
             READ => Change::Read,
             REMOVE => Change::Remove,
             PUT => {
-                let (kind, expiry_ms, value_len) = (self.u8()?, self.u64()?, self.u32()?);
+                let (kind, expiry, value_len) = (self.u8()?, Deadline::of(self.u64()?), self.u32()?);
                 let value = self.bytes(value_len)?;
                 if !record::is_value(kind, value) {
                     return Err(ImageError::Damaged("a value is of no kind that there is"));
                 }
-                Change::Put { kind, expiry_ms, value }
+                Change::Put { kind, expiry, value }
             }
             _ => return Err(ImageError::Damaged("a change is of no kind that there is")),
         };
@@ -244,11 +244,11 @@ mod tests {
     const ENTRIES: [Entry<'_>; 4] = [
         Entry { db: 0, key: b"a", change: Change::Read },
         Entry { db: 0, key: b"ab", change: Change::Remove },
-        Entry { db: 3, key: b"", change: Change::Put { kind: record::STRING, expiry_ms: 0, value: b"" } },
+        Entry { db: 3, key: b"", change: Change::Put { kind: record::STRING, expiry: None, value: b"" } },
         Entry {
             db: 3,
             key: b"k",
-            change: Change::Put { kind: record::STRING, expiry_ms: 0x0102, value: b"value" },
+            change: Change::Put { kind: record::STRING, expiry: Deadline::of(0x0102), value: b"value" },
         },
     ];
 
@@ -326,8 +326,8 @@ mod tests {
                 let change = match change {
                     None => Change::Read,
                     Some(None) => Change::Remove,
-                    Some(Some((expiry_ms, value))) => {
-                        Change::Put { kind: record::STRING, expiry_ms: *expiry_ms, value }
+                    Some(Some((expiry, value))) => {
+                        Change::Put { kind: record::STRING, expiry: Deadline::of(*expiry), value }
                     }
                 };
                 Entry { db: *db, key, change }

@@ -104,7 +104,7 @@ impl Intent {
         match self {
             Self::Put(object) => {
                 let view = object.view();
-                Self::Put(Object::new(view.kind(), view.key(), view.bytes(), view.expiry_ms()))
+                Self::Put(Object::new(view.kind(), view.key(), view.bytes(), view.expiry()))
             }
             Self::Remove => Self::Remove,
         }
@@ -114,7 +114,7 @@ impl Intent {
     pub(crate) fn object(self, key: &[u8]) -> Object {
         match self {
             Self::Put(object) => object,
-            Self::Remove => Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0),
+            Self::Remove => Object::new(record::REMOVED, key, Bytes::Plain(&[]), None),
         }
     }
 

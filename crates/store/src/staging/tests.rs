@@ -57,7 +57,7 @@ fn each_step_of_a_branch_is_one_group() {
 fn image_that_cannot_be_decoded_refuses_the_start_by_the_name_of_its_branch() {
     for (image, what) in [(&b"\x03"[..], "newer version"), (b"\x01", "damaged")] {
         let (log, hasher) = (TestLog::default(), KeyHasher::new(&[9; 16], 128));
-        let draft = Draft::whole(record::STRING, PREPARED_KEYSPACE, b"branch", image, 0);
+        let draft = Draft::whole(record::STRING, PREPARED_KEYSPACE, b"branch", image, None);
         let credits = log.reserve(draft.record_bytes(), 1, Class::Write).expect("room");
         log.append(credits, &[draft], &mut [LogAddress::default()]);
         let (log, index) = log.recover(1, &hasher, 1);

@@ -36,7 +36,7 @@ impl Bench {
             seq: Seq(address),
             since: Seq::NONE,
             kind,
-            expiry_ms: 0,
+            expiry: None,
             record_bytes: 64,
             moved: false,
         }
@@ -172,7 +172,7 @@ fn keyspace_that_is_dead_at_the_end_of_recovery_takes_no_memory_once_it_is_freed
         let hash = bench.hash(&i.to_le_bytes());
         bench.replay(&i.to_le_bytes(), record::STRING, i * 10 + 1, i * 10 + 1, false);
         bench.replay(&i.to_le_bytes(), record::EXPIRY, i * 10 + 2, i * 10 + 2, false);
-        bench.index.load_expiries(KEYSPACE, hash.stripe(), std::iter::once((hash, 5)));
+        bench.index.load_expiries(KEYSPACE, hash.stripe(), std::iter::once((hash, Deadline::of(5))));
     }
     bench.index.set_mapping(&[Keyspace(7), Keyspace(8)], Keyspace(9), Seq(2_000));
     bench.index.finish();
@@ -188,8 +188,8 @@ fn snapshot_in_slices_of_any_size_loads_into_an_equal_index() {
         if i % 3 == 0 {
             bench.replay(&i.to_le_bytes(), record::EXPIRY, i * 10 + 2, i * 10 + 2, false);
         }
-        let (hash, expiry_ms) = (bench.hash(&i.to_le_bytes()), 1_000 + i % 5);
-        bench.index.load_expiries(KEYSPACE, hash.stripe(), std::iter::once((hash, expiry_ms)));
+        let (hash, expiry) = (bench.hash(&i.to_le_bytes()), Deadline::of(1_000 + i % 5));
+        bench.index.load_expiries(KEYSPACE, hash.stripe(), std::iter::once((hash, expiry)));
     }
     let take = |index: &Index, budget| {
         let (mut slots, mut expiries) = (Vec::new(), Vec::new());
@@ -200,8 +200,8 @@ fn snapshot_in_slices_of_any_size_loads_into_an_equal_index() {
                     SnapshotItem::Slot { keyspace, hash, address, shared, deltas } => {
                         slots.push((keyspace, hash, address, shared, deltas.to_vec()));
                     }
-                    SnapshotItem::Expires { keyspace, hash, expiry_ms } => {
-                        expiries.push((keyspace, hash, expiry_ms));
+                    SnapshotItem::Expires { keyspace, hash, expiry } => {
+                        expiries.push((keyspace, hash, expiry));
                     }
                 });
             }
@@ -217,8 +217,8 @@ fn snapshot_in_slices_of_any_size_loads_into_an_equal_index() {
         let slot = LoadedSlot { hash, address, shared, deltas };
         loaded.load_slots(keyspace, hash.stripe(), std::iter::once(slot));
     }
-    for &(keyspace, hash, expiry_ms) in &whole.1 {
-        loaded.load_expiries(keyspace, hash.stripe(), std::iter::once((hash, expiry_ms)));
+    for &(keyspace, hash, expiry) in &whole.1 {
+        loaded.load_expiries(keyspace, hash.stripe(), std::iter::once((hash, Some(expiry))));
     }
     loaded.finish();
     loaded.check();

@@ -57,11 +57,13 @@ impl Space {
             }
             match word.object() {
                 Some(object) if object.kind() == record::REMOVED => removed += 1,
-                Some(object) if object.expiry_ms() != 0 => {
+                Some(object) => {
                     let hash = KeyHash::from_parts(number, bits, tag);
-                    *deadlines.entry(ExpiryEntry::new(object.expiry_ms(), hash)).or_default() += 1;
+                    object.expiry().into_iter().for_each(|deadline| {
+                        *deadlines.entry(ExpiryEntry::new(deadline, hash)).or_default() += 1;
+                    });
                 }
-                _ => {}
+                None => {}
             }
         });
         assert_eq!(self.table.live + removed, self.table.slots() as u64, "keys and removals are all slots");

@@ -2,6 +2,7 @@
 //!
 //! Where the newest root of a collection is lost, its leaves are there and nothing says at which key. An older root does.
 
+use collections::Deadline;
 use std::collections::HashMap;
 
 use journal::{Keyspace, RecordView, Seq};
@@ -21,7 +22,7 @@ pub(crate) struct Roots {
 struct Root {
     kind: u8,
     seq: Seq,
-    expiry_ms: u64,
+    expiry: Option<Deadline>,
     payload: Vec<u8>,
 }
 
@@ -36,15 +37,16 @@ impl Roots {
         let Some(root) = record::root_of(kind, value) else { return };
         let place = (leaves_of(keyspace), root.object);
         if self.newest.get(&place).is_none_or(|known| known.seq < view.header.seq) {
-            let (seq, expiry_ms, payload) = (view.header.seq, view.header.expiry_ms, view.payload.to_vec());
-            self.newest.insert(place, Root { kind, seq, expiry_ms, payload });
+            let (seq, expiry, payload) =
+                (view.header.seq, Deadline::of(view.header.expiry_ms), view.payload.to_vec());
+            self.newest.insert(place, Root { kind, seq, expiry, payload });
         }
     }
 
     /// The newest root of this object.
     pub(super) fn of(&self, leaves: Keyspace, object: u64) -> Option<State> {
-        let Root { kind, seq, expiry_ms, payload } = self.newest.get(&(leaves, object))?;
-        Some(State::whole(*kind, payload.clone(), *seq, *expiry_ms))
+        let Root { kind, seq, expiry, payload } = self.newest.get(&(leaves, object))?;
+        Some(State::whole(*kind, payload.clone(), *seq, *expiry))
     }
 
     /// The keys of all roots, none of which was met yet in what was saved.

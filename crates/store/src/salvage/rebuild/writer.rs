@@ -2,6 +2,7 @@
 //!
 //! Invariant: each record has SHARED, so that a start reads the keys where hashes are equal.
 
+use collections::Deadline;
 use std::sync::Arc;
 
 use journal::{Class, Driver, Journal, Keyspace, Refusal, footprint};
@@ -31,7 +32,7 @@ impl Writer {
     fn put(&mut self, draft: &Draft<'_>) -> Result<(), StoreError> {
         let parts = draft.parts();
         let draft = journal::Draft::new(draft.kind | record::SHARED, draft.keyspace, &parts)
-            .expiring(draft.expiry_ms);
+            .expiring(Deadline::raw_or_zero(draft.expiry));
         let credits = loop {
             match self.journal.reserve(footprint([draft.payload_len()]), Class::Reclaim) {
                 Ok(credits) => break credits,
@@ -55,8 +56,8 @@ impl Writer {
         let key = leaf_key(object, number);
         // the first deadline by either clock: who looks at it then sees which have passed
         let times = if kind == ValueKind::Hash { collections::times_of(value) } else { None };
-        let first = times.map_or(0, |times| if times.wall == 0 { times.server } else { times.wall });
-        self.put(&Draft::whole(record::kind_of(kind), leaves, &key, value, first))
+        let first = times.map(|times| if times.wall == 0 { times.server } else { times.wall });
+        self.put(&Draft::whole(record::kind_of(kind), leaves, &key, value, first.and_then(Deadline::of)))
     }
 
     /// Appends at which key the hash `object` is, whose fields have deadlines.
@@ -66,17 +67,17 @@ impl Writer {
         object: u64,
         key: &[u8],
     ) -> Result<(), StoreError> {
-        self.put(&Draft::whole(record::STRING, leaves, &leaf_key(object, KEY_NODE), key, 0))
+        self.put(&Draft::whole(record::STRING, leaves, &leaf_key(object, KEY_NODE), key, None))
     }
 
     /// Appends a root in place of the one in `state`.
     pub(super) fn put_root(&mut self, keys: Keyspace, state: &State, root: &Root) -> Result<(), StoreError> {
-        self.put(&Draft::whole(state.kind, keys, state.key(), &root.encode(), state.expiry_ms))
+        self.put(&Draft::whole(state.kind, keys, state.key(), &root.encode(), state.expiry))
     }
 
     /// Appends that a key is gone.
     pub(super) fn remove(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<(), StoreError> {
-        self.put(&Draft::whole(record::REMOVED, keyspace, key, &[], 0))
+        self.put(&Draft::whole(record::REMOVED, keyspace, key, &[], None))
     }
 
     /// Makes all of it durable, as a clean stop does.
