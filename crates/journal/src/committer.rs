@@ -252,7 +252,8 @@ impl Committer {
             self.writer.write(&mut batch, sync && last).map_err(|error| self.failed(&error))?;
             if last {
                 let written = LogAddress::new(batch.segment, batch.end()).pack();
-                self.shared.progress.written.store(written, std::sync::atomic::Ordering::Release);
+                let before = self.shared.progress.written.swap(written, std::sync::atomic::Ordering::Release);
+                debug_assert!(before <= written, "written up to {before:#x}, and then up to {written:#x}");
             }
         }
         self.stamp_unsynced &= !sync;
@@ -265,6 +266,7 @@ impl Committer {
     /// Everything in the old segment becomes durable, then the manifest moves on. Opens nothing.
     fn roll(&mut self, roll: &Roll) -> Result<(), JournalError> {
         assert_eq!(roll.sealed.segment, self.segment, "segments end in order");
+        assert!(roll.next > self.segment, "segment {} follows {}", roll.next, self.segment);
         if self.has_unsynced() {
             self.sync_written()?;
         } else if self.stamp_unsynced {

@@ -105,6 +105,7 @@ impl Progress {
 
     pub(crate) fn set_durable(&self, lsn: Lsn, next_seq: Seq) {
         assert!(lsn.0 >= self.durable_lsn.load(Ordering::Relaxed), "durable lsn runs back");
+        assert!(next_seq.0 > self.durable_seq.load(Ordering::Relaxed), "durable seq runs back");
         self.durable_lsn.store(lsn.0, Ordering::Release);
         self.durable_seq.store(next_seq.0 - 1, Ordering::Release);
     }

@@ -428,7 +428,8 @@ impl<P: Protocol> Shared<P> {
     /// Forgets a connection that has ended.
     pub(crate) fn forget(&self, connection: &Connection) {
         self.table().remove(&connection.id());
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        let before = self.open.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "more connections ended than began");
         self.stats[connection.loop_index()].connections.fetch_sub(1, Ordering::Relaxed);
         if connection.is_bound()
             && let Address::Tcp(address) = connection.peer()

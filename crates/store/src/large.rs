@@ -63,7 +63,8 @@ impl Ledger {
 
     /// Takes `bytes` out.
     pub(crate) fn take(&self, bytes: u64) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.0.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "{bytes} B given back of {before}");
     }
 
     /// The sum.
@@ -98,6 +99,7 @@ impl Held {
 
     /// Holds `bytes` less.
     pub(crate) fn take(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.bytes, "{bytes} B given back of {}", self.bytes);
         self.ledger.take(bytes);
         self.bytes -= bytes;
     }

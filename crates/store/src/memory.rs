@@ -111,7 +111,8 @@ pub(crate) struct Passing {
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        self.all_bytes.fetch_sub(self.held.bytes(), Ordering::SeqCst);
+        let before = self.all_bytes.fetch_sub(self.held.bytes(), Ordering::SeqCst);
+        debug_assert!(before >= self.held.bytes(), "{} B pass of {before}", self.held.bytes());
     }
 }
 
@@ -162,7 +163,8 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.all_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+        let before = self.all_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+        debug_assert!(before >= self.bytes, "{} B given back of {before} that were asked for", self.bytes);
     }
 }
 
@@ -437,6 +439,7 @@ impl Memory {
         let (used_bytes, for_now_bytes) = loop {
             // First: what a group reserved for its way to the disk is given back when the journal counts it.
             let reserved_bytes = self.reserved_bytes.load(Ordering::SeqCst);
+            debug_assert!(reserved_bytes >= lack.reserved_bytes, "the sum has what one reserved");
             // What waits is counted there, and until it is released as a value that cannot be dropped.
             let waiting_bytes = 2 * accounts.engine.waiting_bytes().saturating_sub(lack.credit_bytes);
             // After that look: what waited before may have left meanwhile.

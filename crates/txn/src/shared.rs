@@ -141,6 +141,12 @@ impl Shared {
         Ok(())
     }
 
+    /// A decision is written, or was refused.
+    pub(crate) fn end_write(&self) {
+        let before = self.writing.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "more writes of decisions ended than began");
+    }
+
     /// Counts one that was found in the log, or at a resource.
     pub(crate) fn resumed(&self, tx: TxId) {
         self.under_way(tx).fetch_add(1, Ordering::Relaxed);

@@ -97,7 +97,8 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         self.slots.release(&peer.connection);
         let shared = &self.handle.shared;
         self.stats.moves_out.fetch_add(1, Ordering::Relaxed);
-        self.stats.connections.fetch_sub(1, Ordering::Relaxed);
+        let before = self.stats.connections.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a connection leaves a loop that has none");
         shared.stats[to].moves_in.fetch_add(1, Ordering::Relaxed);
         shared.stats[to].connections.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::clone(&peer.connection);

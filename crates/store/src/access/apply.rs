@@ -60,6 +60,7 @@ impl Access<'_> {
                 None => counts.push((keyspace, change)),
             }
         }
+        debug_assert!(first.is_none() && rest.next().is_none(), "a change without a plan");
         // at once, so that no count shows half a group
         counts.into_iter().for_each(|(keyspace, change)| self.store.index.count_keys(keyspace, change));
     }
@@ -69,6 +70,7 @@ impl Access<'_> {
         let store = self.store;
         let released = store.engine.released();
         let expired = matches!(staged.cause, Cause::Expired | Cause::Purged(_));
+        debug_assert!(plan.old.is_none_or(|old| old.seq < appended.seq), "an effect replaces a newer one");
         store.count(staged.cause);
         let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
         let prepared = self.read_anew.as_deref().or(self.late.as_deref()).unwrap_or(self.prepared);
@@ -110,6 +112,7 @@ impl Access<'_> {
             Change::Remove(mut object) => {
                 let old = plan.old.expect("removals of nothing are skipped");
                 space.retire(plan, &staged.hash, &*store.engine);
+                debug_assert!(space.table.live > 0, "a key is removed that was not counted");
                 space.table.live -= 1;
                 if appended.seq <= released {
                     -space.remove(old.spot)
@@ -134,6 +137,10 @@ impl Access<'_> {
     /// Lets the databases have their new keyspaces.
     pub(super) fn apply_mapping(&mut self, seq: Seq) {
         let (mapping, next) = self.overlay.take_mapping().expect("only called with one");
+        assert!(
+            mapping.iter().all(|id| *id < next),
+            "a keyspace that is still to come: {mapping:?}, {next:?}"
+        );
         let index = &self.store.index;
         let before = index.mapping();
         for number in 0..STRIPES {

@@ -532,6 +532,10 @@ impl Access<'_> {
 
     pub(super) fn ticket(&self) -> Ticket {
         let looked = self.looked.get();
+        debug_assert!(
+            looked <= self.store.engine.newest(),
+            "a reply depends on what is not appended: {looked:?}"
+        );
         if looked <= self.store.engine.released() { Ticket::NOTHING } else { Ticket::of(looked.0) }
     }
 

@@ -123,7 +123,8 @@ impl Snapshots {
                 objects.remove(&object);
             }
         }
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        let before = self.count.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "more snapshots end than began");
         self.forget(&mut lock(kept));
     }
 
@@ -157,7 +158,8 @@ impl Snapshots {
     fn forget(&self, kept: &mut Kept) {
         kept.nodes = HashMap::new();
         let bytes = std::mem::take(&mut kept.bytes);
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "{bytes} B forgotten of {before} that are kept");
         self.ledger.take(bytes);
     }
 

@@ -97,6 +97,7 @@ impl Expiry {
     /// `change` keys more have this deadline.
     fn count(&mut self, deadline: Deadline, change: i64) {
         let (keys, sum) = &mut self.sums[usize::from(!deadline.is_wall())];
+        debug_assert!(change >= 0 || *keys >= change.unsigned_abs(), "{change} keys of {keys}");
         self.keys = self.keys.saturating_add_signed(change);
         *keys = keys.saturating_add_signed(change);
         let at = u128::from(deadline.ms()) * u128::from(change.unsigned_abs());

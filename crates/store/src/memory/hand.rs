@@ -122,6 +122,11 @@ impl Memory {
         if !self.may_drop(accounts.engine) {
             return false;
         }
+        debug_assert!(
+            hand.began_at <= released,
+            "what is released grows: {released:?} after {:?}",
+            hand.began_at
+        );
         let mut has_dropped = false;
         if self.has_warmed.swap(false, Ordering::Relaxed) || self.barren_until.load(Ordering::SeqCst) > 0 {
             // whole rounds from here on, after those that found nothing

@@ -86,7 +86,9 @@ impl Reserved {
 
     fn pass(&mut self, bytes: u64) {
         self.all_bytes.fetch_add(bytes, Ordering::SeqCst);
-        self.all_bytes.fetch_sub(std::mem::replace(&mut self.passing_bytes, bytes), Ordering::SeqCst);
+        let passed_bytes = std::mem::replace(&mut self.passing_bytes, bytes);
+        let before = self.all_bytes.fetch_sub(passed_bytes, Ordering::SeqCst);
+        debug_assert!(before >= passed_bytes, "{passed_bytes} B pass of {before}");
     }
 }
 

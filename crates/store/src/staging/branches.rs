@@ -66,8 +66,10 @@ impl Branches {
 
     /// Takes a branch out that held so many locks.
     pub(crate) fn remove(&self, id: &str, locks: u64) {
-        self.locked_keys.fetch_sub(locks, Ordering::Relaxed);
-        self.lock().remove(id);
+        let before = self.locked_keys.fetch_sub(locks, Ordering::Relaxed);
+        assert!(before >= locks, "{locks} locks released of {before}");
+        let removed = self.lock().remove(id);
+        debug_assert!(removed.is_some(), "the callers have looked");
     }
 
     /// All of them, by identifier.

@@ -189,7 +189,7 @@ impl LaneInner {
             Event::Logged(tx, result) => {
                 steps::reached(Step::Decided);
                 table.on_logged();
-                shared.writing.fetch_sub(1, Ordering::Relaxed);
+                shared.end_write();
                 self.change(shared, table, tx, |machine, effects| {
                     machine.on_logged(now, wall, result, effects);
                 });
@@ -279,7 +279,7 @@ impl LaneInner {
         table.scratch.record = record;
         match &written {
             Ok(cycle) => table.on_written(*cycle),
-            Err(_) => _ = shared.writing.fetch_sub(1, Ordering::Relaxed),
+            Err(_) => shared.end_write(),
         }
         if matches!(written, Err(Refused::Busy(_))) {
             table.on_no_room();

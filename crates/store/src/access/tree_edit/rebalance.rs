@@ -238,6 +238,7 @@ impl TreeEdit<'_, '_> {
             nodes = self.put_runs(None, Packed::new(Shape::List, &inner), false, Vec::new())?;
             self.tree.depth += 1;
         }
+        assert!(nodes[0].node < self.tree.nodes, "the top is none of {} nodes", self.tree.nodes);
         self.tree.top = nodes[0].node;
         while self.tree.depth > 0 {
             let inner = Packed::new(Shape::List, self.node(self.tree.top, false)?);
@@ -285,6 +286,8 @@ impl TreeEdit<'_, '_> {
             self.put(node, part(packed, run), None, is_leaf)?;
             nodes.push(NewChild { node, count, bound });
         }
+        let count_of = |nodes: &[NewChild]| nodes.iter().map(|node| node.count).sum::<u64>();
+        debug_assert!(!is_leaf || count_of(&nodes) == packed.len() as u64, "each element is in one run");
         Ok(nodes)
     }
 

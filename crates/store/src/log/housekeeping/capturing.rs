@@ -116,6 +116,15 @@ impl Housekeeping {
         store: Parts<'_>,
         mut published: Published,
     ) -> Result<(), JournalError> {
+        let grows = |before: &Published| before.lsn <= published.lsn && before.began < published.began;
+        assert!(
+            work.published.as_ref().is_none_or(grows),
+            "an older checkpoint would be in force: {published:?}"
+        );
+        assert!(
+            published.lsn <= store.engine.journal.durable_lsn().0,
+            "it has what is not durable: {published:?}"
+        );
         store.engine.journal.set_checkpoint(&published.name, Lsn(published.lsn + 1))?;
         if let Err(error) = checkpoint_file::remove_others(&*self.vfs, &self.dir, &published.name) {
             tracing::warn!(%error, "an old checkpoint stays; the next one removes it");
