@@ -173,8 +173,8 @@ impl<P: Protocol> Acceptor<P> {
             self.say_full();
             return self.refuse(accepted.socket);
         }
-        let place = shared.choose_loop(&accepted.peer);
-        match admit(&self.handle, accepted, place) {
+        let (loop_index, is_bound) = shared.choose_loop(&accepted.peer);
+        match admit(&self.handle, accepted, loop_index, is_bound) {
             Ok(_) => _ = shared.accept_stats.accepted.fetch_add(1, Ordering::Relaxed),
             Err((error, socket)) => {
                 self.say_unserved(&error);
@@ -268,7 +268,8 @@ impl<P: Protocol> Acceptor<P> {
 pub(crate) fn admit<P: Protocol>(
     handle: &Handle<P>,
     accepted: Accepted,
-    (loop_index, is_bound): (usize, bool),
+    loop_index: usize,
+    is_bound: bool,
 ) -> Result<Arc<Connection>, (io::Error, OwnedFd)> {
     let shared = &handle.shared;
     bound_buffers(&accepted, shared.options.tcp_loopback_buffer_bytes);

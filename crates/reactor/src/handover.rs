@@ -149,7 +149,8 @@ impl<T> Mailbox<T> {
 /// Leaves in mailbox `to` the post that `take` makes of the posts of mailbox `from`, while both are locked.
 pub(crate) fn relocate<T>(
     mailboxes: &[Arc<Mailbox<T>>],
-    (from, to): (usize, usize),
+    from: usize,
+    to: usize,
     take: impl FnOnce(&mut Vec<T>) -> T,
 ) {
     assert_ne!(from, to, "a mailbox is locked once");

@@ -70,9 +70,10 @@ pub(crate) fn relocate<A, M>(
     mailboxes: &[Arc<Mailbox<Post<A, M>>>],
     connection: &Connection,
     arrival: A,
-    (from, to): (usize, usize),
+    from: usize,
+    to: usize,
 ) {
-    handover::relocate(mailboxes, (from, to), |here| {
+    handover::relocate(mailboxes, from, to, |here| {
         let mut carried = VecDeque::new();
         let mut rest = Vec::with_capacity(here.len());
         for post in here.drain(..) {

@@ -133,7 +133,7 @@ fn message_to_a_connection_that_moves_arrives_once_and_at_its_new_loop() {
             }
         });
         // The first loop sends the connection off; what had come for it travels along.
-        relocate(&*mailboxes, (0, 1), |here| {
+        relocate(&*mailboxes, 0, 1, |here| {
             let carried: u32 = here.drain(..).sum();
             lives_at.store(1, Ordering::Release);
             ARRIVAL + carried

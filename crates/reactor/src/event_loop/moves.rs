@@ -102,6 +102,6 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         shared.stats[to].moves_in.fetch_add(1, Ordering::Relaxed);
         shared.stats[to].connections.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::clone(&peer.connection);
-        relocate(&shared.mailboxes, &connection, peer, (self.index, to));
+        relocate(&shared.mailboxes, &connection, peer, self.index, to);
     }
 }

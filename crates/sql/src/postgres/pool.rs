@@ -247,7 +247,7 @@ impl Pool {
         let index = entry.index;
         let on_end = move |is_failure: bool| entry.on_end(is_failure);
         let login = self.login();
-        let session = Session::open(&login.config, (&login.tls, login.proof), self.limit, on_end).await?;
+        let session = Session::open(&login.config, &login.tls, login.proof, self.limit, on_end).await?;
         if let Some(known) = self.state().open.get_mut(&index) {
             *known = Some(session.connection().clone());
         }

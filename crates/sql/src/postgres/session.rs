@@ -105,7 +105,8 @@ impl Session {
     /// Connects. `on_end` is dropped when the connection has ended; it is told first whether that was a failure.
     pub(super) async fn open(
         config: &Config,
-        (tls, proof): (&Tls, Proof),
+        tls: &Tls,
+        proof: Proof,
         limit: Duration,
         on_end: impl FnOnce(bool) + Send + 'static,
     ) -> Result<Self, Unready> {

@@ -105,7 +105,7 @@ impl Access<'_> {
                     store.engine.on_live(appended.address, appended.bytes);
                 }
                 let delta = appended.delta(&delta, &old, expiry);
-                space.push_delta((old.address, old.record_bytes), delta, &*store.engine);
+                space.push_delta(old.address, old.record_bytes, delta, &*store.engine);
                 let marks = space.table.word(old.spot).marks() | WORD_DELTAS;
                 space.set_word(old.spot, Word::hot(object, marks))
             }
@@ -240,8 +240,14 @@ impl Space {
     }
 
     /// Adds `delta` on a base, of which the record has so many bytes if nothing lies on it; what it supersedes is dead.
-    pub(super) fn push_delta(&mut self, base: (LogAddress, u64), delta: Delta, engine: &dyn Engine) {
-        if let Some(dead) = self.deltas.push_on(base.0, base.1, delta) {
+    pub(super) fn push_delta(
+        &mut self,
+        base: LogAddress,
+        base_bytes: u64,
+        delta: Delta,
+        engine: &dyn Engine,
+    ) {
+        if let Some(dead) = self.deltas.push_on(base, base_bytes, delta) {
             on_dead_delta(engine, &dead);
         }
     }

@@ -454,7 +454,7 @@ impl Overwriting<'_> {
             if bytes > 0 {
                 self.engine.on_live(address, bytes);
             }
-            space.push_delta((base, base_bytes), delta, self.engine);
+            space.push_delta(base, base_bytes, delta, self.engine);
         }
         space.hot_bytes += grown;
         grown

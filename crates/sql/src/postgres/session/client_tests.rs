@@ -23,7 +23,7 @@ fn with_session(test: &impl AsyncFn(&common::Postgres, &Session, bool)) {
             if !hears {
                 config.ssl_mode(SslMode::Disable);
             }
-            let session = Session::open(&config, (&tls, Proof::Any), Duration::from_secs(30), |_| {})
+            let session = Session::open(&config, &tls, Proof::Any, Duration::from_secs(30), |_| {})
                 .await
                 .expect("it connects");
             let ssl = "SELECT ssl FROM pg_catalog.pg_stat_ssl WHERE pid = pg_catalog.pg_backend_pid()";
