@@ -29,6 +29,7 @@ impl Deadline {
 
     /// As records have it; `None` for 0.
     #[must_use]
+    #[inline]
     pub const fn of(raw: u64) -> Option<Self> {
         match NonZeroU64::new(raw) {
             Some(raw) => Some(Self(raw)),
@@ -37,23 +38,27 @@ impl Deadline {
     }
 
     /// As records have it: never 0.
+    #[inline]
     pub fn raw(self) -> u64 {
         self.0.get()
     }
 
     /// Ms, of the clock that [`Deadline::is_wall`] tells.
     #[must_use]
+    #[inline]
     pub fn ms(self) -> u64 {
         self.raw() & !SERVER
     }
 
     /// `expiry` as records have it: 0 for none.
+    #[inline]
     pub fn raw_or_zero(expiry: Option<Self>) -> u64 {
         expiry.map_or(0, Self::raw)
     }
 
     /// Whether it is a time of the wall clock.
     #[must_use]
+    #[inline]
     pub fn is_wall(self) -> bool {
         self.raw() & SERVER == 0
     }
