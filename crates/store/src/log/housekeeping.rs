@@ -451,6 +451,8 @@ impl Housekeeping {
 
     /// Gives back what a durable checkpoint covers.
     fn retire(&self, work: &mut Work, store: Parts<'_>) -> Result<bool, JournalError> {
+        // damage may have been found since a walk found nothing that points into it
+        work.emptied.retain(|segment, _| !store.engine.quarantine().contains(*segment));
         let Some(published) = &work.published else { return Ok(false) };
         let free: Vec<u32> = work
             .emptied
