@@ -1,4 +1,4 @@
-//! Arguments and answers; what the script does is looked at with a real server (`crates/evenkeel/tests/topologies.rs`).
+//! Arguments and answers; what the script does is looked at with a real server (`crates/evenkeel/tests/end_to_end/topologies.rs`).
 
 use topology::value::Value;
 
