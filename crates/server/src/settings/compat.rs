@@ -56,9 +56,13 @@ impl Row {
                 Ok(number) if (*least..=*most).contains(&number) => number.to_string(),
                 _ => return Err(format!("argument must be between {least} and {most} inclusive").into()),
             },
-            Bytes => Size::read(text)
-                .map(|size| size.0.to_string())
-                .map_err(|_| WrongValue::from("argument must be a memory value"))?,
+            Bytes => match Size::read(text) {
+                Ok(size) if i64::try_from(size.0).is_ok() => size.0.to_string(),
+                _ => return Err("argument must be a memory value".into()),
+            },
+            Text if text.len() > TEXT_BYTES_MAX => {
+                return Err(format!("argument must have at most {TEXT_BYTES_MAX} B").into());
+            }
             Text => text.to_owned(),
         };
         accepted.insert(current_name(self.name), text);
@@ -104,6 +108,8 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("zset-max-ziplist-entries", "zset-max-listpack-entries"),
     ("zset-max-ziplist-value", "zset-max-listpack-value"),
     ("slave-lazy-flush", "replica-lazy-flush"),
+    ("cluster-slave-no-failover", "cluster-replica-no-failover"),
+    ("cluster-slave-validity-factor", "cluster-replica-validity-factor"),
     ("slave-priority", "replica-priority"),
     ("slave-read-only", "replica-read-only"),
     ("slave-serve-stale-data", "replica-serve-stale-data"),
@@ -119,6 +125,8 @@ macro_rules! rows {
 
 use Takes::{Bytes, Integer, Text, Word, YesNo};
 
+/// Of a text that is kept for nobody.
+const TEXT_BYTES_MAX: usize = 1 << 10;
 const COUNT: Takes = Integer(0, i64::MAX);
 const INT: Takes = Integer(0, i32::MAX as i64);
 
@@ -132,16 +140,21 @@ static ROWS: &[Row] = rows! {
     "active-defrag-threshold-upper" = "100", Integer(0, 1000);
     "active-expire-effort" = "1", Integer(1, 10);
     "activerehashing" = "yes", YesNo;
+    "aof-disable-auto-gc" = "no", YesNo;
     "aof-load-truncated" = "yes", YesNo;
     "aof-rewrite-incremental-fsync" = "yes", YesNo;
     "aof-timestamp-enabled" = "no", YesNo;
     "aof-use-rdb-preamble" = "yes", YesNo;
+    "aof_rewrite_cpulist" = "", Text;
     "auto-aof-rewrite-min-size" = "67108864", Bytes;
     "auto-aof-rewrite-percentage" = "100", INT;
+    "bgsave_cpulist" = "", Text;
+    "bio_cpulist" = "", Text;
     "client-output-buffer-limit" = "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Text;
     "cluster-allow-pubsubshard-when-down" = "yes", YesNo;
     "cluster-allow-reads-when-down" = "no", YesNo;
     "cluster-allow-replica-migration" = "yes", YesNo;
+    "cluster-announce-hostname" = "", Text;
     "cluster-link-sendbuf-limit" = "0", Bytes;
     "cluster-migration-barrier" = "1", INT;
     "cluster-node-timeout" = "15000", COUNT;
@@ -149,17 +162,20 @@ static ROWS: &[Row] = rows! {
     "cluster-replica-no-failover" = "no", YesNo;
     "cluster-replica-validity-factor" = "10", INT;
     "cluster-require-full-coverage" = "yes", YesNo;
+    "cluster-slave-no-failover" = "no", YesNo;
+    "cluster-slave-validity-factor" = "10", INT;
     "crash-log-enabled" = "yes", YesNo;
     "crash-memcheck-enabled" = "yes", YesNo;
     "disable-thp" = "yes", YesNo;
     "dynamic-hz" = "yes", YesNo;
     "hash-max-listpack-entries" = "512", COUNT;
-    "hash-max-listpack-value" = "64", COUNT;
+    "hash-max-listpack-value" = "64", Bytes;
     "hash-max-ziplist-entries" = "512", COUNT;
-    "hash-max-ziplist-value" = "64", COUNT;
+    "hash-max-ziplist-value" = "64", Bytes;
     "hide-user-data-from-log" = "no", YesNo;
-    "hll-sparse-max-bytes" = "3000", COUNT;
+    "hll-sparse-max-bytes" = "3000", Bytes;
     "hz" = "10", Integer(1, 500);
+    "ignore-warnings" = "", Text;
     "io-threads-do-reads" = "no", YesNo;
     "jemalloc-bg-thread" = "yes", YesNo;
     "lazyfree-lazy-eviction" = "no", YesNo;
@@ -194,6 +210,7 @@ static ROWS: &[Row] = rows! {
     "repl-ping-replica-period" = "10", Integer(1, i32::MAX as i64);
     "repl-ping-slave-period" = "10", Integer(1, i32::MAX as i64);
     "repl-timeout" = "60", Integer(1, i32::MAX as i64);
+    "replica-announced" = "yes", YesNo;
     "replica-full-sync-buffer-limit" = "268435456", Bytes;
     "replica-ignore-disk-write-errors" = "no", YesNo;
     "replica-ignore-maxmemory" = "yes", YesNo;
@@ -202,9 +219,11 @@ static ROWS: &[Row] = rows! {
     "replica-read-only" = "yes", YesNo;
     "replica-serve-stale-data" = "yes", YesNo;
     "sanitize-dump-payload" = "no", Word(&["no", "yes", "clients"]);
+    "server_cpulist" = "", Text;
     "set-max-intset-entries" = "512", COUNT;
     "set-max-listpack-entries" = "128", COUNT;
-    "set-max-listpack-value" = "64", COUNT;
+    "set-max-listpack-value" = "64", Bytes;
+    "set-proc-title" = "yes", YesNo;
     "shutdown-on-sigint" = "default", Text;
     "shutdown-on-sigterm" = "default", Text;
     "shutdown-timeout" = "10", INT;
@@ -216,12 +235,19 @@ static ROWS: &[Row] = rows! {
     "stop-writes-on-bgsave-error" = "yes", YesNo;
     "stream-node-max-bytes" = "4096", Bytes;
     "stream-node-max-entries" = "100", COUNT;
+    "syslog-facility" = "local0", Text;
+    "syslog-ident" = "redis", Text;
+    "tcp-backlog" = "511", INT;
     "tcp-keepalive" = "300", INT;
+    "tls-prefer-server-ciphers" = "no", YesNo;
+    "tls-session-cache-size" = "20480", INT;
+    "tls-session-cache-timeout" = "300", INT;
+    "tls-session-caching" = "yes", YesNo;
     "tracking-table-max-keys" = "1000000", COUNT;
     "zset-max-listpack-entries" = "128", COUNT;
-    "zset-max-listpack-value" = "64", COUNT;
+    "zset-max-listpack-value" = "64", Bytes;
     "zset-max-ziplist-entries" = "128", COUNT;
-    "zset-max-ziplist-value" = "64", COUNT;
+    "zset-max-ziplist-value" = "64", Bytes;
 };
 
 #[cfg(test)]

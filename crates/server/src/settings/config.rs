@@ -169,11 +169,14 @@ impl Config {
     /// # Errors
     /// [`ChangeError`]; nothing has changed then.
     pub fn set(&self, pairs: &[(&[u8], &[u8])]) -> Result<Arc<Settings>, ChangeError> {
-        let words: Vec<_> = pairs
-            .iter()
-            .map(|(name, text)| (String::from_utf8_lossy(name), String::from_utf8_lossy(text)))
-            .collect();
-        let words: Vec<_> = words.iter().map(|(name, text)| (name.as_ref(), text.as_ref())).collect();
+        let names: Vec<_> = pairs.iter().map(|(name, _)| String::from_utf8_lossy(name)).collect();
+        let mut words = Vec::with_capacity(pairs.len());
+        for ((_, text), name) in pairs.iter().zip(&names) {
+            // another value than was asked for would be set, and nobody knew which
+            let why = || "the value is not UTF-8".to_owned();
+            let refused = |_| ChangeError::Refused { name: name.clone().into_owned(), why: why() };
+            words.push((name.as_ref(), std::str::from_utf8(text).map_err(refused)?));
+        }
         self.change(&words)?;
         Ok(self.current())
     }

@@ -427,3 +427,16 @@ fn parts_of_debug_answer_or_say_why_not() {
     );
     assert!(harness.line(&mut wire, "DEBUG JMAP").starts_with("-ERR Internal allocator statistics"));
 }
+
+/// A password that is not UTF-8 was set to another one, which nobody knew.
+#[test]
+fn value_that_is_no_text_is_refused_and_not_changed() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for name in ["requirepass", "locale-collate"] {
+        let reply = harness.raw(&mut wire, &[&b"CONFIG"[..], b"SET", name.as_bytes(), b"\xff\xfe"]);
+        let argument = format!("related to argument '{name}') - the value is not UTF-8");
+        assert!(reply.contains(&argument), "{reply}");
+    }
+    assert_eq!(harness.line(&mut wire, "CONFIG GET requirepass"), "*2\r\n$11\r\nrequirepass\r\n$0\r\n\r\n");
+}

@@ -1,6 +1,7 @@
 //! Where a component is, as the handshake says it: a definition of the component and those that it reads, in the core's terms.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
@@ -126,5 +127,15 @@ fn topology(
     };
     components.push(component.with_tasks(tasks(own)));
     let name = conf.get("topology.name").and_then(Json::as_str).unwrap_or("topology").to_owned();
-    Topology { name, settings: Settings::default(), components }
+    let settings = Settings { tick_interval: tick_interval(conf), ..Settings::default() };
+    Topology { name, settings, components }
+}
+
+/// How often the parent sends ticks: seconds, as a number or as text.
+fn tick_interval(conf: &Map<String, Json>) -> Option<Duration> {
+    let seconds = match conf.get("topology.tick.tuple.freq.secs")? {
+        Json::String(text) => text.parse().ok()?,
+        number => number.as_f64()?,
+    };
+    Duration::try_from_secs_f64(seconds).ok().filter(|interval| !interval.is_zero())
 }

@@ -89,6 +89,44 @@ fn bolt_is_told_tuples_and_says_what_became_of_them() {
     assert!(child.on_bytes(b"{}\nend\n").is_err());
 }
 
+/// A component that wants ticks, as `join` does, could not run as a process: the interval that its parent says was not read.
+#[test]
+fn bolt_knows_how_often_its_parent_ticks() {
+    #[derive(Debug)]
+    struct Ticked(Arc<Mutex<Vec<String>>>);
+    impl Bolt for Ticked {
+        fn prepare(&mut self, context: &topology::component::Context<'_>) -> Result<(), Fault> {
+            let interval = context.plan().tick_interval(context.component());
+            self.0.lock().expect("whole").push(format!("{interval:?}"));
+            Ok(())
+        }
+        fn execute(&mut self, _: &Tuple<'_>, _: &mut BoltOut<'_>) -> Result<Outcome, Fault> {
+            Ok(Outcome::Ack)
+        }
+    }
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let factory = Factory::bolt({
+        let heard = Arc::clone(&heard);
+        move || Ticked(Arc::clone(&heard))
+    });
+    for interval in ["1", "\"2\"", "0.5", "0", "-1", "null", "\"x\""] {
+        let conf = format!(r#""conf":{{"topology.tick.tuple.freq.secs":{interval},"#);
+        let mut child = Child::new(&factory, bell());
+        told(&mut child, &BOLT.replace(r#""conf":{"#, &conf));
+    }
+    let none = || "None".to_owned();
+    let expected = [
+        "Some(1s)".to_owned(),
+        "Some(2s)".to_owned(),
+        "Some(500ms)".to_owned(),
+        none(),
+        none(),
+        none(),
+        none(),
+    ];
+    assert_eq!(*heard.lock().expect("whole"), expected);
+}
+
 #[test]
 fn spout_emits_again_what_failed_until_it_is_given_up() {
     let heard = Arc::new(Mutex::new(Vec::new()));
