@@ -105,7 +105,7 @@ impl<'s> Access<'s> {
     /// Number of keys of database `db`, exact; expired ones count until they are removed. Reads a counter.
     ///
     /// # Errors
-    /// [`Stop::Refused`] unless the scope is [`Scope::Everything`] or [`Scope::Walk`]; [`Stop::Cold`] after staged effects
+    /// [`Stop::Refused`] unless the scope is [`Scope::Everything`](crate::Scope::Everything) or [`Scope::Walk`](crate::Scope::Walk); [`Stop::Cold`] after staged effects
     /// on cold keys.
     pub fn len(&self, db: u16) -> Result<u64, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(0) };
