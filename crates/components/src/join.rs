@@ -290,11 +290,16 @@ mod tests {
 
     impl Stand {
         fn new(tuples_max: usize) -> Self {
+            Self::with(tuples_max, &[unmatched()])
+        }
+
+        /// With `more` streams beside the one of what is joined.
+        fn with(tuples_max: usize, more: &[Stream]) -> Self {
             let stream = |fields: &[&str]| vec![Stream::default_with(fields)];
             let inputs =
                 ["orders", "payments"].map(|from| Subscription::to(from, Grouping::fields(&["order"])));
-            let outputs = [stream(&["order", "item", "order2", "paid"])[0].clone(), unmatched()];
-            let mut bolt = Component::bolt("join", inputs.to_vec(), outputs.to_vec());
+            let outputs = [&stream(&["order", "item", "order2", "paid"])[..], more].concat();
+            let mut bolt = Component::bolt("join", inputs.to_vec(), outputs);
             bolt.tick_interval = Some(Duration::from_secs(1));
             let components = vec![
                 Component::spout("orders", stream(&["order", "item"])),
@@ -330,13 +335,29 @@ mod tests {
         }
 
         fn tick(&mut self) {
+            self.try_tick().expect("nothing is wrong");
+        }
+
+        fn try_tick(&mut self) -> Result<(), Fault> {
             let mut out = BoltOut::new(&self.plan, topology::ids::ComponentId(2), &mut self.record, None);
-            self.join.tick(&mut out).expect("nothing is wrong");
+            self.join.tick(&mut out)
         }
     }
 
     fn unmatched() -> Stream {
         Stream::default_with(&["source", "key", "values"]).named(UNMATCHED)
+    }
+
+    /// It was taken out, and neither acknowledged nor failed until its time-out.
+    #[test]
+    fn tuple_without_a_partner_that_cannot_be_told_is_failed() {
+        let mut stand = Stand::with(100, &[]);
+        stand.give(0, "o1", "hat");
+        stand.clock.advance(Duration::from_secs(10));
+        assert!(stand.try_tick().is_err(), "there is no such stream");
+        assert_eq!((stand.record.failed[0].0, stand.record.acked.len()), (1, 0));
+        stand.tick();
+        assert_eq!(stand.record.failed.len(), 1, "once");
     }
 
     #[test]

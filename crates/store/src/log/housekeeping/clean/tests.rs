@@ -454,6 +454,31 @@ fn few_survivors_are_copied_without_reading_their_segment() {
     assert_eq!(bench.store.key_counts()[0].0, 39);
 }
 
+/// It was given back: whether it is damaged was looked at when it was found empty, and not when the checkpoint covered that.
+#[test]
+fn segment_in_which_damage_is_found_after_it_was_emptied_is_kept() {
+    let bench = Bench::new();
+    // some of each segment lives, so that it is cleaned before it is empty
+    for (key, round) in (0..4).flat_map(|round| (0..400_u32).map(move |key| (key, round))) {
+        if round == 0 || key % 4 > 0 {
+            bench.patiently("a value", || bench.set_key(&key.to_be_bytes(), &[7; 1_000]));
+            bench.settle();
+        }
+    }
+    let (housekeeping, parts) = bench.store.housekeeping().expect("engine log");
+    let emptied = || housekeeping.work().emptied.keys().next().copied();
+    let mut turns = 0..1_000;
+    while emptied().is_none() {
+        assert!(turns.next().is_some(), "no segment is emptied");
+        bench.rest();
+    }
+    let segment = emptied().expect("one is");
+    parts.engine.quarantine().add(segment, "a test says so");
+    (0..1_000).for_each(|_| _ = bench.rest());
+    let is_listed = parts.engine.journal.segments().iter().any(|info| info.segment.0 == segment);
+    assert!(is_listed && !housekeeping.work().emptied.contains_key(&segment), "{segment} is given back");
+}
+
 /// Footers were written for records that a checkpoint of a few KiB covered a moment later.
 #[test]
 fn few_keys_get_a_checkpoint_instead_of_footers() {
