@@ -83,6 +83,11 @@ impl Args {
         self.ranges.is_empty()
     }
 
+    /// A copy without room for more, if the bytes are those of the input; `None` for an inline request, whose bytes are its own.
+    pub fn of_input(&self) -> Option<Self> {
+        (!self.is_own).then(|| Args { ranges: self.ranges.clone(), own: Vec::new(), is_own: false })
+    }
+
     /// Bytes of memory held, for accounting.
     pub fn capacity_bytes(&self) -> usize {
         self.ranges.capacity() * size_of::<Range>() + self.own.capacity()

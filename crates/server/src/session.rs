@@ -175,9 +175,12 @@ impl Session {
     pub(crate) fn kept_bytes(&self) -> usize {
         let queued_bytes = self.transaction.as_ref().map_or(0, |transaction| transaction.kept_bytes());
         let subscribed_bytes = self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.bytes);
-        let line_bytes = self.pending.as_ref().map_or(0, |pending| pending.line_bytes);
+        let pending_bytes = self.pending.as_ref().map_or(0, |pending| {
+            let parsed_bytes = pending.parsed.as_ref().map_or(0, |parsed| parsed.args.capacity_bytes());
+            pending.line_bytes + parsed_bytes as u64
+        });
         let chunked_bytes = self.chunked.as_ref().map_or(0, |_| size_of::<ChunkedReply>() as u64);
-        let bytes = queued_bytes + subscribed_bytes + self.watched_bytes() + line_bytes + chunked_bytes;
+        let bytes = queued_bytes + subscribed_bytes + self.watched_bytes() + pending_bytes + chunked_bytes;
         SESSION_BYTES + self.parser.capacity_bytes() + bytes as usize
     }
 
@@ -240,7 +243,7 @@ const SESSION_BYTES: usize = size_of::<Session>() + size_of::<Client>();
 /// Why a command could not run at once, and what it needs when it runs again.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// The request, if it has few arguments: it is not parsed again.
+    /// The request, if it has few arguments and is in the input: it is not parsed again.
     pub(crate) parsed: Option<ParsedRequest>,
     /// What was fetched for it.
     pub(crate) prepared: Prepared,

@@ -48,8 +48,7 @@ impl Tuned {
     /// The sizes up to which Redis keeps collections in its small forms.
     fn load_small(&self, settings: &Settings) {
         let Small { is_set, hash, set, integers, sorted_set, list } = &self.sizes.small;
-        let default = Settings::default();
-        let mut differs = false;
+        let mut is_any_set = false;
         for (name, to) in [
             ("hash-max-listpack-entries", &hash[0]),
             ("hash-max-listpack-value", &hash[1]),
@@ -60,11 +59,11 @@ impl Tuned {
             ("zset-max-listpack-value", &sorted_set[1]),
             ("list-max-listpack-size", list),
         ] {
-            let number = settings.accepted_number(name);
-            differs |= number != default.accepted_number(name);
+            let (number, is_one_set) = settings.accepted_number(name);
+            is_any_set |= is_one_set;
             to.store(number, Ordering::Relaxed);
         }
-        is_set.store(differs, Ordering::Relaxed);
+        is_set.store(is_any_set, Ordering::Relaxed);
     }
 
     #[cold]

@@ -168,17 +168,17 @@ fn answer_next(
     }
     let foreseen = foreseen.or_else(|| foreseen_by(server, recorder, args));
     let request = Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder };
-    let (answer, is_kept) = (answer(server, session, &request, output), args.len() <= KEPT_ARGS_MAX);
-    if let (true, Break(Turn { step: Step::Park, .. }), Some(pending)) =
-        (is_kept, &answer, &mut session.pending)
+    let (answer, is_short) = (answer(server, session, &request, output), args.len() <= KEPT_ARGS_MAX);
+    if let (Break(Turn { step: Step::Park, .. }), Some(pending), true) =
+        (&answer, &mut session.pending, is_short)
     {
-        pending.parsed = Some(ParsedRequest { foreseen, ..std::mem::take(parsed) });
+        let args = parsed.args.of_input();
+        pending.parsed = args.map(|args| ParsedRequest { bytes, args, foreseen, follows: false });
     }
     (answer, 1, bytes)
 }
 
-/// Parses the request that `input` begins with, by itself.
-/// Breaks where it is not complete, or wrong.
+/// Parses the request that `input` begins with, by itself; breaks where it is not complete, or wrong.
 fn parse_next<'p>(
     server: &Server,
     session: &mut Session,

@@ -39,9 +39,14 @@ impl Row {
         ROWS.iter().find(|row| row.name.eq_ignore_ascii_case(name))
     }
 
+    /// The name under which the value is kept: two names of the same value have one.
+    pub(super) fn key(&self) -> &'static str {
+        SYNONYMS.iter().find(|(former, _)| *former == self.name).map_or(self.name, |(_, current)| current)
+    }
+
     /// As CONFIG GET tells it.
     pub(super) fn text(&self, accepted: &Accepted) -> String {
-        accepted.get(current_name(self.name)).map_or(self.default, String::as_str).to_owned()
+        accepted.get(self.key()).map_or(self.default, String::as_str).to_owned()
     }
 
     /// Keeps `text`.
@@ -65,7 +70,11 @@ impl Row {
             }
             Text => text.to_owned(),
         };
-        accepted.insert(current_name(self.name), text);
+        if text == self.default {
+            accepted.remove(self.key());
+        } else {
+            accepted.insert(self.key(), text);
+        }
         Ok(())
     }
 }
@@ -93,11 +102,6 @@ fn word(text: &str, words: &[&str]) -> Result<String, WrongValue> {
         ["yes", "no"] => "argument must be 'yes' or 'no'".into(),
         _ => format!("argument(s) must be one of the following: {}", words.join(", ")).into(),
     })
-}
-
-/// Two names of the same value have one entry.
-fn current_name(name: &'static str) -> &'static str {
-    SYNONYMS.iter().find(|(former, _)| *former == name).map_or(name, |(_, current)| current)
 }
 
 /// Former names, and those that Redis has now.
@@ -276,6 +280,16 @@ mod tests {
     }
 
     #[test]
+    fn no_name_is_told_twice() {
+        let mut names: Vec<_> =
+            super::super::Settings::default().listed(|_| true).into_iter().map(|(name, _)| name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
     fn manual_lists_every_name() {
         let manual = include_str!("../../../../docs/manual/redis.md");
         let missing: Vec<_> =
@@ -290,6 +304,8 @@ mod tests {
         row("zset-max-ziplist-entries").set(&mut accepted, "7").expect("taken");
         assert_eq!(row("ZSET-max-listpack-entries").text(&accepted), "7");
         assert_eq!(number(&accepted, "zset-max-listpack-entries"), 7);
+        row("zset-max-listpack-entries").set(&mut accepted, "128").expect("taken");
+        assert!(accepted.is_empty(), "the default is nothing that was set");
     }
 
     #[test]

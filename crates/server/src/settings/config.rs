@@ -253,7 +253,7 @@ fn change_one(settings: &mut Settings, name: &str, text: &str) -> Result<Option<
             let accepted = compat::Row::find(&lower).ok_or_else(|| ChangeError::Unknown(name.to_owned()))?;
             let why = |why| refused(SettingError::Value(format!("{why}")));
             accepted.set(&mut settings.accepted, text).map_err(why)?;
-            return Ok(Some(accepted.name));
+            return Ok(Some(accepted.key()));
         }
     };
     let before = row.text(settings);

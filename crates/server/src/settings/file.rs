@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
+use super::compat;
 use super::error::WrongValue;
 use super::table::{ROWS, Row};
 use super::text::quoted;
@@ -133,7 +134,7 @@ fn not_toml(toml: &str, line: usize, message: &str) -> String {
     let key = match (Row::find(name), super::redis::Alias::find(name)) {
         (Some(row), _) => Some(row.key),
         (None, Some(alias)) => alias.key,
-        (None, None) if is_pair && OF_REDIS.contains(&name) => None,
+        (None, None) if is_pair && (compat::Row::find(name).is_some() || OF_REDIS.contains(&name)) => None,
         _ => return message.to_owned(),
     };
     if !is_pair {
@@ -169,41 +170,8 @@ fn advice_on(line: &str) -> Option<String> {
     Some(format!("`{name} = {value}`: text is written in quotes, `{name} = \"{value}\"`{switch}"))
 }
 
-/// Other names that lines of a redis.conf begin with.
-const OF_REDIS: &[&str] = &[
-    "aclfile",
-    "aof-load-truncated",
-    "aof-use-rdb-preamble",
-    "appenddirname",
-    "appendfilename",
-    "auto-aof-rewrite-min-size",
-    "auto-aof-rewrite-percentage",
-    "client-output-buffer-limit",
-    "cluster-enabled",
-    "daemonize",
-    "dbfilename",
-    "hz",
-    "include",
-    "lazyfree-lazy-eviction",
-    "list-max-listpack-size",
-    "loadmodule",
-    "logfile",
-    "masterauth",
-    "maxmemory-samples",
-    "notify-keyspace-events",
-    "pidfile",
-    "rdbchecksum",
-    "rdbcompression",
-    "rename-command",
-    "replica-read-only",
-    "replicaof",
-    "stop-writes-on-bgsave-error",
-    "supervised",
-    "syslog-enabled",
-    "tcp-backlog",
-    "tls-port",
-    "user",
-];
+/// Words that lines of a redis.conf begin with, and that CONFIG does not know.
+const OF_REDIS: &[&str] = &["include", "loadmodule", "rename-command", "user"];
 
 fn resources(toml: &str) -> Result<Vec<super::ResourceSettings>, FileError> {
     // What is no TOML is told with the settings.

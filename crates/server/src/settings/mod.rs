@@ -106,9 +106,9 @@ impl Settings {
         all
     }
 
-    /// The number that a name of Redis has which is accepted without effect on how data is kept.
-    pub(crate) fn accepted_number(&self, name: &str) -> i64 {
-        compat::number(&self.accepted, name)
+    /// The number that a name of Redis has which is accepted without effect on how data is kept; whether it is not Redis's default.
+    pub(crate) fn accepted_number(&self, name: &str) -> (i64, bool) {
+        (compat::number(&self.accepted, name), self.accepted.contains_key(name))
     }
 
     /// The number of event loops: what is set, or one for each core that this process may use, by its affinity mask and by the

@@ -37,6 +37,40 @@ fn those_who_wait_are_served_in_their_order_before_the_pushers_reply() {
     assert_eq!(harness.line(&mut waiting[2], "PING"), "+PONG\r\n");
 }
 
+/// What a request that waits keeps of its parsing has a bound, is counted, and is the same request.
+#[test]
+fn request_that_waits_keeps_few_arguments_and_none_of_an_inline_one() {
+    let many = |name: &str, count: usize| {
+        let keys = (0..count).map(|number| format!("k{number}"));
+        let words: Vec<String> =
+            std::iter::once(name.to_owned()).chain(keys).chain(["0".to_owned()]).collect();
+        let mut bytes = Vec::new();
+        resp::encode_command(&mut bytes, &words);
+        bytes
+    };
+    for (request, is_kept) in [
+        (many("BLPOP", 2), true),
+        (many("BLPOP", 62), true),
+        (many("BLPOP", 63), false),
+        (b"BLPOP k1 \"0\"\r\n".to_vec(), false),
+    ] {
+        let mut harness = Harness::new();
+        let (mut waits, mut adds) = (harness.connect(), harness.connect());
+        // the room that a large request has left for arguments is not what is kept
+        assert!(harness.feed(&mut waits, &many("DEL", 900)).starts_with(b":"));
+        assert_eq!(harness.feed(&mut waits, &request), b"");
+        let parsed = waits.session.pending.as_ref().expect("it waits").parsed.as_ref();
+        assert_eq!(parsed.is_some(), is_kept);
+        let bytes = parsed.map_or(0, |parsed| parsed.args.capacity_bytes());
+        assert!(bytes <= 512, "{bytes} B");
+        let counted = waits.session.kept_bytes();
+        harness.feed(&mut waits, b"PING\r\n");
+        harness.expect(&mut adds, &[("RPUSH k1 x", ":1\r\n")]);
+        assert_eq!(delivered(&harness, &mut waits), format!("{}+PONG\r\n", element("k1", "x")));
+        assert!(counted >= waits.session.kept_bytes() + bytes);
+    }
+}
+
 #[test]
 fn whatever_lets_a_key_have_elements_serves_those_who_wait_for_it() {
     for (adding, expected) in [

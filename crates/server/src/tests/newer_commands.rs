@@ -368,6 +368,10 @@ fn names_of_redis_without_effect_are_set_and_told() {
                 "CONFIG SET tls-port 1",
                 "-ERR CONFIG SET failed (possibly related to argument 'tls-port') - tls-port = 1: here it is always 0\r\n",
             ),
+            (
+                "CONFIG SET zset-max-ziplist-value 1 zset-max-listpack-value 2",
+                "-ERR CONFIG SET failed (possibly related to argument 'zset-max-listpack-value') - duplicate parameter\r\n",
+            ),
             ("CONFIG SET hz 10 hz 10", "-ERR CONFIG SET failed (possibly related to argument 'hz') - duplicate parameter\r\n"),
         ],
     );
