@@ -87,10 +87,15 @@ impl Command {
 
     /// Calls `found` with the index of each key among `args`, in order.
     pub fn each_key(&self, args: ArgsView<'_>, mut found: impl FnMut(usize)) {
+        self.each_key_of(args, |_, index| found(index));
+    }
+
+    /// Calls `found` with the index of each key among `args`, in order, and with where the row says that it is.
+    pub fn each_key_of(&self, args: ArgsView<'_>, mut found: impl FnMut(&KeySpec, usize)) {
         for spec in self.keys {
             let (mut index, last) = spec.range(args);
             while index as i64 <= last {
-                found(index);
+                found(spec, index);
                 index += usize::from(spec.step);
             }
         }
@@ -116,6 +121,8 @@ pub struct KeySpec {
     pub step: u8,
     /// What is done with the key, by spaces.
     pub flags: &'static str,
+    /// The same as rights that it takes: [`READS`], [`WRITES`], both or none.
+    pub needs: u8,
     /// The argument at `first` says how many keys follow it; `last` counts for nothing.
     pub is_counted: bool,
     /// The word behind which the keys are, looked for from `first` on; empty if `first` is where they are.
@@ -210,7 +217,36 @@ pub(crate) const fn keys_behind(
 
 /// The keys that start at `first`; see [`KeySpec`].
 pub const fn keys(first: u8, last: i8, step: u8, flags: &'static str) -> KeySpec {
-    KeySpec { first, last, step, flags, is_counted: false, keyword: "", limit: 0, words: &[] }
+    let needs = needs(flags);
+    KeySpec { first, last, step, flags, needs, is_counted: false, keyword: "", limit: 0, words: &[] }
+}
+
+/// The right to learn what a key holds.
+pub const READS: u8 = 1;
+/// The right to change what a key holds.
+pub const WRITES: u8 = 2;
+
+/// The rights that a key with these flags takes. Who only learns that it exists needs none of them.
+const fn needs(flags: &str) -> u8 {
+    let reads = if contains(flags, "access") { READS } else { 0 };
+    let writes = contains(flags, "insert") || contains(flags, "delete") || contains(flags, "update");
+    reads | if writes { WRITES } else { 0 }
+}
+
+const fn contains(text: &str, word: &str) -> bool {
+    let (text, word) = (text.as_bytes(), word.as_bytes());
+    let mut at = 0;
+    while at + word.len() <= text.len() {
+        let mut same = 0;
+        while same < word.len() && text[at + same] == word[same] {
+            same += 1;
+        }
+        if same == word.len() {
+            return true;
+        }
+        at += 1;
+    }
+    false
 }
 
 /// The key behind the last word `keyword` that is looked for from `first` on, where `words` have so many arguments.

@@ -1,13 +1,18 @@
 //! Whether other machines reach the server without a password: refused, unless `protected_mode` is off.
 
+use std::path::Path;
+
+use server::UserFile;
 use server::settings::Settings;
 
 use crate::failure::Failure;
 
-/// Whether other machines reach the server without a password.
+/// Whether other machines reach the server without a password, also by the users that it starts with.
 fn exposed(settings: &Settings) -> bool {
     let reachable = settings.port != 0 && settings.bind.iter().any(|address| !address.is_loopback());
-    reachable && settings.requirepass.reveal().is_none()
+    let users = |path: &Path| UserFile::read(path, false).is_ok_and(|users| users.asks_for_password());
+    let asks = settings.requirepass.reveal().is_some() || settings.acl_file.as_deref().is_some_and(users);
+    reachable && !asks
 }
 
 /// Refuses to serve other machines without a password, unless told that this is meant.
@@ -29,8 +34,8 @@ pub(crate) fn refuse_exposure(settings: &Settings) -> Result<(), Failure> {
     }
     let addresses: Vec<_> = settings.bind.iter().map(ToString::to_string).collect();
     Err(Failure::Usage(format!(
-        "bind = {} lets other machines in without a password: set requirepass_file (or requirepass), bind 127.0.0.1, \
-         or use --protected-mode=false if something else protects the server",
+        "bind = {} lets other machines in without a password: set requirepass_file (or requirepass, or a password of \
+         the user default in acl.file), bind 127.0.0.1, or use --protected-mode=false if something else protects the server",
         addresses.join(" ")
     )))
 }

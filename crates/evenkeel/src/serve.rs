@@ -18,7 +18,7 @@ use clock::{Clock, SystemClock};
 use console::Console;
 use reactor::{Handle, Listeners, Reactor};
 use server::settings::{Config, SettingError, Settings};
-use server::{EvenkeelProtocol, ServerOptions, ShutdownKind, Transactions, TransactionsOptions};
+use server::{EvenkeelProtocol, ServerOptions, ShutdownKind, Transactions, TransactionsOptions, UserFile};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -71,6 +71,8 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     look_at_folder(&settings)?;
     let config = Arc::new(Config::new(with_files_that_fit(settings)?, file));
     let settings = config.current();
+    let users = settings.acl_file.as_deref().map(|path| UserFile::read(path, settings.acl_all_channels));
+    let users = users.transpose().map_err(|error| Failure::Usage(format!("acl.file: {error}")))?;
     let (ends, ended) = mpsc::channel();
     watch_signals(ends.clone())?;
 
@@ -93,6 +95,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
         store: Arc::clone(&store),
         supervisor: supervisor.clone(),
         transactions: Some(Arc::clone(&transactions)),
+        users,
         settings: Arc::clone(&config),
         clock: Arc::clone(&clock),
         version: env!("CARGO_PKG_VERSION"),
@@ -383,8 +386,10 @@ fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Ar
     let (handle, store) = (handle.clone(), Arc::clone(store));
     config.on_change(move |former, new| {
         if former.requirepass.reveal().is_some() && new.requirepass.reveal().is_none() {
-            refuse_exposure(new).map_err(|failure| SettingError::Conflict(failure.to_string()))?;
-            warn_of_exposure(new);
+            // It would be the password of the user default, whatever the file of users says.
+            let open = Settings { acl_file: None, ..new.clone() };
+            refuse_exposure(&open).map_err(|failure| SettingError::Conflict(failure.to_string()))?;
+            warn_of_exposure(&open);
         }
         if new.connections_max > former.connections_max {
             let fits = machine::raise_open_files(new.connections_max, files_spare(files_open(&store)));

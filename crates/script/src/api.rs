@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use commands::lookup::Table as Commands;
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use sha1::{Digest as _, Sha1};
 
@@ -16,8 +15,8 @@ use super::{Shared, invoke};
 /// The version of Redis that scripts are told.
 pub const VERSION: &str = "7.2.0";
 
-/// The table; `table` says which commands there are.
-pub(super) fn module(lua: &Lua, shared: &Rc<Shared>, table: &'static Commands) -> mlua::Result<Table> {
+/// The table.
+pub(super) fn module(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     let module = lua.create_table()?;
     let constants = [
         ("LOG_DEBUG", 0),
@@ -54,6 +53,7 @@ pub(super) fn module(lua: &Lua, shared: &Rc<Shared>, table: &'static Commands) -
         let call = move |lua: &Lua, values: MultiValue| invoke(lua, &of_run, &values, raises);
         module.raw_set(name, lua.create_function(call)?)?;
     }
+    let of_check = Rc::clone(shared);
     let shared = Rc::clone(shared);
     let setresp = move |lua: &Lua, values: MultiValue| {
         if values.len() != 1 {
@@ -67,11 +67,7 @@ pub(super) fn module(lua: &Lua, shared: &Rc<Shared>, table: &'static Commands) -
         Ok(())
     };
     module.raw_set("setresp", lua.create_function(setresp)?)?;
-    let check = move |_: &Lua, values: MultiValue| match values.front() {
-        None => Err(thrown::reply("ERR Please specify at least one argument for this redis lib call")),
-        Some(Value::String(name)) if table.find_full(&name.as_bytes()).is_some() => Ok(true),
-        Some(_) => Err(thrown::reply("ERR Invalid command passed to redis.acl_check_cmd()")),
-    };
+    let check = move |lua: &Lua, values: MultiValue| super::may(lua, &of_check, &values);
     module.raw_set("acl_check_cmd", lua.create_function(check)?)?;
     Ok(module)
 }

@@ -16,6 +16,9 @@ pub trait Host {
         room_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Ended>;
+
+    /// Whether who runs the script may run this command; `None`: there is none of this name.
+    fn may(&self, args: ArgsView<'_>) -> Option<bool>;
 }
 
 /// The attempt is over.

@@ -65,7 +65,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cache::{Digest, Script};
-use commands::lookup::Table as Commands;
 use convert::{NoReply, Returned};
 use lent::Lent;
 use library::{Library, Registered};
@@ -175,11 +174,11 @@ impl Shared {
 }
 
 impl Interpreter {
-    /// An interpreter that uses at most `memory_bytes_max`; `table` says which commands there are.
+    /// An interpreter that uses at most `memory_bytes_max`.
     ///
     /// # Errors
     /// What Lua refuses: memory.
-    pub fn new(memory_bytes_max: usize, table: &'static Commands) -> mlua::Result<Self> {
+    pub fn new(memory_bytes_max: usize) -> mlua::Result<Self> {
         let shared = Rc::new(Shared {
             meter: Rc::new(Meter::new(memory_bytes_max)),
             resp3: Cell::new(false),
@@ -190,7 +189,7 @@ impl Interpreter {
             json: cjson::SharedConfig::default(),
             scratch: RefCell::default(),
         });
-        let sandbox::Made { lua, environment, call, call_with } = sandbox::make(&shared, table)?;
+        let sandbox::Made { lua, environment, call, call_with } = sandbox::make(&shared)?;
         let (chunks, libraries) = (HashMap::new(), HashMap::new());
         let (is_spent, generation, chunk_bytes) = (false, 0, 0);
         let chunk_bytes_max = CHUNK_BYTES_MAX.min(memory_bytes_max / 32);
@@ -536,6 +535,23 @@ fn failed(error: &mlua::Error) -> Outcome {
 }
 
 /// `redis.call` (`raises`) and `redis.pcall`.
+/// `redis.acl_check_cmd`: whether who runs the script may run a command.
+fn may(lua: &Lua, shared: &Shared, values: &MultiValue) -> mlua::Result<bool> {
+    let meter = &*shared.meter;
+    meter.tick(CALL_TICKS)?;
+    let mut args = Args::default();
+    let _charge = match collect(lua, meter, values, &mut args) {
+        Err(Uncollected::Text(text)) => return Err(thrown::reply(text)),
+        Err(Uncollected::Lua(error)) => return Err(error),
+        Ok(charge) => charge,
+    };
+    match shared.host.with(|host| host.may(args.view(&[]))) {
+        None => Err(thrown::reply(NO_HOST)),
+        Some(None) => Err(thrown::reply("ERR Invalid command passed to redis.acl_check_cmd()")),
+        Some(Some(may)) => Ok(may),
+    }
+}
+
 fn invoke(lua: &Lua, shared: &Shared, values: &MultiValue, raises: bool) -> mlua::Result<Value> {
     let meter = &*shared.meter;
     meter.tick(CALL_TICKS)?;

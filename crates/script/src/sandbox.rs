@@ -6,7 +6,6 @@
 
 use std::rc::Rc;
 
-use commands::lookup::Table as Commands;
 use mlua::chunk::{ChunkMode, Compiler};
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 
@@ -29,13 +28,13 @@ pub(super) struct Made {
 ///
 /// # Errors
 /// What Lua refuses: memory.
-pub(super) fn make(shared: &Rc<Shared>, table: &'static Commands) -> mlua::Result<Made> {
+pub(super) fn make(shared: &Rc<Shared>) -> mlua::Result<Made> {
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::COROUTINE;
     let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
     let ours = lua.create_table()?;
     let meter = &shared.meter;
-    ours.raw_set("redis", api::module(&lua, shared, table)?)?;
-    let of_library = api::module(&lua, shared, table)?;
+    ours.raw_set("redis", api::module(&lua, shared)?)?;
+    let of_library = api::module(&lua, shared)?;
     of_library.raw_set("register_function", api::register(&lua, shared)?)?;
     ours.raw_set("redis_of_library", of_library)?;
     ours.raw_set("cjson", cjson::module(&lua, meter, &shared.json)?)?;

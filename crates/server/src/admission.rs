@@ -15,20 +15,20 @@ use commands::lookup::Entry;
 use resp::Args;
 use supervisor::Hold;
 
+use crate::acl::Origin;
 use crate::errors;
 use crate::pause::Pause;
 use crate::request::Request;
 use crate::server::Server;
 use crate::session::Session;
 use crate::table::commands;
-use crate::topologies::{Login, guard};
 use crate::transaction::Queued;
 
 /// Which row it is, or why the request is refused; with the row, if the name was one.
 #[inline]
 pub(crate) fn admit(
     server: &Server,
-    session: &Session,
+    session: &mut Session,
     request: &Request<'_>,
 ) -> Result<&'static Entry, (Option<&'static Entry>, Failure)> {
     let args = request.args;
@@ -46,17 +46,20 @@ pub(crate) fn admit(
         return Err((Some(entry), "NOAUTH Authentication required.".into()));
     }
     if !command.flags.has(Flags::NO_AUTH) {
-        let Login { rights, hold } = &session.login;
-        if hold.as_ref().is_some_and(Hold::is_over) {
+        server.acl.refresh(&mut session.member, &session.client);
+        if session.hold.as_ref().is_some_and(Hold::is_over) {
             return Err((Some(entry), "NOAUTH the worker of the topology has ended".into()));
         }
-        if let Some(rights) = rights {
-            rights.check(command, args).map_err(|failure| (Some(entry), failure))?;
+        if session.member.is_gone {
+            session.closing = true;
+            return Err((Some(entry), "NOAUTH the user was removed".into()));
         }
-        let own = hold.as_ref().map(Hold::topology);
+        let is_queued = session.transaction.is_some() && !runs_in_multi(entry);
         // SELECT may be queued before
         let db = session.transaction.is_none().then_some(session.db);
-        guard::check(server, own, command, args, db).map_err(|failure| (Some(entry), failure))?;
+        let origin = if is_queued { Origin::Queued } else { Origin::Direct };
+        let permissions = &session.member.permissions;
+        permissions.check(server, entry, args, db, origin).map_err(|failure| (Some(entry), failure))?;
     }
     if session.transaction.is_some() && command.flags.has(Flags::NO_MULTI) {
         return Err((Some(entry), "ERR Command not allowed inside a transaction".into()));

@@ -11,6 +11,7 @@ use clock::Nanos;
 use commands::lookup::Table;
 use reactor::Connection;
 
+use crate::acl::user::DEFAULT;
 use crate::holds::Hold;
 use crate::look::Look;
 
@@ -48,17 +49,19 @@ pub(crate) struct Client {
     labels: Mutex<Option<Box<Labels>>>,
 }
 
-/// What a client calls itself.
+/// What a client calls itself, and who it is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Labels {
     pub(crate) name: Box<[u8]>,
     pub(crate) lib_name: Box<[u8]>,
     pub(crate) lib_ver: Box<[u8]>,
+    /// Its user, unless it is `default`.
+    pub(crate) user: Option<Arc<[u8]>>,
 }
 
 impl Labels {
     fn is_empty(&self) -> bool {
-        self.name.is_empty() && self.lib_name.is_empty() && self.lib_ver.is_empty()
+        self.name.is_empty() && self.lib_name.is_empty() && self.lib_ver.is_empty() && self.user.is_none()
     }
 }
 
@@ -91,6 +94,11 @@ impl Client {
     /// What it calls itself.
     pub(crate) fn labels(&self) -> Labels {
         self.lock_labels().as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Its user.
+    pub(crate) fn user(&self) -> Arc<[u8]> {
+        self.lock_labels().as_ref().and_then(|labels| labels.user.clone()).unwrap_or_else(|| DEFAULT.into())
     }
 
     /// Changes what it calls itself.

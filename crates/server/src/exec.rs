@@ -32,6 +32,7 @@ use script::is_long_source;
 use store::{Access, KeyRef, Prepared, Scope, Stop, Store, Wanted};
 use ticket::Ticket;
 
+use crate::acl::{Origin, Permissions};
 use crate::clients::Client;
 use crate::control::{Control, ReplyMemory};
 use crate::errors;
@@ -110,6 +111,11 @@ impl<'a> Run<'a> {
         out: &mut Vec<u8>,
     ) -> Result<(), Halt<Vec<u8>>> {
         let args = queued.args.view(&[]);
+        if let Err(failure) = may_still_run(self.server, &self.retained.permissions, queued, db) {
+            self.server.stats.write_failure(failure, resp3, out);
+            executed.calls.push((queued.entry.id, true));
+            return Ok(());
+        }
         let handler = match table::handler(queued.entry) {
             Handler::Data(handler)
             | Handler::Across(handler, _)
@@ -607,6 +613,20 @@ fn act_one(
         server.stats.write_failure(failure, session.resp3, out);
     }
     (ticket, failed)
+}
+
+/// Whether a command may still run that was allowed when it was queued; `db` is where it runs.
+fn may_still_run(
+    server: &Server,
+    permissions: &Permissions,
+    queued: &Queued,
+    db: u16,
+) -> Result<(), Failure> {
+    if permissions.user.is_none() {
+        return Ok(());
+    }
+    let args = queued.args.view(&[]);
+    permissions.check(server, queued.entry, args, Some(db), Origin::Exec)
 }
 
 /// Lets `state` go past a command.

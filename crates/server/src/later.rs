@@ -23,7 +23,7 @@ const COMMANDS: &[&str] = &[
     // messages
     "spublish ssubscribe sunsubscribe",
     // users, replication, cluster, server
-    "acl asking bgrewriteaof cluster failover lolwut migrate psync readonly readwrite replconf replicaof \
+    "asking bgrewriteaof cluster failover lolwut migrate psync readonly readwrite replconf replicaof \
      restore-asking slaveof sync",
 ];
 

@@ -23,6 +23,7 @@
 //!
 //! Out of scope: commands on data (`commands`), interpreters (`script`), sockets (`reactor`), bytes of the protocol (`resp`), keeping data (`store`).
 
+mod acl;
 mod admission;
 
 mod arguments;
@@ -77,6 +78,7 @@ mod turn;
 mod tx;
 mod waits;
 
+pub use crate::acl::file::{UserFile, UserFileError};
 pub use crate::capture::running::{Chunk, Last};
 pub use message::{Line, Message, Published};
 pub use metrics::CONSOLE_PAGE;

@@ -21,6 +21,8 @@ pub enum Message {
     Fetched(Prepared),
     /// Try the parked command again.
     Retry,
+    /// Its user may do other things now, or is there no more.
+    UserChanged,
     /// CLIENT UNBLOCK ended WAIT or WAITAOF; with `true` the command answers with an error.
     Unblock(bool),
     /// A message was published.

@@ -1,11 +1,10 @@
 //! What a request that runs a script keeps from one attempt to the next.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use store::KeyRef;
 
-use crate::topologies::rights::Rights;
+use crate::acl::Permissions;
 
 /// Kept while the request waits, and when it goes beside its loop.
 #[derive(Debug, Default)]
@@ -24,10 +23,8 @@ pub(crate) struct Retained {
     pub(crate) fetches: u32,
     /// How long it has run, beside its loop.
     pub(crate) spent: Duration,
-    /// What its commands may do, if not all.
-    pub(crate) rights: Option<Arc<Rights>>,
-    /// Whose worker runs it, if any's does.
-    pub(crate) topology: Option<String>,
+    /// What its commands may do.
+    pub(crate) permissions: Permissions,
 }
 
 impl Retained {

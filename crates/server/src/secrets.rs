@@ -19,6 +19,7 @@ pub(crate) fn is_secret(entry: &Entry, args: ArgsView<'_>, index: usize) -> bool
         "config|set" => {
             position("requirepass", 2).is_some_and(|at| index == at + 1 || !args.len().is_multiple_of(2))
         }
+        "acl|setuser" => index > 1,
         // The definition, and values for what it leaves open.
         "topology|submit" => index > 2,
         _ => false,

@@ -12,9 +12,13 @@ use script::cache::Scripts;
 use store::Store;
 use supervisor::Supervisor;
 
+use crate::acl::file::UserFile;
+use crate::acl::log::{Entry, Reason};
+use crate::acl::{Acl, Origin};
 use crate::calls::Calls;
 use crate::capture::Captures;
-use crate::clients::Clients;
+use crate::clients::{Client, Clients};
+use crate::handlers::client::describe;
 use crate::latency::Latency;
 use crate::lines::Blocked;
 use crate::long::LongCommands;
@@ -46,6 +50,8 @@ pub struct ServerOptions {
     pub version: &'static str,
     /// Transactions over keys and databases; without, TX.* answer with an error.
     pub transactions: Option<Arc<Transactions>>,
+    /// The users of acl.file.
+    pub users: Option<UserFile>,
     /// What runs topologies; without, TOPOLOGY answers with an error.
     pub supervisor: Option<Arc<Supervisor>>,
     /// Called by SHUTDOWN, and when a part of the server works no more; must not wait.
@@ -87,6 +93,8 @@ pub(crate) struct Server {
     pub(crate) captures: Captures,
     pub(crate) slowlog: SlowLog,
     pub(crate) strangers: Strangers,
+    /// Users.
+    pub(crate) acl: Acl,
     /// The log's share of requests that cannot be taken.
     pub(crate) refused_log: Throttle,
     pub(crate) latency: Latency,
@@ -117,7 +125,8 @@ impl fmt::Debug for Server {
 impl Server {
     /// A server without connections, with the commands of `table`.
     pub(crate) fn new(options: ServerOptions, table: &'static Table) -> Arc<Self> {
-        let ServerOptions { store, settings, clock, version, transactions, supervisor, shutdown } = options;
+        let ServerOptions { store, settings, clock, version, transactions, users, supervisor, shutdown } =
+            options;
         let loaded = settings.current();
         let unix_us = clock.unix_us();
         let (peers, traffic) = (Arc::new(Connections::default()), Arc::new(Traffic::new(Arc::clone(&store))));
@@ -142,6 +151,7 @@ impl Server {
             ),
             slowlog: SlowLog::default(),
             strangers: Strangers::default(),
+            acl: Acl::new(&loaded.requirepass),
             refused_log: Throttle::new(LOGGED_EVERY),
             latency: Latency::default(),
             tuned: Tuned::new(),
@@ -166,6 +176,9 @@ impl Server {
             shutdown,
         });
         server.refresh_settings();
+        if let Some(users) = users {
+            server.acl.replace(users.into_users());
+        }
         server
     }
 
@@ -178,6 +191,7 @@ impl Server {
                 limit_bytes => (limit_bytes / SLOWLOG_SHARE).min(SLOWLOG_BYTES_MAX),
             };
             let settings = self.settings.current();
+            self.acl.take_password(&settings.requirepass);
             self.slowlog.set_max(settings.slowlog_length_max, slowlog_bytes_max);
             self.traffic.set_max(settings.connections_messages_max.0);
         }
@@ -191,7 +205,23 @@ impl Server {
 
     /// Whether a client must authenticate.
     pub(crate) fn wants_password(&self) -> bool {
-        self.settings.current().requirepass.reveal().is_some()
+        !self.acl.default_user().is_open()
+    }
+
+    /// Keeps what `client` was refused as `user`, for ACL LOG.
+    pub(crate) fn note_refusal(
+        &self,
+        client: &Client,
+        user: &[u8],
+        reason: Reason,
+        origin: Origin,
+        object: &[u8],
+    ) {
+        let line = describe(client, self.table, self.clock.now()).into();
+        let (context, object, user) = (origin.name(), object.into(), user.into());
+        let entry = Entry { reason, context, object, user, client: line };
+        let length_max = self.settings.current().acl_log_length_max;
+        self.acl.log.add(entry, self.clock.unix_us() / 1_000, length_max);
     }
 }
 

@@ -15,9 +15,12 @@ use commands::chunked::ChunkedReply;
 use commands::copies::Copies;
 use resp::RequestParser;
 use store::{Prepared, StoreError, Watch};
+use supervisor::Hold;
 use ticket::Ticket;
 use txn::id::TxId;
 
+use crate::acl::Member;
+use crate::acl::user::DEFAULT;
 use crate::clients::Client;
 use crate::holds::Awaited;
 use crate::long::LongCommands;
@@ -42,8 +45,10 @@ pub struct Session {
     pub(crate) db: u16,
     pub(crate) resp3: bool,
     pub(crate) authenticated: bool,
-    /// Who it is.
-    pub(crate) login: Login,
+    /// Who it is, and what it may do.
+    pub(crate) member: Member,
+    /// Of a worker of a topology.
+    pub(crate) hold: Option<Hold>,
     pub(crate) stranger: Stranger,
     /// Take no more commands; send what there is, then close.
     pub(crate) closing: bool,
@@ -71,7 +76,8 @@ impl Session {
             db: 0,
             resp3: false,
             authenticated,
-            login: Login::default(),
+            member: Member::of(DEFAULT.into()),
+            hold: None,
             closing: false,
             replies: Replies::On,
             ticket: Ticket::NOTHING,
@@ -126,6 +132,17 @@ impl Session {
         }
     }
 
+    /// It is the user that `login` names, from now on.
+    pub(crate) fn log_in(&mut self, login: Login) {
+        let Login { user, rights, hold } = login;
+        self.client.relabel(|labels| labels.user = Some(Arc::clone(&user)).filter(|user| **user != *DEFAULT));
+        self.member = Member::of(user);
+        self.member.permissions.rights = rights;
+        self.member.permissions.topology = hold.as_ref().map(|hold| hold.topology().into());
+        self.hold = hold;
+        self.authenticated = true;
+    }
+
     /// It has to say who it is, from now on.
     pub(crate) fn become_stranger(&mut self, now: Nanos) {
         self.authenticated = false;
@@ -146,8 +163,7 @@ impl Session {
     pub(crate) fn take_retained(&mut self) -> Retained {
         let kept = self.pending.as_mut().map(|pending| std::mem::take(&mut pending.retained));
         let mut retained = kept.unwrap_or_default();
-        retained.rights.clone_from(&self.login.rights);
-        retained.topology = self.login.hold.as_ref().map(|hold| hold.topology().to_owned());
+        retained.permissions.clone_from(&self.member.permissions);
         retained
     }
 

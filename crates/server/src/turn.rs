@@ -18,6 +18,7 @@ use resp::{Args, ArgsView, Parsed, ProtocolError, Writer};
 use smallvec::SmallVec;
 use store::{Foreseen, Moment, Prepared};
 
+use crate::acl::user::User;
 use crate::admission::writes;
 use crate::blocked;
 use crate::capture::recorder::Recorder;
@@ -482,6 +483,8 @@ pub(crate) fn on_message(
             return unchanged;
         }
         Message::Retry => {}
+        Message::UserChanged if !may_listen(server, session) => return Step::Kill,
+        Message::UserChanged => {}
         Message::Fetched(prepared) => take_fetched(session, prepared),
         result => {
             if let Some(pending) = &mut session.pending {
@@ -500,6 +503,19 @@ pub(crate) fn on_message(
     if session.pending.is_some() || parked { Step::Continue } else { unchanged }
 }
 
+/// Whether the session's user is still there, and may listen to all that it listens to.
+fn may_listen(server: &Server, session: &mut Session) -> bool {
+    server.acl.refresh(&mut session.member, &session.client);
+    let (user, subscriptions) = (&session.member.permissions.user, &session.subscriptions);
+    let hears_all = |user: &User| {
+        subscriptions.as_ref().is_none_or(|held| {
+            held.channels.iter().all(|name| user.hears(name, false))
+                && held.patterns.iter().all(|name| user.hears(name, true))
+        })
+    };
+    !session.member.is_gone && user.as_deref().is_none_or(hears_all)
+}
+
 /// Keeps what a request that parked has come to elsewhere.
 fn take_result(pending: &mut Pending, result: Message) {
     match result {
@@ -512,6 +528,7 @@ fn take_result(pending: &mut Pending, result: Message) {
         Message::TrialEnded(result) => pending.trial_end = Some(result),
         Message::Fetched(_)
         | Message::Retry
+        | Message::UserChanged
         | Message::Serve
         | Message::Published(_)
         | Message::Monitor(_)

@@ -16,6 +16,7 @@ use script::{Ended, Host, Pace};
 use store::{KeyRef, Stop};
 
 use super::attempt::Attempt;
+use crate::acl::Origin;
 use crate::handlers::connection::selected;
 use crate::handlers::pubsub::admit_channel;
 use crate::outcome::Executed;
@@ -24,7 +25,6 @@ use crate::run::{Answered, Halt, Need, Step, Within, collect_keys};
 use crate::server::Server;
 use crate::subscriptions::Publishing;
 use crate::table::{self, row::Handler};
-use crate::topologies::guard;
 
 /// What the commands of an attempt share.
 pub(super) struct Calls<'a, 'r, 's> {
@@ -120,11 +120,8 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         if self.attempt.invocation.no_writes && may_change {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());
         }
-        if let Some(rights) = &self.attempt.retained.rights {
-            rights.check(command, args)?;
-        }
-        let own = self.attempt.retained.topology.as_deref();
-        guard::check(self.attempt.server, own, command, args, Some(self.db))?;
+        let (server, permissions) = (self.attempt.server, &self.attempt.retained.permissions);
+        permissions.check(server, entry, args, Some(self.db), Origin::Script)?;
         Ok(entry)
     }
 
@@ -394,6 +391,16 @@ impl Host for Calls<'_, '_, '_> {
             | Handler::Exec
             | Handler::Container(_) => self.control(entry, args, resp3, out),
         }
+    }
+
+    fn may(&self, args: ArgsView<'_>) -> Option<bool> {
+        let table = table::commands();
+        let mut entry = table.find(args.get(0))?;
+        if let (Kind::Container, Some(name)) = (entry.command.kind, args.try_get(1)) {
+            entry = table.find_sub(entry, name)?;
+        }
+        let user = &self.attempt.retained.permissions.user;
+        Some(user.as_ref().is_none_or(|user| user.check(entry, args, Some(self.db)).is_ok()))
     }
 }
 

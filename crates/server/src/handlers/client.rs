@@ -70,7 +70,7 @@ pub(crate) fn client_type(arg: &[u8]) -> Result<&'static str, Failure> {
 }
 
 /// A client as a line of CLIENT LIST.
-fn describe(client: &Client, table: &'static Table, now: Nanos) -> Vec<u8> {
+pub(crate) fn describe(client: &Client, table: &'static Table, now: Nanos) -> Vec<u8> {
     let labels = client.labels();
     let connection = client.connection.as_deref();
     let active = connection.map_or(now, reactor::Connection::last_active);
@@ -86,7 +86,7 @@ fn describe(client: &Client, table: &'static Table, now: Nanos) -> Vec<u8> {
         format!(
             " age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} watch={} qbuf={input} qbuf-free=0 \
              argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={output} tot-mem={} events={} \
-             cmd={} user=default redir=-1 resp={} lib-name=",
+             cmd={} user=",
             now.since(client.created).as_secs(),
             now.since(active).as_secs(),
             client.flags(),
@@ -103,9 +103,13 @@ fn describe(client: &Client, table: &'static Table, now: Nanos) -> Vec<u8> {
                 + u64::from(queued_bytes),
             if output > 0 { "rw" } else { "r" },
             client.last_command(table).unwrap_or("NULL"),
-            if client.resp3.load(Ordering::Relaxed) { 3 } else { 2 },
         )
         .as_bytes(),
+    );
+    line.extend_from_slice(&client.user());
+    line.extend_from_slice(
+        format!(" redir=-1 resp={} lib-name=", if client.resp3.load(Ordering::Relaxed) { 3 } else { 2 },)
+            .as_bytes(),
     );
     line.extend_from_slice(&labels.lib_name);
     line.extend_from_slice(b" lib-ver=");

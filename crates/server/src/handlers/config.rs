@@ -59,6 +59,7 @@ pub(crate) fn resetstat(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mu
     server.pubsub.reset();
     server.monitors.reset();
     server.strangers.counts.reset();
+    server.acl.log.reset();
     out.ok();
     Ok(())
 }

@@ -6,6 +6,9 @@ use commands::args::{is, small_integer};
 use commands::call::{Failure, Outcome, text};
 use resp::{ArgsView, Writer, parse_i64};
 
+use crate::acl::Origin;
+use crate::acl::log::Reason;
+use crate::acl::user::DEFAULT;
 use crate::control::Control;
 use crate::server::Server;
 use crate::session::{Replies, Session};
@@ -76,8 +79,7 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     session.db = 0;
     session.resp3 = false;
     session.replies = Replies::On;
-    session.authenticated = true;
-    session.login = Login::default();
+    session.log_in(Login { user: DEFAULT.into(), rights: None, hold: None });
     if server.wants_password() {
         session.become_stranger(control.now);
     }
@@ -88,22 +90,21 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
 
 pub(crate) fn auth(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     match args.len() {
-        2 if !control.server.wants_password() => {
+        2 if control.server.acl.default_user().nopass => {
             return Err("ERR AUTH <password> called without any password configured for the default \
                         user. Are you sure your configuration is correct?"
                 .into());
         }
-        2 => authenticate(control, b"default", args.get(1))?,
-        3 => authenticate(control, args.get(1), args.get(2))?,
+        2 => authenticate(control, DEFAULT, args.get(1), args.get(0))?,
+        3 => authenticate(control, args.get(1), args.get(2), args.get(0))?,
         _ => return Err(text::SYNTAX.into()),
     }
-    control.session.authenticated = true;
     out.ok();
     Ok(())
 }
 
-/// Refuses who is not who they say, and lets those wait who were not before.
-fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Outcome {
+/// Refuses who is not who they say, and lets those wait who were not before; `command` is what they sent.
+fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8], command: &[u8]) -> Outcome {
     let (server, now) = (control.server, control.now);
     if let Some(later) =
         server.strangers.password_at(&mut control.session.stranger, &control.session.client, now)
@@ -114,22 +115,19 @@ fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Outc
     }
     let Some(login) = login_of(server, control.session.client.id, user, password) else {
         server.strangers.note_wrong_password(&mut control.session.stranger, &control.session.client, now);
+        let origin = if control.in_exec { Origin::Exec } else { Origin::Direct };
+        server.note_refusal(&control.session.client, user, Reason::Auth, origin, command);
         return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
     };
     Strangers::note_right_password(&mut control.session.stranger);
-    control.session.login = login;
+    control.session.log_in(login);
     Ok(())
 }
 
 /// Who logs in on connection `id`; `None` if the password is wrong.
 fn login_of(server: &Server, id: u64, user: &[u8], password: &[u8]) -> Option<Login> {
-    let settings = server.settings.current();
-    let right = match settings.requirepass.reveal() {
-        Some(wanted) => same_secret(wanted.as_bytes(), password),
-        None => true,
-    };
-    if user == b"default" && right {
-        return Some(Login::default());
+    if server.acl.find(user).is_some_and(|user| user.admits(password)) {
+        return Some(Login { user: user.into(), rights: None, hold: None });
     }
     // A worker of a topology that this server runs.
     let topologies = server.topologies.as_ref().filter(|_| user == supervisor::USER.as_bytes())?;
@@ -196,7 +194,7 @@ pub(crate) fn greeted(server: &Server, args: ArgsView<'_>) -> Option<bool> {
 /// Refuses a stranger.
 fn admit(control: &mut Control<'_>, greeting: &Greeting<'_>) -> Outcome {
     match greeting.user {
-        Some((user, password)) => authenticate(control, user, password),
+        Some((user, password)) => authenticate(control, user, password, b"HELLO"),
         None if control.session.authenticated => Ok(()),
         None => Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the \
                      HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
@@ -210,7 +208,6 @@ pub(crate) fn hello(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     // A name that is refused lets nobody in.
     greeting.name.map_or(Ok(()), super::client::check_name)?;
     admit(control, &greeting)?;
-    control.session.authenticated = true;
     if let Some(name) = greeting.name {
         super::client::set_name(control.session, name)?;
     }

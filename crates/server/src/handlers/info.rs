@@ -12,6 +12,7 @@ use store::Census;
 use supervisor::ComponentStatus;
 
 use super::connection::COMPATIBLE_VERSION;
+use crate::acl::log::Reason;
 use crate::calls::{Counts, Summary};
 use crate::capture::Progress;
 use crate::control::Control;
@@ -477,6 +478,9 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "total_reads_processed", loops.iter().map(|l| l.read_events()).sum::<u64>());
     line(text, "total_writes_processed", loops.iter().map(|l| l.write_events()).sum::<u64>());
     line(text, "unexpected_error_replies", 0);
+    for reason in Reason::ALL {
+        line(text, &format!("acl_access_denied_{}", reason.name()), server.acl.log.denied(reason));
+    }
 }
 
 fn replication(server: &View<'_>, text: &mut String) {

@@ -8,6 +8,7 @@ use commands::call::{Failure, Outcome, text};
 use resp::{ArgsView, Writer};
 
 use super::client::client_type;
+use crate::acl::Acl;
 use crate::blocked;
 use crate::clients::Client;
 use crate::control::Control;
@@ -20,23 +21,24 @@ struct Filters<'a> {
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
     age_min: Option<Duration>,
+    user: Option<&'a [u8]>,
     skip_me: bool,
 }
 
 impl<'a> Filters<'a> {
-    fn parse(args: ArgsView<'a>) -> Result<Self, Failure> {
-        let (id, kind, address, local_address, age_min) = (None, None, None, None, None);
-        let mut filters = Filters { id, kind, address, local_address, age_min, skip_me: true };
+    fn parse(args: ArgsView<'a>, acl: &Acl) -> Result<Self, Failure> {
+        let (id, kind, address, local_address, age_min, user) = (None, None, None, None, None, None);
+        let mut filters = Filters { id, kind, address, local_address, age_min, user, skip_me: true };
         if !args.len().is_multiple_of(2) {
             return Err(text::SYNTAX.into());
         }
         for index in (2..args.len()).step_by(2) {
-            filters.add(args.get(index), args.get(index + 1))?;
+            filters.add(args.get(index), args.get(index + 1), acl)?;
         }
         Ok(filters)
     }
 
-    fn add(&mut self, option: &[u8], value: &'a [u8]) -> Outcome {
+    fn add(&mut self, option: &[u8], value: &'a [u8], acl: &Acl) -> Outcome {
         if is(option, "id") {
             let id = integer(value).ok().and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
             self.id = Some(id.ok_or("ERR client-id should be greater than 0")?);
@@ -51,9 +53,10 @@ impl<'a> Filters<'a> {
             let age = age.ok_or("ERR maxage is not an integer or out of range")?;
             self.age_min = Some(Duration::from_secs(age));
         } else if is(option, "user") {
-            if value != b"default" {
+            if acl.find(value).is_none() {
                 return Err(format!("ERR No such user '{}'", shown(value)).into());
             }
+            self.user = Some(value);
         } else if is(option, "skipme") {
             self.skip_me = match value {
                 _ if is(value, "yes") => true,
@@ -73,6 +76,7 @@ impl<'a> Filters<'a> {
             && self.kind.is_none_or(|kind| kind == client.kind())
             && same(self.address, client.address())
             && same(self.local_address, client.local_address())
+            && self.user.is_none_or(|user| *user == *client.user())
             && self.age_min.is_none_or(|age| control.now.since(client.created) >= age)
     }
 }
@@ -87,7 +91,7 @@ pub(crate) fn kill(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
         out.ok();
         return Ok(());
     }
-    let filters = Filters::parse(args)?;
+    let filters = Filters::parse(args, &control.server.acl)?;
     let mut chosen = control.server.clients.all();
     chosen.retain(|client| filters.fit(client, control));
     for client in &chosen {
@@ -98,7 +102,7 @@ pub(crate) fn kill(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 /// Ends a connection; one's own after the reply. The reply waits until nothing of the others is left.
-fn end(control: &mut Control<'_>, client: &Arc<Client>) {
+pub(super) fn end(control: &mut Control<'_>, client: &Arc<Client>) {
     if client.id == control.session.client.id {
         control.session.closing = true;
     } else if let Some(peers) = control.server.peers.get() {

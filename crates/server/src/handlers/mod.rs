@@ -1,5 +1,6 @@
 //! What each command does that is on more than data: one function a command, one file a group.
 
+pub(crate) mod acl;
 pub(crate) mod backup;
 pub(crate) mod capture;
 pub(crate) mod client;

@@ -31,7 +31,7 @@ struct Held {
 
 impl Held {
     fn new(server: &Server, memory_bytes_max: usize) -> Result<Self, Failure> {
-        let interpreter = Interpreter::new(memory_bytes_max, server.table)
+        let interpreter = Interpreter::new(memory_bytes_max)
             .map_err(|error| Failure::from(format!("ERR no interpreter: {error}")))?;
         Ok(Self { interpreter, scripts: Arc::clone(&server.scripts), memory_bytes_max, noted_bytes: 0 })
     }

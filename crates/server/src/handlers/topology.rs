@@ -11,6 +11,7 @@ use store::{Stop, StoreError};
 use ticket::Ticket;
 
 use super::topology_args::{Rebalancing, Submitted, name, new_name, rebalancing, submitted, unknown, wait};
+use crate::acl::user::DEFAULT;
 use crate::control::Control;
 use crate::errors;
 use crate::message::Message;
@@ -172,6 +173,18 @@ pub(super) fn admitted(kept: Result<Ticket, Refused>) -> Result<Result<Ticket, S
 /// Checks a definition, and compares it with `former`: small ones here, large ones on a thread, which wakes the connection. So does one on trial, for which all
 /// keys are looked at.
 pub(super) fn checked(
+    control: &mut Control<'_>,
+    definition: &Definition,
+    workers: Option<u32>,
+    former: Option<Former>,
+) -> Result<Checked, Failure> {
+    let mut checked = check_here_or_beside(control, definition, workers, former)?;
+    let user = &control.session.member.name;
+    checked.user = (**user != *DEFAULT).then(|| Arc::clone(user));
+    Ok(checked)
+}
+
+fn check_here_or_beside(
     control: &mut Control<'_>,
     definition: &Definition,
     workers: Option<u32>,

@@ -135,7 +135,6 @@ const COUNT: Takes = Integer(0, i64::MAX);
 const INT: Takes = Integer(0, i32::MAX as i64);
 
 static ROWS: &[Row] = rows! {
-    "acllog-max-len" = "128", COUNT;
     "active-defrag-cycle-max" = "25", Integer(1, 99);
     "active-defrag-cycle-min" = "1", Integer(1, 99);
     "active-defrag-ignore-bytes" = "104857600", Bytes;

@@ -218,7 +218,7 @@ impl Config {
         }
         let before = vfs::read_regular(path, FILE_BYTES_MAX)?;
         let text = settings.rewritten(&before)?;
-        replace_file(path, &text).map_err(|error| match error.kind() {
+        replace_file(path, text.as_bytes()).map_err(|error| match error.kind() {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
                 RewriteError::Unwritable(error, path.clone())
             }
@@ -265,25 +265,33 @@ fn change_one(settings: &mut Settings, name: &str, text: &str) -> Result<Option<
     Ok(Some(row.key))
 }
 
-/// Puts `text` in the place of the file at `path`, by way of a new file: it is the former or the new one, never half.
+/// Puts `text` in the place of the file at `path`, if there is one, by way of a new file: it is the former or the new one, never half.
 #[expect(
     clippy::disallowed_methods,
     reason = "a settings file is the user's, outside of the data that a simulation owns"
 )]
-fn replace_file(path: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn replace_file(path: &Path, text: &[u8]) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     // A link stays one: what it leads to is replaced.
-    let path = std::fs::canonicalize(path)?;
-    let new = path.with_extension("toml.new");
+    let path = match std::fs::canonicalize(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => std::path::absolute(path)?,
+        found => found?,
+    };
+    let mut new = path.clone().into_os_string();
+    new.push(".new");
+    let new = PathBuf::from(new);
     let written = (|| {
         let _ = std::fs::remove_file(&new);
         // Nobody else reads it before it has the former one's permissions, and no link is followed.
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.set_permissions(std::fs::metadata(&path)?.permissions())?;
-        file.write_all(text.as_bytes())?;
+        if let Ok(former) = std::fs::metadata(&path) {
+            file.set_permissions(former.permissions())?;
+        }
+        file.write_all(text)?;
         file.sync_all()?;
-        std::fs::rename(&new, &path)
+        std::fs::rename(&new, &path)?;
+        path.parent().map_or(Ok(()), |dir| std::fs::File::open(dir)?.sync_all())
     })();
     if written.is_err() {
         // Half a copy, perhaps of a password, is not left behind.

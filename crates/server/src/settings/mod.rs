@@ -29,6 +29,7 @@ use std::net::IpAddr;
 
 use kinds::Kind as _;
 
+pub(crate) use config::replace_file;
 pub use config::{ChangeError, Config, RewriteError};
 pub use error::{Expected, SettingError, Unreadable};
 pub use file::FileError;
@@ -90,8 +91,9 @@ impl Settings {
     pub fn with_absolute_paths(&self) -> std::io::Result<Self> {
         let mut settings = self.clone();
         settings.dir = std::path::absolute(&settings.dir)?;
-        let Settings { unixsocket, requirepass_file, metrics_file, topologies_dir, .. } = &mut settings;
-        let paths = [unixsocket, requirepass_file, metrics_file, topologies_dir];
+        let Settings { unixsocket, requirepass_file, acl_file, metrics_file, topologies_dir, .. } =
+            &mut settings;
+        let paths = [unixsocket, requirepass_file, acl_file, metrics_file, topologies_dir];
         for path in paths.into_iter().flatten() {
             *path = std::path::absolute(&*path)?;
         }
@@ -109,6 +111,11 @@ impl Settings {
     /// The number that a name of Redis has which is accepted without effect on how data is kept; whether it is not Redis's default.
     pub(crate) fn accepted_number(&self, name: &str) -> (i64, bool) {
         (compat::number(&self.accepted, name), self.accepted.contains_key(name))
+    }
+
+    /// Whether it listens where other machines reach it, and refuses to do that without a password.
+    pub fn is_protected(&self) -> bool {
+        self.protected_mode && self.port != 0 && self.bind.iter().any(|address| !address.is_loopback())
     }
 
     /// The number of event loops: what is set, or one for each core that this process may use, by its affinity mask and by the

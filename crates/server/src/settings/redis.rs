@@ -156,8 +156,9 @@ static ALIASES: &[Alias] = &[
     fixed!("lfu-log-factor", "10"),
     fixed!("lfu-decay-time", "1"),
     fixed!("notify-keyspace-events", ""),
-    fixed!("acl-pubsub-default", "resetchannels"),
-    fixed!("aclfile", ""),
+    alias!("acl-pubsub-default" => "acl.all_channels", |s| CHANNELS[usize::from(s.acl_all_channels)].0.to_owned(), |text| word(text, CHANNELS)),
+    alias!("aclfile" => "acl.file", |s| s.acl_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default(), same),
+    alias!("acllog-max-len" => "acl.log_length_max", |s| s.acl_log_length_max.to_string(), same),
     fixed!("always-show-logo", "no"),
     fixed!("appenddirname", ""),
     fixed!("appendfilename", ""),
@@ -215,6 +216,9 @@ static ALIASES: &[Alias] = &[
 /// Redis's levels and ours.
 const LOG_LEVELS: &[(&str, &str)] =
     &[("debug", "trace"), ("verbose", "debug"), ("notice", "info"), ("warning", "warn"), ("nothing", "warn")];
+
+/// What new users may listen to: by [`super::Settings::acl_all_channels`].
+const CHANNELS: &[(&str, &str)] = &[("resetchannels", "false"), ("allchannels", "true")];
 
 fn yes_no(value: bool) -> String {
     if value { "yes" } else { "no" }.to_owned()

@@ -63,7 +63,7 @@ impl Row {
         match (self.key, self.group()) {
             ("dir" | "engine" | "durability" | "databases", _) => "Data",
             ("loops" | "connector" | "assignment", _) | (_, Some("balance")) => "Threads",
-            (_, None) => "Network",
+            (_, None | Some("acl")) => "Network",
             (_, Some("connections")) => "Connections",
             (_, Some("value" | "transaction" | "memory" | "script" | "store")) => "Limits of the data",
             (_, Some("journal")) => "Journal",
@@ -226,6 +226,22 @@ table! {
         summary: "Refuse to start without a password on an address that other machines reach.",
         reason: "Open servers are found and emptied within hours. Turn it off where something else protects the server, for \
                  example a firewall.",
+    }
+    acl_file: Option<PathBuf> = "acl.file" {
+        form: "PATH", default: "", bounds: ["", ""], runtime: false,
+        summary: "File of users, a line `user NAME RULE...` for each, as ACL LIST shows them; ACL SAVE writes it, ACL LOAD reads \
+                  it again. Empty: users are gone at the stop.",
+        reason: "As in Redis (aclfile).",
+    }
+    acl_all_channels: bool = "acl.all_channels" {
+        form: SWITCH, default: "false", bounds: ["", ""], runtime: true,
+        summary: "Whether new users, and those that are reset, may use all channels.",
+        reason: "As in Redis (acl-pubsub-default): what is not granted is not allowed.",
+    }
+    acl_log_length_max: usize = "acl.log_length_max" {
+        form: "COUNT", default: "128", bounds: ["0", "65536"], runtime: true,
+        summary: "Entries that ACL LOG keeps.",
+        reason: "As in Redis (acllog-max-len).",
     }
     loops: usize = "loops" {
         form: "COUNT", default: "0", bounds: ["0", "256"], runtime: false,

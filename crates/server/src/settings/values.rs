@@ -27,6 +27,9 @@ pub struct Settings {
     pub requirepass: Secret,
     pub requirepass_file: Option<PathBuf>,
     pub protected_mode: bool,
+    pub acl_file: Option<PathBuf>,
+    pub acl_all_channels: bool,
+    pub acl_log_length_max: usize,
 
     pub loops: usize,
     pub connector: Connector,

@@ -1,5 +1,6 @@
 //! The command table: every command and subcommand that the server knows, by group. Put together at compile time.
 
+mod acl;
 mod connection;
 mod pubsub;
 pub(crate) mod row;
@@ -34,7 +35,8 @@ pub(crate) fn series(entry: &Entry) -> Option<SeriesFn> {
 }
 
 /// Rows of the commands on more than data, group by group.
-const GROUPS: [&[Row]; 7] = [
+const GROUPS: [&[Row]; 8] = [
+    acl::ROWS,
     connection::ROWS,
     transactions::ROWS,
     pubsub::ROWS,

@@ -144,7 +144,8 @@ fn commands_of_redis_that_are_not_here_yet_say_so_and_are_in_no_list() {
     let refusal = |name: &str| {
         format!("-ERR unknown command '{name}': it is a command of Redis that is not supported yet\r\n")
     };
-    for line in ["VADD k v", "ACL WHOAMI", "XIDMPRECORD s p i 1-1", "JSON.SET k $ 1", "CLUSTER INFO", "VADD"]
+    for line in
+        ["VADD k v", "MIGRATE h 1 k 0 1", "XIDMPRECORD s p i 1-1", "JSON.SET k $ 1", "CLUSTER INFO", "VADD"]
     {
         let name = line.split(' ').next().unwrap_or_default();
         assert_eq!(harness.line(&mut wire, line), refusal(name), "{line}");

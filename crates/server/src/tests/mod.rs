@@ -27,6 +27,7 @@ mod streams;
 mod topologies;
 mod tx;
 mod tx_sql;
+mod users;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -188,6 +189,7 @@ impl Harness {
         let transactions = Transactions::open_over(options, |_, _| Ok((databases, None)));
         let server = Server::new(
             ServerOptions {
+                users: None,
                 store,
                 settings: Arc::new(Config::new(settings, None)),
                 clock: clock.clone(),

@@ -33,6 +33,8 @@ use topology::definition::Transport;
 pub(crate) use diff::{Diff, Former};
 use record::{Definition, Listed, decode_list, encode_list};
 use rights::Rights;
+
+use crate::acl::user::DEFAULT;
 use trial::{Running, Tried};
 
 /// All topologies of a server.
@@ -78,11 +80,15 @@ pub struct Checked {
     tried: Option<Arc<Tried>>,
     /// What it would change, if it was compared.
     pub(crate) diff: Option<Arc<Diff>>,
+    /// Who asks, if not `default`: its workers have the rights of this user.
+    pub(crate) user: Option<Arc<[u8]>>,
 }
 
 /// Who a connection is that has logged in.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Login {
+    /// Its user.
+    pub(crate) user: Arc<[u8]>,
     /// Of a worker whose topology names its keys.
     pub(crate) rights: Option<Arc<Rights>>,
     /// Of a worker.
@@ -154,7 +160,7 @@ impl Topologies {
     /// Runs the topology `name` as the store keeps it.
     fn run_kept(&self, store: &Store, name: &str, listed: Listed) -> Result<Kept, StoreError> {
         let definition = definition(store, name)?;
-        let mut kept = Kept { bytes: definition.bytes(), ..Kept::unread(listed) };
+        let mut kept = Kept { bytes: definition.bytes(), ..Kept::unread(listed.clone()) };
         let mut plan = None;
         // One that is refused by now is refused by its worker, too, which says why.
         if let Ok((read, tried)) = read_tried(&definition) {
@@ -179,7 +185,7 @@ impl Topologies {
         if self.supervisor.is_stopping() {
             return Err("the server stops: submit it again after its next start".to_owned().into());
         }
-        let former = kept.get(name).map(|kept| kept.listed);
+        let former = kept.get(name).map(|kept| kept.listed.clone());
         if placing == Placing::New && former.is_some() {
             return Err(format!("there is a topology '{name}': REPLACE it, or KILL it before").into());
         }
@@ -191,12 +197,15 @@ impl Topologies {
         }
         self.admit(&kept, name, &definition)?;
         let mut new = kept.clone();
-        let Checked { plan, workers, letters, tried, .. } = checked;
-        let mut listed = Listed { is_active: true, is_ending: false, workers };
+        let Checked { plan, workers, letters, tried, user, .. } = checked;
+        let mut listed = Listed { is_active: true, is_ending: false, workers, user };
         if let (Placing::Same, Some(former)) = (placing, former) {
             listed = Listed { workers: workers.or(former.workers), ..former };
         }
-        new.insert(name.to_owned(), Kept { listed, bytes: definition.bytes(), letters, tried });
+        new.insert(
+            name.to_owned(),
+            Kept { listed: listed.clone(), bytes: definition.bytes(), letters, tried },
+        );
         let changes: [(&[u8], Option<&[u8]>); 2] =
             [(&key(name), Some(&definition.encode())), (LIST, Some(&encoded(&new)))];
         let ticket = store.keep_all(&changes).map_err(Refused::Store)?;
@@ -317,7 +326,9 @@ impl Topologies {
         let job = self.supervisor.job(&worker.topology);
         let prefix = job.as_ref().and_then(|job| job.trial.as_ref()).map(|trial| trial.prefix.as_str());
         let rights = worker.plan.and_then(|plan| Rights::of(&worker.topology, &plan, prefix));
-        Some(Login { rights, hold: Some(worker.lease.hold(id)?) })
+        let user = self.kept().get(&worker.topology).and_then(|kept| kept.listed.user.clone());
+        let user = user.unwrap_or_else(|| DEFAULT.into());
+        Some(Login { user, rights, hold: Some(worker.lease.hold(id)?) })
     }
 
     /// The keys of the dead letters of topology `name`.
@@ -407,7 +418,7 @@ impl Topologies {
             components::is_program(&program.command).then(|| component.id.clone())
         });
         let letters = letters(&read);
-        Ok(Checked { plan: Arc::new(read.plan), workers, program, letters, tried, diff })
+        Ok(Checked { plan: Arc::new(read.plan), workers, program, letters, tried, diff, user: None })
     }
 
     /// Reads what a client wants to run, if it may run.
@@ -543,7 +554,7 @@ fn list(store: &Store) -> Result<Vec<(String, Listed)>, StoreError> {
 }
 
 fn encoded(kept: &BTreeMap<String, Kept>) -> Vec<u8> {
-    encode_list(kept.iter().map(|(name, it)| (name.as_str(), it.listed)))
+    encode_list(kept.iter().map(|(name, it)| (name.as_str(), &it.listed)))
 }
 
 /// What the store keeps a definition as.

@@ -1,16 +1,18 @@
 //! What the store keeps of topologies: one record for each definition, and one that lists them, with what they are to be.
 //!
 //! ```text
-//!  list:        | "EVKT" | version u8 = 2 | entry, entry, ... |    entry: name | flags u8 | workers u32
+//!  list:        | "EVKT" | version u8 = 2 | entry, entry, ... |    entry: name | flags u8 | workers u32 | user, if its flag is set
 //!  definition:  | "EVKD" | version u8 = 1 | text | has folder u8 | folder | property, property, ... |    property: name | value
 //!  on trial:    | "EVKD" | version u8 = 2 | of | prefix | from | text, and so on |
 //!  name, text, folder, value: parts; each record is sealed (`sealed`)
 //! ```
 //!
-//! A definition and the list that has it change in one group. Of the flags 1 is set if it is active, 2 if what it has written is being removed. `workers` is 0 where the definition says how many. Version 1 of the list had no such field, and
-//! is read as if it were 0.
+//! A definition and the list that has it change in one group. Of the flags 1 is set if it is active, 2 if what it has written is being removed, 4 if
+//! a user other than `default` has submitted it: then the list has version 3. `workers` is 0 where the definition says how many. Version 1 of the list
+//! had no such field, and is read as if it were 0.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use commands::sealed::{push_bytes, seal, take, take_bytes, unseal};
 use supervisor::Trial;
@@ -76,7 +78,7 @@ impl Definition {
 }
 
 /// What a topology of the list is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
     /// Whether spouts are to emit.
     pub(crate) is_active: bool,
@@ -84,15 +86,22 @@ pub(crate) struct Listed {
     pub(crate) is_ending: bool,
     /// How many workers it is to have; `None`: as many as its definition says.
     pub(crate) workers: Option<u32>,
+    /// Who has submitted it, and whose rights its workers have; `None`: `default`.
+    pub(crate) user: Option<Arc<[u8]>>,
 }
 
 /// The record of the list.
-pub(crate) fn encode_list<'a>(list: impl Iterator<Item = (&'a str, Listed)>) -> Vec<u8> {
+pub(crate) fn encode_list<'a>(list: impl Iterator<Item = (&'a str, &'a Listed)>) -> Vec<u8> {
     let mut record = LIST_HEAD.to_vec();
-    for (name, Listed { is_active, is_ending, workers }) in list {
+    for (name, Listed { is_active, is_ending, workers, user }) in list {
         push_bytes(name.as_bytes(), &mut record);
-        record.push((u8::from(is_active) * ACTIVE) | (u8::from(is_ending) * ENDING));
+        let flags = [(*is_active, ACTIVE), (*is_ending, ENDING), (user.is_some(), HAS_USER)];
+        record.push(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
         record.extend_from_slice(&workers.unwrap_or(0).to_le_bytes());
+        if let Some(user) = user {
+            push_bytes(user, &mut record);
+            record[..LIST_HEAD.len()].copy_from_slice(&USERS_LIST_HEAD);
+        }
     }
     seal(record)
 }
@@ -101,14 +110,17 @@ pub(crate) fn encode_list<'a>(list: impl Iterator<Item = (&'a str, Listed)>) -> 
 pub(crate) fn decode_list(record: &[u8]) -> Option<Vec<(String, Listed)>> {
     let record = unseal(record)?;
     let is_first = record.starts_with(&FIRST_LIST_HEAD);
-    let mut rest = record.strip_prefix(if is_first { &FIRST_LIST_HEAD } else { &LIST_HEAD })?;
+    let mut heads = [FIRST_LIST_HEAD, LIST_HEAD, USERS_LIST_HEAD].iter();
+    let mut rest = heads.find_map(|head| record.strip_prefix(head))?;
     let mut list = Vec::new();
     while !rest.is_empty() {
         let name = take_text(&mut rest)?;
         let [flags] = *take::<1>(&mut rest)?;
         let workers = if is_first { 0 } else { u32::from_le_bytes(*take(&mut rest)?) };
         let (is_active, is_ending) = (flags & ACTIVE != 0, flags & ENDING != 0);
-        list.push((name, Listed { is_active, is_ending, workers: Some(workers).filter(|it| *it > 0) }));
+        let user = if flags & HAS_USER != 0 { Some(take_bytes(&mut rest)?.into()) } else { None };
+        let workers = Some(workers).filter(|it| *it > 0);
+        list.push((name, Listed { is_active, is_ending, workers, user }));
     }
     Some(list)
 }
@@ -119,7 +131,9 @@ fn take_text(rest: &mut &[u8]) -> Option<String> {
 
 const ACTIVE: u8 = 1;
 const ENDING: u8 = 2;
+const HAS_USER: u8 = 4;
 const LIST_HEAD: [u8; 5] = *b"EVKT\x02";
+const USERS_LIST_HEAD: [u8; 5] = *b"EVKT\x03";
 const FIRST_LIST_HEAD: [u8; 5] = *b"EVKT\x01";
 const TRIAL_HEAD: [u8; 5] = *b"EVKD\x02";
 const DEFINITION_HEAD: [u8; 5] = *b"EVKD\x01";
@@ -143,10 +157,19 @@ mod tests {
         for definition in [definition(), on_trial(), Definition::default()] {
             assert_eq!(Definition::decode(&definition.encode()), Some(definition));
         }
-        let listed = |is_active, is_ending, workers| Listed { is_active, is_ending, workers };
-        let kept = [listed(true, false, None), listed(false, false, Some(3)), listed(true, true, None)];
+        let listed = |is_active, is_ending, workers, user: Option<&[u8]>| Listed {
+            is_active,
+            is_ending,
+            workers,
+            user: user.map(Arc::from),
+        };
+        let kept = [
+            listed(true, false, None, None),
+            listed(false, false, Some(3), Some(b"bob \xff")),
+            listed(true, true, None, None),
+        ];
         let list: Vec<_> = ["a", "b", "c"].map(str::to_owned).into_iter().zip(kept).collect();
-        let record = encode_list(list.iter().map(|(name, it)| (name.as_str(), *it)));
+        let record = encode_list(list.iter().map(|(name, it)| (name.as_str(), it)));
         assert_eq!(decode_list(&record), Some(list));
     }
 
@@ -163,9 +186,12 @@ mod tests {
 
     #[test]
     fn records_have_these_bytes() {
-        let listed = Listed { is_active: true, is_ending: false, workers: Some(3) };
+        let mut listed = Listed { is_active: true, is_ending: false, workers: Some(3), user: None };
         let bytes = b"EVKT\x02\x02\0\0\0ab\x01\x03\0\0\0".to_vec();
-        assert_eq!(encode_list([("ab", listed)].into_iter()), seal(bytes));
+        assert_eq!(encode_list([("ab", &listed)].into_iter()), seal(bytes));
+        listed.user = Some(b"u"[..].into());
+        let bytes = b"EVKT\x03\x02\0\0\0ab\x05\x03\0\0\0\x01\0\0\0u".to_vec();
+        assert_eq!(encode_list([("ab", &listed)].into_iter()), seal(bytes));
         let definition = Definition { text: "x".to_owned(), ..Definition::default() };
         assert_eq!(definition.encode(), seal(b"EVKD\x01\x01\0\0\0x\0\0\0\0\0".to_vec()));
     }
@@ -173,7 +199,7 @@ mod tests {
     #[test]
     fn list_of_version_1_leaves_the_number_of_workers_to_the_definition() {
         let record = seal(b"EVKT\x01\x02\0\0\0ab\x01".to_vec());
-        let listed = Listed { is_active: true, is_ending: false, workers: None };
+        let listed = Listed { is_active: true, is_ending: false, workers: None, user: None };
         assert_eq!(decode_list(&record), Some(vec![("ab".to_owned(), listed)]));
     }
 }

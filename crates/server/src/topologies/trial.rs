@@ -301,8 +301,9 @@ impl Topologies {
         let mut new = kept.clone();
         let trial = new.remove(name)?;
         let live = new.get_mut(of)?;
-        let listed = Listed { workers: trial.listed.workers, ..live.listed };
-        *live = Kept { listed, bytes: definition.bytes(), letters: letters.clone(), tried: None };
+        let listed = Listed { workers: trial.listed.workers, ..live.listed.clone() };
+        *live =
+            Kept { listed: listed.clone(), bytes: definition.bytes(), letters: letters.clone(), tried: None };
         Some((new, listed))
     }
 

@@ -24,6 +24,7 @@ use super::KEYS_PLACE;
 use super::error::TxError;
 use super::staged::{COMMAND_AT, Staged};
 use super::work::Work;
+use crate::acl::Origin;
 use crate::errors;
 use crate::halted;
 use crate::handlers::tx::{transaction_id, transactions};
@@ -37,7 +38,6 @@ use crate::run::{Effects, Plan, Single, Step, Stopped, Unfinished, collect_keys}
 use crate::server::Server;
 use crate::session::Session;
 use crate::table::{self, row::Handler};
-use crate::topologies::guard;
 use crate::transaction::Caller;
 
 /// Runs TX.DO; beside the loop if it names many keys, or if another command of its transaction runs there.
@@ -96,8 +96,8 @@ pub(crate) fn run(
 fn staged(server: &Server, session: &Session, args: ArgsView<'_>) -> Result<Staged, Failure> {
     let tx = transaction_id(session, args)?;
     let (entry, run) = staged_command(args.from(COMMAND_AT))?;
-    let own = session.login.hold.as_ref().map(supervisor::Hold::topology);
-    guard::check(server, own, entry.command, args.from(COMMAND_AT), Some(session.db))?;
+    let permissions = &session.member.permissions;
+    permissions.check(server, entry, args.from(COMMAND_AT), Some(session.db), Origin::Direct)?;
     let transactions = transactions(server)?;
     let work = transactions.work(tx).map_err(|error| errors::of_transaction(&error))?;
     transactions.note(tx, KEYS_PLACE, &entry.command.name.to_ascii_uppercase());

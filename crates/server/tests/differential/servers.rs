@@ -137,6 +137,7 @@ impl Evenkeel {
             vfs: Arc::new(RealDisk),
         });
         let served = EvenkeelProtocol::new(ServerOptions {
+            users: None,
             store: Arc::clone(&store),
             settings: Arc::new(Config::new(settings, None)),
             clock: Arc::clone(&clock),
