@@ -134,7 +134,9 @@ fn serve(matches: &ArgMatches) -> Result<Request, Failure> {
     let file: Option<PathBuf> = matches.get_one("config").cloned();
     if let Some(path) = &file {
         let text = read_small("the settings file", path)?;
-        settings.apply_toml(&text).map_err(|e| Failure::Usage(format!("{}, {e}", path.display())))?;
+        let told =
+            settings.apply_file(&text).map_err(|e| Failure::Usage(format!("{}, {e}", path.display())))?;
+        told.iter().for_each(|line| eprintln!("{}, {line}", path.display()));
     }
     for row in ROWS {
         if let Some(text) = flag_text(matches, row) {

@@ -18,6 +18,7 @@ mod error;
 mod file;
 mod kinds;
 mod redis;
+mod redis_conf;
 mod resources;
 mod table;
 mod text;
@@ -59,6 +60,17 @@ impl Settings {
     /// The first wrong line, by its number.
     pub fn apply_toml(&mut self, toml: &str) -> Result<(), FileError> {
         file::apply(self, toml)
+    }
+
+    /// Takes what a settings file says over what is set: TOML, or a redis.conf, of which what means nothing here is told, a line each.
+    ///
+    /// # Errors
+    /// The first wrong line, by its number.
+    pub fn apply_file(&mut self, text: &str) -> Result<Vec<String>, FileError> {
+        if redis_conf::is_one(text) {
+            return redis_conf::apply(self, text);
+        }
+        file::apply(self, text).map(|()| Vec::new())
     }
 
     /// `toml` with every setting that differs from what it (or the default) says put in; comments stay.
