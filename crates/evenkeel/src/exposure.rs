@@ -10,7 +10,9 @@ use crate::failure::Failure;
 /// Whether other machines reach the server without a password, also by the users that it starts with.
 fn exposed(settings: &Settings) -> bool {
     let reachable = settings.port != 0 && settings.bind.iter().any(|address| !address.is_loopback());
-    let users = |path: &Path| UserFile::read(path, false).is_ok_and(|users| users.asks_for_password());
+    let users = |path: &Path| {
+        UserFile::read(path, server::commands(), false).is_ok_and(|users| users.asks_for_password())
+    };
     let asks = settings.requirepass.reveal().is_some() || settings.acl_file.as_deref().is_some_and(users);
     reachable && !asks
 }

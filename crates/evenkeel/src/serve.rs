@@ -42,6 +42,14 @@ enum End {
 }
 
 impl End {
+    /// What ends the server when the command SHUTDOWN, or a part that works no more, does.
+    fn of(kind: ShutdownKind) -> Self {
+        match kind {
+            ShutdownKind::Failed(what) => Self::Failed(what.to_owned()),
+            kind => Self::Command(kind),
+        }
+    }
+
     /// Why it is a failure, if it is one.
     fn failure(&self) -> Option<Failure> {
         let text = match self {
@@ -71,8 +79,6 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     look_at_folder(&settings)?;
     let config = Arc::new(Config::new(with_files_that_fit(settings)?, file));
     let settings = config.current();
-    let users = settings.acl_file.as_deref().map(|path| UserFile::read(path, settings.acl_all_channels));
-    let users = users.transpose().map_err(|error| Failure::Usage(format!("acl.file: {error}")))?;
     let (ends, ended) = mpsc::channel();
     watch_signals(ends.clone())?;
 
@@ -95,17 +101,11 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
         store: Arc::clone(&store),
         supervisor: supervisor.clone(),
         transactions: Some(Arc::clone(&transactions)),
-        users,
+        users: users_of(&settings)?,
         settings: Arc::clone(&config),
         clock: Arc::clone(&clock),
         version: env!("CARGO_PKG_VERSION"),
-        shutdown: Box::new(move |kind| {
-            let end = match kind {
-                ShutdownKind::Failed(what) => End::Failed(what.to_owned()),
-                kind => End::Command(kind),
-            };
-            drop(ends.send(end));
-        }),
+        shutdown: Box::new(move |kind| drop(ends.send(End::of(kind)))),
     });
     protocol.recover().map_err(Failure::from)?;
     let _ = hooks.protocol.set(Arc::clone(&protocol));
@@ -407,6 +407,13 @@ fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Ar
         handle.set_balance(balance(new));
         Ok(())
     });
+}
+
+/// The users of acl.file.
+fn users_of(settings: &Settings) -> Result<Option<UserFile>, Failure> {
+    let read = |path| UserFile::read(path, server::commands(), settings.acl_all_channels);
+    let users = settings.acl_file.as_deref().map(read).transpose();
+    users.map_err(|error| Failure::Usage(format!("acl.file: {error}")))
 }
 
 /// What all connections together may hold. It is a part of the limit of memory; where values cannot leave memory, they go first.

@@ -18,6 +18,7 @@ use supervisor::Hold;
 use crate::acl::Origin;
 use crate::errors;
 use crate::pause::Pause;
+use crate::permit;
 use crate::request::Request;
 use crate::server::Server;
 use crate::session::Session;
@@ -59,7 +60,8 @@ pub(crate) fn admit(
         let db = session.transaction.is_none().then_some(session.db);
         let origin = if is_queued { Origin::Queued } else { Origin::Direct };
         let permissions = &session.member.permissions;
-        permissions.check(server, entry, args, db, origin).map_err(|failure| (Some(entry), failure))?;
+        permit::check(server, permissions, entry, args, db, origin)
+            .map_err(|failure| (Some(entry), failure))?;
     }
     if session.transaction.is_some() && command.flags.has(Flags::NO_MULTI) {
         return Err((Some(entry), "ERR Command not allowed inside a transaction".into()));

@@ -11,9 +11,11 @@ use clock::Nanos;
 use commands::lookup::Table;
 use reactor::Connection;
 
-use crate::acl::user::DEFAULT;
 use crate::holds::Hold;
 use crate::look::Look;
+
+/// Who connections are that have not said who they are.
+pub(crate) const DEFAULT_USER: &[u8] = b"default";
 
 /// One connection, as others see it.
 #[derive(Debug)]
@@ -98,7 +100,10 @@ impl Client {
 
     /// Its user.
     pub(crate) fn user(&self) -> Arc<[u8]> {
-        self.lock_labels().as_ref().and_then(|labels| labels.user.clone()).unwrap_or_else(|| DEFAULT.into())
+        self.lock_labels()
+            .as_ref()
+            .and_then(|labels| labels.user.clone())
+            .unwrap_or_else(|| DEFAULT_USER.into())
     }
 
     /// Changes what it calls itself.

@@ -45,6 +45,7 @@ use crate::handlers::{command, function};
 use crate::long::EFFORT_MAX;
 use crate::long::job::{Job, Work};
 use crate::outcome::{Executed, Ran, Unready};
+use crate::permit;
 use crate::pubsub::{CHANNEL_BYTES_MAX, SLICE_STEPS};
 use crate::request::Request;
 use crate::retained::Retained;
@@ -626,7 +627,7 @@ fn may_still_run(
         return Ok(());
     }
     let args = queued.args.view(&[]);
-    permissions.check(server, queued.entry, args, Some(db), Origin::Exec)
+    permit::check(server, permissions, queued.entry, args, Some(db), Origin::Exec)
 }
 
 /// Lets `state` go past a command.

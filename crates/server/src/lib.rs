@@ -12,8 +12,8 @@
 //! |---|---|
 //! | settings and error replies | `settings`, `errors` |
 //! | what runs a command on data | `run`, `retained`, `tuned`, `stats` |
-//! | parts with a state of their own | `clients`, `traffic`, `pubsub`, `monitor`, `capture`, `waits`, `pause`, `strangers`, `slowlog`, `long`, `tx`, `topologies` |
-//! | a connection; all of a server | `session`, `server` |
+//! | parts with a state of their own | `clients`, `traffic`, `pubsub`, `monitor`, `capture`, `waits`, `pause`, `strangers`, `slowlog`, `acl`, `long`, `tx`, `topologies` |
+//! | a connection; all of a server | `session`, `describe`, `server`, `permit` |
 //! | commands | `control`, `handlers`, `table` |
 //! | a request's way | `admission`, `halted`, `eval`, `exec`, `tx::stage`, `long::beside`, `executor`, `series`, `pipeline`, `turn`, `protocol` |
 //!
@@ -25,13 +25,13 @@
 
 mod acl;
 mod admission;
-
 mod arguments;
 mod blocked;
 mod calls;
 mod capture;
 mod clients;
 mod control;
+mod describe;
 mod errors;
 mod eval;
 mod exec;
@@ -53,6 +53,7 @@ mod monitor;
 mod outcome;
 mod pause;
 mod peers;
+mod permit;
 mod pipeline;
 mod protocol;
 mod pubsub;

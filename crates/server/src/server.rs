@@ -12,13 +12,11 @@ use script::cache::Scripts;
 use store::Store;
 use supervisor::Supervisor;
 
+use crate::acl::Acl;
 use crate::acl::file::UserFile;
-use crate::acl::log::{Entry, Reason};
-use crate::acl::{Acl, Origin};
 use crate::calls::Calls;
 use crate::capture::Captures;
-use crate::clients::{Client, Clients};
-use crate::handlers::client::describe;
+use crate::clients::Clients;
 use crate::latency::Latency;
 use crate::lines::Blocked;
 use crate::long::LongCommands;
@@ -151,7 +149,7 @@ impl Server {
             ),
             slowlog: SlowLog::default(),
             strangers: Strangers::default(),
-            acl: Acl::new(&loaded.requirepass),
+            acl: Acl::new(&loaded.requirepass, table),
             refused_log: Throttle::new(LOGGED_EVERY),
             latency: Latency::default(),
             tuned: Tuned::new(),
@@ -206,22 +204,6 @@ impl Server {
     /// Whether a client must authenticate.
     pub(crate) fn wants_password(&self) -> bool {
         !self.acl.default_user().is_open()
-    }
-
-    /// Keeps what `client` was refused as `user`, for ACL LOG.
-    pub(crate) fn note_refusal(
-        &self,
-        client: &Client,
-        user: &[u8],
-        reason: Reason,
-        origin: Origin,
-        object: &[u8],
-    ) {
-        let line = describe(client, self.table, self.clock.now()).into();
-        let (context, object, user) = (origin.name(), object.into(), user.into());
-        let entry = Entry { reason, context, object, user, client: line };
-        let length_max = self.settings.current().acl_log_length_max;
-        self.acl.log.add(entry, self.clock.unix_us() / 1_000, length_max);
     }
 }
 

@@ -20,8 +20,7 @@ use ticket::Ticket;
 use txn::id::TxId;
 
 use crate::acl::Member;
-use crate::acl::user::DEFAULT;
-use crate::clients::Client;
+use crate::clients::{Client, DEFAULT_USER};
 use crate::holds::Awaited;
 use crate::long::LongCommands;
 use crate::long::job::Long;
@@ -76,7 +75,7 @@ impl Session {
             db: 0,
             resp3: false,
             authenticated,
-            member: Member::of(DEFAULT.into()),
+            member: Member::of(DEFAULT_USER.into()),
             hold: None,
             closing: false,
             replies: Replies::On,
@@ -135,7 +134,8 @@ impl Session {
     /// It is the user that `login` names, from now on.
     pub(crate) fn log_in(&mut self, login: Login) {
         let Login { user, rights, hold } = login;
-        self.client.relabel(|labels| labels.user = Some(Arc::clone(&user)).filter(|user| **user != *DEFAULT));
+        self.client
+            .relabel(|labels| labels.user = Some(Arc::clone(&user)).filter(|user| **user != *DEFAULT_USER));
         self.member = Member::of(user);
         self.member.permissions.rights = rights;
         self.member.permissions.topology = hold.as_ref().map(|hold| hold.topology().into());

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::settings::replace_file;
+use commands::lookup::Table;
 
-use super::user::{DEFAULT, User};
+use super::user::User;
+use crate::clients::DEFAULT_USER;
+use crate::settings::replace_file;
 
 /// The users of a file.
 #[derive(Clone, Debug)]
@@ -22,11 +24,11 @@ pub enum UserFileError {
 }
 
 impl UserFile {
-    /// Reads the file; `all_channels`: new users may use all channels.
+    /// Reads the file; `table` has all commands, and with `all_channels` new users may use all channels.
     ///
     /// # Errors
     /// It cannot be read, is larger than 16 MiB, or a line is wrong: the first one.
-    pub fn read(path: &Path, all_channels: bool) -> Result<Self, UserFileError> {
+    pub fn read(path: &Path, table: &'static Table, all_channels: bool) -> Result<Self, UserFileError> {
         let text = vfs::read_regular(path, FILE_BYTES_MAX)
             .map_err(|error| UserFileError::Io(path.to_owned(), error))?;
         let mut users: Vec<User> = Vec::new();
@@ -41,7 +43,7 @@ impl UserFile {
             if users.iter().any(|user| *user.name == *name) {
                 return Err(wrong(format!("the user '{}' is there twice", String::from_utf8_lossy(name))));
             }
-            let user = User::new(name, all_channels).with_rules(words, all_channels);
+            let user = User::new(name, table, all_channels).with_rules(words, all_channels);
             users.push(user.map_err(|(rule, error)| {
                 // a word that begins so is a password
                 let is_secret = rule.starts_with(b">") || rule.starts_with(b"<");
@@ -55,7 +57,7 @@ impl UserFile {
     /// Whether it says that connections have to say who they are.
     #[must_use]
     pub fn asks_for_password(&self) -> bool {
-        self.0.iter().any(|user| *user.name == *DEFAULT && !user.is_open())
+        self.0.iter().any(|user| *user.name == *DEFAULT_USER && !user.is_open())
     }
 
     pub(crate) fn into_users(self) -> Vec<User> {

@@ -10,7 +10,7 @@
 //! that only listen at once.
 //!
 //! Invariants
-//!   1. One check decides, wherever a command comes from: [`Permissions::check`].
+//!   1. One check decides, wherever a command comes from (`permit`).
 //!   2. Who is removed has no connection left, and who may not listen to a channel any more neither.
 //!   3. When the reply to a change leaves, no request runs any more that was admitted before it.
 
@@ -23,47 +23,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use commands::glob;
+use commands::lookup::Table;
 
-use user::{DEFAULT, User};
+use user::User;
 
-use crate::clients::Client;
+use crate::clients::{Client, DEFAULT_USER};
 use crate::settings::Secret;
 
 pub(crate) use permissions::{Origin, Permissions};
+pub(crate) use selector::RuleError;
 
 mod permissions;
-
-/// Why a rule was not taken.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RuleError {
-    #[error("Unknown command or category name in ACL")]
-    Unknown,
-    #[error("Syntax error")]
-    Syntax,
-    #[error(
-        "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. \
-         Try 'resetkeys' to start with an empty list of patterns"
-    )]
-    AllKeys,
-    #[error(
-        "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. \
-         Try 'resetchannels' to start with an empty list of channels"
-    )]
-    AllChannels,
-    #[error("Allowing first-arg of a subcommand is not supported")]
-    FirstArgOfSubcommand,
-    #[error("The password you are trying to remove from the user does not exist")]
-    NoSuchPassword,
-    #[error(
-        "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
-    )]
-    BadHash,
-    #[error("Unmatched parenthesis")]
-    OpenParenthesis,
-    #[error("{0}")]
-    Pattern(#[from] glob::TooLong),
-}
 
 /// All users.
 #[derive(Debug)]
@@ -99,8 +69,9 @@ impl Member {
 
 impl Acl {
     /// The user `default` with this password, or without one.
-    pub(crate) fn new(requirepass: &Secret) -> Self {
-        let users = Users::from([(DEFAULT.into(), Arc::new(User::default_with(requirepass.reveal())))]);
+    pub(crate) fn new(requirepass: &Secret, table: &'static Table) -> Self {
+        let user = User::default_with(requirepass.reveal(), table);
+        let users = Users::from([(DEFAULT_USER.into(), Arc::new(user))]);
         let requirepass = Mutex::new(requirepass.clone());
         let (users, generation, log) = (RwLock::new(users), AtomicU64::new(1), log::Log::default());
         Self { users, requirepass, generation, log }
@@ -112,7 +83,7 @@ impl Acl {
         if *known == *requirepass {
             return;
         }
-        let changed = self.change(DEFAULT, |user| {
+        let changed = self.change(DEFAULT_USER, |user| {
             let mut user = user.cloned().expect("nobody removes it");
             user.set_password(requirepass.reveal());
             Ok::<_, std::convert::Infallible>(user)
@@ -128,7 +99,7 @@ impl Acl {
 
     /// Who connections are that have not said who they are.
     pub(crate) fn default_user(&self) -> Arc<User> {
-        self.find(DEFAULT).expect("nobody removes it")
+        self.find(DEFAULT_USER).expect("nobody removes it")
     }
 
     /// All, by name.
@@ -156,7 +127,7 @@ impl Acl {
     /// Removes a user, which is not `default`; says whether there was one.
     pub(crate) fn remove(&self, name: &[u8]) -> bool {
         let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
-        let was_there = name != DEFAULT && users.remove(name).is_some();
+        let was_there = name != DEFAULT_USER && users.remove(name).is_some();
         self.generation.fetch_add(u64::from(was_there), Ordering::Release);
         was_there
     }
@@ -164,7 +135,7 @@ impl Acl {
     /// These are all users from now on, but for `default` if it is not among them.
     pub(crate) fn replace(&self, new: Vec<User>) {
         let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
-        users.retain(|name, _| **name == *DEFAULT);
+        users.retain(|name, _| **name == *DEFAULT_USER);
         users.extend(new.into_iter().map(|user| (Box::from(&*user.name), Arc::new(user))));
         self.generation.fetch_add(1, Ordering::Release);
     }

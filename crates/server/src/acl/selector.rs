@@ -15,18 +15,49 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use commands::command::{Command, Kind, READS, WRITES};
-use commands::glob::Pattern;
-use commands::lookup::Entry;
+use commands::glob::{Pattern, TooLong};
+use commands::lookup::{Entry, Table};
 use commands::words::is;
 use resp::ArgsView;
 
-use super::RuleError;
 use crate::later;
-use crate::table::commands;
+
+/// Why a rule was not taken.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RuleError {
+    #[error("Unknown command or category name in ACL")]
+    Unknown,
+    #[error("Syntax error")]
+    Syntax,
+    #[error(
+        "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. \
+         Try 'resetkeys' to start with an empty list of patterns"
+    )]
+    AllKeys,
+    #[error(
+        "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. \
+         Try 'resetchannels' to start with an empty list of channels"
+    )]
+    AllChannels,
+    #[error("Allowing first-arg of a subcommand is not supported")]
+    FirstArgOfSubcommand,
+    #[error("The password you are trying to remove from the user does not exist")]
+    NoSuchPassword,
+    #[error(
+        "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
+    )]
+    BadHash,
+    #[error("Unmatched parenthesis")]
+    OpenParenthesis,
+    #[error("{0}")]
+    Pattern(#[from] TooLong),
+}
 
 /// What one set of rules allows.
 #[derive(Clone, Debug)]
 pub(crate) struct Selector {
+    /// All commands there are.
+    pub(super) table: &'static Table,
     /// A bit for each row of the table.
     allowed: Vec<u64>,
     /// All bits are set by one rule.
@@ -93,9 +124,10 @@ impl Denied {
 
 impl Selector {
     /// Nothing is allowed, but for all channels if `all_channels`.
-    pub(crate) fn none(all_channels: bool) -> Self {
+    pub(crate) fn none(table: &'static Table, all_channels: bool) -> Self {
         Self {
-            allowed: vec![0; commands().entries().len().div_ceil(64)],
+            table,
+            allowed: vec![0; table.entries().len().div_ceil(64)],
             all_commands: false,
             future: false,
             first_args: Vec::new(),
@@ -109,8 +141,8 @@ impl Selector {
     }
 
     /// Everything is allowed.
-    pub(crate) fn all() -> Self {
-        let mut selector = Self::none(true);
+    pub(crate) fn all(table: &'static Table) -> Self {
+        let mut selector = Self::none(table, true);
         selector.set_all(true);
         selector.all_keys = true;
         selector
@@ -160,7 +192,7 @@ impl Selector {
 
     fn set_category(&mut self, allowed: bool, category: &[u8]) -> Result<(), RuleError> {
         let name = category_of(category).ok_or(RuleError::Unknown)?;
-        let of_category = commands().entries().iter().filter(|entry| has_category(entry.command, name));
+        let of_category = self.table.entries().iter().filter(|entry| has_category(entry.command, name));
         of_category.for_each(|entry| self.set(entry, allowed));
         self.note_rule(allowed, &format!("@{name}"));
         Ok(())
@@ -180,12 +212,12 @@ impl Selector {
     /// A command, with its subcommands; or a subcommand alone.
     fn set_whole(&mut self, entry: &'static Entry, allowed: bool) {
         self.set(entry, allowed);
-        commands().subcommands(entry).iter().for_each(|sub| self.set(sub, allowed));
+        self.table.subcommands(entry).iter().for_each(|sub| self.set(sub, allowed));
         self.note_rule(allowed, entry.command.name);
     }
 
     fn allow(&mut self, name: &[u8]) -> Result<(), RuleError> {
-        if let Some(entry) = commands().find_full(name) {
+        if let Some(entry) = self.table.find_full(name) {
             self.set_whole(entry, true);
             return Ok(());
         }
@@ -193,7 +225,7 @@ impl Selector {
             return self.note_later(true, name);
         };
         let (command, arg) = (&name[..bar], &name[bar + 1..]);
-        let Some(entry) = commands().find_full(command) else { return self.note_later(true, name) };
+        let Some(entry) = self.table.find_full(command) else { return self.note_later(true, name) };
         if entry.command.name.contains('|') {
             return Err(RuleError::FirstArgOfSubcommand);
         }
@@ -212,7 +244,7 @@ impl Selector {
     }
 
     fn forbid(&mut self, name: &[u8]) -> Result<(), RuleError> {
-        match commands().find_full(name) {
+        match self.table.find_full(name) {
             Some(entry) => self.set_whole(entry, false),
             None => self.note_later(false, name)?,
         }

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use commands::lookup::Entry;
+use commands::lookup::{Entry, Table};
 use commands::words::is;
 use resp::ArgsView;
 use ring::digest::{SHA256, digest};
 
-use super::RuleError;
-use super::selector::{Denied, Selector};
-
-/// Who connections are that have not said who they are.
-pub(crate) const DEFAULT: &[u8] = b"default";
+use super::selector::{Denied, RuleError, Selector};
+use crate::clients::DEFAULT_USER;
 
 /// A user.
 #[derive(Clone, Debug)]
@@ -33,21 +30,22 @@ type Hash = [u8; 32];
 
 impl User {
     /// One who may do nothing yet, but for all channels if `all_channels`.
-    pub(crate) fn new(name: &[u8], all_channels: bool) -> Self {
+    pub(crate) fn new(name: &[u8], table: &'static Table, all_channels: bool) -> Self {
         Self {
             name: name.into(),
             enabled: false,
             nopass: false,
             skips_sanitizing: false,
             passwords: Vec::new(),
-            root: Selector::none(all_channels),
+            root: Selector::none(table, all_channels),
             selectors: Vec::new(),
         }
     }
 
     /// Who may do everything, with `password` or without one.
-    pub(crate) fn default_with(password: Option<&str>) -> Self {
-        let mut user = Self { enabled: true, root: Selector::all(), ..Self::new(DEFAULT, true) };
+    pub(crate) fn default_with(password: Option<&str>, table: &'static Table) -> Self {
+        let root = Selector::all(table);
+        let mut user = Self { enabled: true, root, ..Self::new(DEFAULT_USER, table, true) };
         user.set_password(password);
         user
     }
@@ -104,13 +102,13 @@ impl User {
             _ if is(rule, "skip-sanitize-payload") => self.skips_sanitizing = true,
             _ if is(rule, "sanitize-payload") => self.skips_sanitizing = false,
             _ if is(rule, "clearselectors") => self.selectors.clear(),
-            _ if is(rule, "reset") => *self = Self::new(&self.name, all_channels),
+            _ if is(rule, "reset") => *self = Self::new(&self.name, self.root.table, all_channels),
             [b'>', password @ ..] => self.add(hash(password)),
             [b'#', hex @ ..] => self.add(parsed(hex)?),
             [b'<', password @ ..] => self.remove(&hash(password))?,
             [b'!', hex @ ..] => self.remove(&parsed(hex)?)?,
             [b'(', inner @ .., b')'] => {
-                let mut selector = Selector::none(all_channels);
+                let mut selector = Selector::none(self.root.table, all_channels);
                 let rules = inner.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty());
                 rules.into_iter().try_for_each(|rule| selector.apply(rule))?;
                 self.selectors.push(selector);

@@ -20,6 +20,7 @@ use crate::acl::Origin;
 use crate::handlers::connection::selected;
 use crate::handlers::pubsub::admit_channel;
 use crate::outcome::Executed;
+use crate::permit;
 use crate::pubsub::SLICE_STEPS;
 use crate::run::{Answered, Halt, Need, Step, Within, collect_keys};
 use crate::server::Server;
@@ -121,7 +122,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());
         }
         let (server, permissions) = (self.attempt.server, &self.attempt.retained.permissions);
-        permissions.check(server, entry, args, Some(self.db), Origin::Script)?;
+        permit::check(server, permissions, entry, args, Some(self.db), Origin::Script)?;
         Ok(entry)
     }
 

@@ -10,7 +10,8 @@ use super::kill::end;
 use crate::acl::file::{UserFile, write};
 use crate::acl::log::Kept;
 use crate::acl::selector::{CATEGORIES, Denied, Selector, category_of, has_category};
-use crate::acl::user::{DEFAULT, User, hex};
+use crate::acl::user::{User, hex};
+use crate::clients::DEFAULT_USER;
 use crate::control::Control;
 use crate::message::Message;
 
@@ -107,13 +108,13 @@ pub(crate) fn setuser(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
     let settings = server.settings.current();
     let all_channels = settings.acl_all_channels;
     let was_there = server.acl.change(name, |former| {
-        let user = former.cloned().unwrap_or_else(|| User::new(name, all_channels));
+        let user = former.cloned().unwrap_or_else(|| User::new(name, server.table, all_channels));
         let was_open = user.is_open();
         let user = user.with_rules(args.iter().skip(3), all_channels).map_err(refused)?;
         if user.line().len() > LINE_BYTES_MAX {
             return Err(format!("ERR the user would have more than {LINE_BYTES_MAX} B of rules").into());
         }
-        if name == DEFAULT && user.is_open() && !was_open && settings.is_protected() {
+        if name == DEFAULT_USER && user.is_open() && !was_open && settings.is_protected() {
             return Err("ERR the user default without a password would let other machines in: bind 127.0.0.1, or turn \
                         protected_mode off"
                 .into());
@@ -157,7 +158,7 @@ fn changed(control: &mut Control<'_>, is_changed: impl Fn(&[u8]) -> bool) {
 
 pub(crate) fn deluser(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let names = || args.iter().skip(2);
-    if names().any(|name| name == DEFAULT) {
+    if names().any(|name| name == DEFAULT_USER) {
         return Err("ERR The 'default' user cannot be removed".into());
     }
     let server = control.server;
@@ -295,7 +296,7 @@ pub(crate) fn save(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wri
 pub(crate) fn load(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let settings = control.server.settings.current();
     let path = settings.acl_file.as_ref().ok_or(NO_FILE)?;
-    let file = UserFile::read(path, settings.acl_all_channels)
+    let file = UserFile::read(path, control.server.table, settings.acl_all_channels)
         .map_err(|error| Failure::from(format!("ERR nothing has changed: acl.file {error}")))?;
     control.server.acl.replace(file.into_users());
     end_clients_without_user(control);

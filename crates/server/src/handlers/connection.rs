@@ -8,8 +8,9 @@ use resp::{ArgsView, Writer, parse_i64};
 
 use crate::acl::Origin;
 use crate::acl::log::Reason;
-use crate::acl::user::DEFAULT;
+use crate::clients::DEFAULT_USER;
 use crate::control::Control;
+use crate::permit::note_refusal;
 use crate::server::Server;
 use crate::session::{Replies, Session};
 use crate::strangers::Strangers;
@@ -79,7 +80,7 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     session.db = 0;
     session.resp3 = false;
     session.replies = Replies::On;
-    session.log_in(Login { user: DEFAULT.into(), rights: None, hold: None });
+    session.log_in(Login { user: DEFAULT_USER.into(), rights: None, hold: None });
     if server.wants_password() {
         session.become_stranger(control.now);
     }
@@ -95,7 +96,7 @@ pub(crate) fn auth(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
                         user. Are you sure your configuration is correct?"
                 .into());
         }
-        2 => authenticate(control, DEFAULT, args.get(1), args.get(0))?,
+        2 => authenticate(control, DEFAULT_USER, args.get(1), args.get(0))?,
         3 => authenticate(control, args.get(1), args.get(2), args.get(0))?,
         _ => return Err(text::SYNTAX.into()),
     }
@@ -116,7 +117,7 @@ fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8], command
     let Some(login) = login_of(server, control.session.client.id, user, password) else {
         server.strangers.note_wrong_password(&mut control.session.stranger, &control.session.client, now);
         let origin = if control.in_exec { Origin::Exec } else { Origin::Direct };
-        server.note_refusal(&control.session.client, user, Reason::Auth, origin, command);
+        note_refusal(server, &control.session.client, user, Reason::Auth, origin, command);
         return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
     };
     Strangers::note_right_password(&mut control.session.stranger);

@@ -11,7 +11,7 @@ use store::{Stop, StoreError};
 use ticket::Ticket;
 
 use super::topology_args::{Rebalancing, Submitted, name, new_name, rebalancing, submitted, unknown, wait};
-use crate::acl::user::DEFAULT;
+use crate::clients::DEFAULT_USER;
 use crate::control::Control;
 use crate::errors;
 use crate::message::Message;
@@ -180,7 +180,7 @@ pub(super) fn checked(
 ) -> Result<Checked, Failure> {
     let mut checked = check_here_or_beside(control, definition, workers, former)?;
     let user = &control.session.member.name;
-    checked.user = (**user != *DEFAULT).then(|| Arc::clone(user));
+    checked.user = (**user != *DEFAULT_USER).then(|| Arc::clone(user));
     Ok(checked)
 }
 

@@ -34,7 +34,7 @@ pub(crate) use diff::{Diff, Former};
 use record::{Definition, Listed, decode_list, encode_list};
 use rights::Rights;
 
-use crate::acl::user::DEFAULT;
+use crate::clients::DEFAULT_USER;
 use trial::{Running, Tried};
 
 /// All topologies of a server.
@@ -151,14 +151,14 @@ impl Topologies {
                 ending.extend(self.begin_removal(name, definition));
                 continue;
             }
-            let kept = self.run_kept(store, &name, listed)?;
+            let kept = self.run_kept(store, &name, &listed)?;
             self.kept().insert(name, kept);
         }
         Ok(ending)
     }
 
     /// Runs the topology `name` as the store keeps it.
-    fn run_kept(&self, store: &Store, name: &str, listed: Listed) -> Result<Kept, StoreError> {
+    fn run_kept(&self, store: &Store, name: &str, listed: &Listed) -> Result<Kept, StoreError> {
         let definition = definition(store, name)?;
         let mut kept = Kept { bytes: definition.bytes(), ..Kept::unread(listed.clone()) };
         let mut plan = None;
@@ -210,7 +210,7 @@ impl Topologies {
             [(&key(name), Some(&definition.encode())), (LIST, Some(&encoded(&new)))];
         let ticket = store.keep_all(&changes).map_err(Refused::Store)?;
         *kept = new;
-        self.run(name, definition, Some(plan), listed, wait);
+        self.run(name, definition, Some(plan), &listed, wait);
         Ok(ticket)
     }
 
@@ -327,7 +327,7 @@ impl Topologies {
         let prefix = job.as_ref().and_then(|job| job.trial.as_ref()).map(|trial| trial.prefix.as_str());
         let rights = worker.plan.and_then(|plan| Rights::of(&worker.topology, &plan, prefix));
         let user = self.kept().get(&worker.topology).and_then(|kept| kept.listed.user.clone());
-        let user = user.unwrap_or_else(|| DEFAULT.into());
+        let user = user.unwrap_or_else(|| DEFAULT_USER.into());
         Some(Login { user, rights, hold: Some(worker.lease.hold(id)?) })
     }
 
@@ -355,7 +355,7 @@ impl Topologies {
         name: &str,
         definition: Definition,
         plan: Option<Arc<Plan>>,
-        listed: Listed,
+        listed: &Listed,
         wait: Duration,
     ) {
         let Definition { text, properties, folder, trial } = definition;

@@ -216,7 +216,7 @@ impl Topologies {
         if ended.is_err() {
             let kept = list(store).unwrap_or_default();
             for (name, listed) in kept.into_iter().filter(|(name, _)| names.contains(&name.as_str())) {
-                if let Err(error) = self.run_kept(store, &name, listed) {
+                if let Err(error) = self.run_kept(store, &name, &listed) {
                     tracing::error!(topology = name, %error, "it cannot be run again");
                 }
             }
@@ -280,7 +280,7 @@ impl Topologies {
             let ticket =
                 store.change_and_keep(&refs, &changes, bytes, &mut prepared, |it| switch.make(it))?;
             *kept = new;
-            self.run(of, definition.clone(), Some(Arc::clone(&plan)), listed, Duration::ZERO);
+            self.run(of, definition.clone(), Some(Arc::clone(&plan)), &listed, Duration::ZERO);
             Ok(Some(ticket))
         })?;
         let ticket = ticket.ok_or_else(|| format!("'{of}' or its trial was changed meanwhile"))?;

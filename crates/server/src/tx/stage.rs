@@ -32,6 +32,7 @@ use crate::long::EFFORT_MAX;
 use crate::long::job::Context;
 use crate::long::job::{self, Job};
 use crate::outcome::{Ran, Unready};
+use crate::permit;
 use crate::request::Request;
 use crate::retained::Retained;
 use crate::run::{Effects, Plan, Single, Step, Stopped, Unfinished, collect_keys};
@@ -97,7 +98,7 @@ fn staged(server: &Server, session: &Session, args: ArgsView<'_>) -> Result<Stag
     let tx = transaction_id(session, args)?;
     let (entry, run) = staged_command(args.from(COMMAND_AT))?;
     let permissions = &session.member.permissions;
-    permissions.check(server, entry, args.from(COMMAND_AT), Some(session.db), Origin::Direct)?;
+    permit::check(server, permissions, entry, args.from(COMMAND_AT), Some(session.db), Origin::Direct)?;
     let transactions = transactions(server)?;
     let work = transactions.work(tx).map_err(|error| errors::of_transaction(&error))?;
     transactions.note(tx, KEYS_PLACE, &entry.command.name.to_ascii_uppercase());
