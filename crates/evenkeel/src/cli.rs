@@ -47,6 +47,11 @@ pub(crate) enum Request {
     Tx(Box<crate::tx::Tx>),
     /// Measure a server: the arguments of the program that does it.
     Bench(Vec<std::ffi::OsString>),
+    /// Write man pages and shell completions.
+    Generate {
+        /// The folder to put them in.
+        out: PathBuf,
+    },
     /// Print a generated text.
     Print(String),
 }
@@ -84,6 +89,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
             let tx = crate::tx::Tx::from_arg_matches(m);
             tx.map(|tx| Request::Tx(Box::new(tx))).map_err(|error| one_line(&error, false))
         }
+        Some(("generate", m)) => Ok(Request::Generate { out: path(m, "OUT") }),
         Some(("bench", m)) => {
             Ok(Request::Bench(m.get_many("ARGUMENT").into_iter().flatten().cloned().collect()))
         }
@@ -202,7 +208,8 @@ fn path(matches: &ArgMatches, name: &str) -> PathBuf {
     matches.get_one::<PathBuf>(name).cloned().expect("clap requires it")
 }
 
-fn command() -> Command {
+/// The whole command line.
+pub(crate) fn command() -> Command {
     let flags = ROWS.iter().map(flag);
     let serve = serve_only(Command::new("serve").about("Run a server (the default without a subcommand)"));
     let command = Command::new("evenkeel")
@@ -256,6 +263,7 @@ fn command() -> Command {
             crate::tx::Tx::augment_args(Command::new("tx"))
                 .about("Show and resolve the transactions of a running server"),
         )
+        .subcommand(generate())
         .subcommand(
             Command::new("bench")
                 .about("Measure this server, or any other that speaks the Redis protocol (by the program evenkeel-bench)")
@@ -270,6 +278,11 @@ fn command() -> Command {
         )
         .args_conflicts_with_subcommands(true);
     serve_only(command).args(flags)
+}
+
+fn generate() -> Command {
+    let command = Command::new("generate").about("Write man pages, and completions for bash, zsh and fish");
+    command.arg(path_arg("OUT", "Folder to write them to"))
 }
 
 fn serve_only(command: Command) -> Command {

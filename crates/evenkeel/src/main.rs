@@ -1,4 +1,4 @@
-//! The binary: `serve`, `check`, `backup`, `capture`, `tx`, `topology`, `worker`, `bench`.
+//! The binary: `serve`, `check`, `backup`, `capture`, `tx`, `topology`, `worker`, `bench`, `generate`.
 //!
 //! It reads the command line, wires settings to store, reactor and server, and turns every failure into one line on
 //! standard error and an exit status: 2 for a wrong setting or flag, 1 for anything else. What it does not have: commands
@@ -13,6 +13,7 @@ mod cli;
 mod client;
 mod exposure;
 mod failure;
+mod generate;
 mod greeting;
 mod logging;
 mod machine;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         cli::Request::Worker => topologies::worker::run(),
         cli::Request::Tx(options) => tx::run(&options),
         cli::Request::Backup { dir, out } => backup::run(&dir, &out),
+        cli::Request::Generate { out } => generate::run(cli::command(), &out),
         cli::Request::Serve { settings, file } => serve::run(*settings, file),
         cli::Request::Check { dir, salvage } => check::run(&dir, salvage.as_deref()),
     };
