@@ -1,11 +1,9 @@
-//! Everything that a developer or CI runs: `cargo xtask test | tidy | docs | bench | planted | storm | valkey | words`.
+//! Everything that a developer or CI runs: `cargo xtask test | tidy | docs | bench | planted | package | release | storm | valkey | words`.
 //!
 //! Depends on nothing of the workspace, so that it builds in seconds and can judge a tree that does not
 //! compile. `test` (module `stages`) runs the stages that CI runs, `tidy` checks what the compiler cannot
 //! (floor plan, headers, lengths, module cycles, links), `docs` builds the manual as a site, `bench` builds the optimized binaries and hands over to the
-//! harness in `crates/bench`, `storm` has Apache Storm's Flux read our definitions, `valkey` builds a server to compare with, `words` counts words with pystorm, `planted` asks whether the simulation finds bugs that it is given.
-//!
-//! Out of scope: packaging, releases.
+//! harness in `crates/bench`, `storm` has Apache Storm's Flux read our definitions, `valkey` builds a server to compare with, `words` counts words with pystorm, `planted` asks whether the simulation finds bugs that it is given, `package` makes what users install, `release` checks before it does.
 
 #![allow(
     clippy::disallowed_methods,
@@ -16,6 +14,7 @@ mod bench;
 mod binaries;
 mod failure;
 mod manual;
+mod package;
 mod packages;
 mod planted;
 mod process;
@@ -41,6 +40,8 @@ fn main() -> ExitCode {
         "docs" => manual::run(&root, rest),
         "bench" => bench::run(&root, rest),
         "planted" => planted::run(&root, rest),
+        "package" => package::run(&root, rest),
+        "release" => package::release(&root, rest),
         "storm" => storm::run(&root),
         "words" => words::run(&root, rest),
         "valkey" => valkey::run(&root),
@@ -77,8 +78,15 @@ cargo xtask test [STAGE...]     all stages, or the named ones, in the order belo
     clients       redis-cli, redis-py, redis-rs, Go, job queues, databases, Prometheus, memcached, Chromium (tests named client*)
     differential  random commands beside redis-server (tests named differential*)
     docs          rustdoc without warnings, examples in the docs
+    package       packages of the program in profile `ci`: content, the unit's score, a life from installation to purge
 
 cargo xtask planted [NAME...]   bugs planted in a copy of the tree: does the simulation find each?
+
+cargo xtask package [--binary PATH] [--check] [--systemd]
+                                a Debian package, an archive, a container file and checksums, in target/package; of PATH, or of a build in
+                                profile `dist`. --check makes none and does what stage `package` does; --systemd has a systemd of its own for it
+
+cargo xtask release VERSION     is the tree ready to be VERSION? Then packages, and what to push
 
 cargo xtask storm               does Flux's own parser take our definitions? Needs Java and Maven
 

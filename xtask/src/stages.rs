@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::process::Run;
-use crate::{binaries, packages, tidy};
+use crate::{binaries, package as packaging, packages, tidy};
 
 /// One stage: its name and how it runs.
 struct Stage {
@@ -32,6 +32,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "clients", run: clients },
     Stage { name: "differential", run: differential },
     Stage { name: "docs", run: docs },
+    Stage { name: "package", run: package },
 ];
 
 /// Which stage an integration test belongs to, by what its file name starts with; all others are `unit`.
@@ -198,6 +199,12 @@ fn docs(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
     let rustdoc = cargo(root, &["doc", "--workspace", "--no-deps"])?.env("RUSTDOCFLAGS", "-D warnings");
     rustdoc.show(&mut |_| {})?;
     cargo(root, &["test", "--workspace", "--doc"])?.show(&mut |line| tally.read(line))
+}
+
+fn package(root: &Path, _: &mut Tally) -> Result<(), Failure> {
+    // As in stage fuzz: a test of its package brings the program.
+    cargo(root, &["test", "--workspace", "--no-run", "--test", "costly"])?.show(&mut |_| {})?;
+    packaging::check(root, &root.join("target").join(PROFILE).join("evenkeel"), false)
 }
 
 /// Runs the integration tests of `class`, and what `targets` names beside them.
