@@ -15,7 +15,7 @@ pub(crate) fn is_of_redis(name: &[u8]) -> bool {
 /// By group.
 const COMMANDS: &[&str] = &[
     // strings and bits
-    "pfdebug pfselftest",
+    "pfdebug",
     // streams
     "xidmprecord",
     // vector sets
@@ -23,7 +23,7 @@ const COMMANDS: &[&str] = &[
     // messages
     "spublish ssubscribe sunsubscribe",
     // users, replication, cluster, server
-    "asking bgrewriteaof cluster failover lolwut migrate psync readonly readwrite replconf replicaof \
+    "asking cluster failover migrate psync readonly readwrite replconf replicaof \
      restore-asking slaveof sync",
 ];
 

@@ -95,6 +95,10 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     let lines = [
         "CHANGE-REPL-ID",
         "    Refused: there is no replication.",
+        "DIGEST",
+        "    Output a hex signature representing the current DB content; not that of Redis.",
+        "DIGEST-VALUE <key> [<key> ...]",
+        "    Output a hex signature of the values of all the specified keys.",
         "ERROR <string>",
         "    Return a Redis protocol error with <string> as message. Useful for clients",
         "    unit tests to simulate Redis errors.",

@@ -8,6 +8,7 @@ pub(crate) mod command;
 pub(crate) mod config;
 pub(crate) mod connection;
 pub(crate) mod debug;
+pub(crate) mod digest;
 pub(crate) mod function;
 pub(crate) mod info;
 pub(crate) mod kill;

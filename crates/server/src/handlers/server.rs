@@ -113,6 +113,27 @@ pub(crate) fn waitaof(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
     Ok(())
 }
 
+/// The log is rewritten all the time, as segments are cleaned.
+pub(crate) fn bgrewriteaof(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.simple("Background append only file rewriting started");
+    Ok(())
+}
+
+pub(crate) fn lolwut(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if args.len() > 2 && is(args.get(1), "version") {
+        integer(args.get(2))?;
+    }
+    let art = format!("  ~~~~\\____|____/~~~~\n\nEvenkeel ver. {}\n", control.server.version);
+    out.verbatim(*b"txt", art.as_bytes());
+    Ok(())
+}
+
+/// The tests of the project do that.
+pub(crate) fn pfselftest(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.ok();
+    Ok(())
+}
+
 pub(crate) fn role(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     out.array(3);
     out.bulk(b"master");

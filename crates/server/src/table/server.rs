@@ -6,7 +6,9 @@ use commands::command::keys;
 use commands::rows;
 
 use super::row::{Handler, Row};
-use crate::handlers::{backup, capture, command, config, debug, info, latency, memory, server, slowlog};
+use crate::handlers::{
+    backup, capture, command, config, debug, digest, info, latency, memory, server, slowlog,
+};
 
 /// The rows.
 pub(crate) const ROWS: &[Row] = rows! {
@@ -49,6 +51,16 @@ pub(crate) const ROWS: &[Row] = rows! {
         "Asynchronously save the dataset to disk",
         args "[schedule=SCHEDULE@3.2.2]",
         history "3.2.2 Added the `SCHEDULE` option.";
+    "bgrewriteaof", 1, [ADMIN NOSCRIPT NO_ASYNC_LOADING], [], Handler::Control(server::bgrewriteaof),
+        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "Asynchronously rewrite the append-only file";
+    "lolwut", -1, [READONLY FAST], [], Handler::Control(server::lolwut),
+        "read fast", "", "server", "5.0.0", "",
+        "Display some computer art and the Redis version",
+        args "[version:integer=VERSION]";
+    "pfselftest", 1, [ADMIN], [], Handler::Control(server::pfselftest),
+        "hyperloglog admin slow dangerous", "", "hyperloglog", "2.8.9", "N/A",
+        "An internal command for testing HyperLogLog values";
     "backup", 2, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(backup::backup),
         "admin slow dangerous", "", "server", "7.2.0", "O(N)",
         "Copies the data consistently to a new folder of the server (not in Redis)",
@@ -209,6 +221,13 @@ const DEBUG: &[Row] = rows! {
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
         "Switches active expiry on or off",
         args "enabled(off=0|on=1)";
+    "debug|digest", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Everything(digest::of_all),
+        "admin slow dangerous", "", "server", "1.0.0", "O(N) with N being all elements",
+        "A number for all data, the same for the same data";
+    "debug|digest-value", -3, [ADMIN NOSCRIPT LOADING STALE], [keys(2, -1, 1, "RO")], Handler::Data(digest::of_values),
+        "admin slow dangerous", "", "server", "5.0.0", "O(N) with N being the elements of these keys",
+        "A number for the value of each key",
+        args "key:key0+";
     "debug|error", 3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::error),
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
         "Answers with that error",

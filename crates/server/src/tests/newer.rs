@@ -248,3 +248,29 @@ fn hello_with_a_bad_name_is_refused_as_a_whole() {
     assert!(harness.raw(&mut wire, &greeting).starts_with("-ERR Client names cannot contain"));
     assert!(harness.line(&mut wire, "PING").starts_with("-NOAUTH"));
 }
+
+#[test]
+fn digests_are_equal_for_equal_contents_alone() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let empty = harness.line(&mut wire, "DEBUG DIGEST");
+    assert_eq!(empty, format!("+{}\r\n", "0".repeat(40)));
+    for (first, second, is_equal) in [
+        ("HSET a x 1 y 2", "HSET b y 2 x 1", true),
+        ("SADD a x y", "SADD b y x", true),
+        ("ZADD a 1 x 2 y", "ZADD b 2 y 1 x", true),
+        ("RPUSH a x y", "RPUSH b y x", false),
+        ("SET a x", "SETEX b 100 x", false),
+        ("SET a x", "RPUSH b x", false),
+        ("HSET a xy z", "HSET b x yz", false),
+    ] {
+        harness.line(&mut wire, "DEL a b");
+        harness.line(&mut wire, first);
+        let alone = harness.line(&mut wire, "DEBUG DIGEST");
+        harness.line(&mut wire, second);
+        assert_ne!(harness.line(&mut wire, "DEBUG DIGEST"), alone);
+        let reply = harness.line(&mut wire, "DEBUG DIGEST-VALUE a b");
+        let values: Vec<&str> = reply.split("\r\n").collect();
+        assert_eq!(values[1] == values[2], is_equal, "{first}, {second}: {reply}");
+    }
+}
