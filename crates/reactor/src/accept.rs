@@ -1,7 +1,7 @@
 //! The thread that takes connections in and gives each to a loop ([`crate::Assignment`]).
 //!
 //! It is a thread of its own so that no loop has its ticks disturbed by a storm of connections, and so that
-//! a failing accept stops nobody:
+//! a failing accept stops nobody. Clients with TLS have a thread of their own, which does their handshakes as well (`handshakes`):
 //!
 //! ```text
 //!  AGAIN                      wait for the next
@@ -30,14 +30,18 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{SendFlags, Shutdown};
 
-use crate::connection::{Killer, NewConnection};
+use crate::connection::{Killer, NewConnection, TlsPeer};
 use crate::event_loop::WAIT_FAILURES_MAX;
 use crate::handle::{Post, Route};
+use crate::handshakes::{Done, Handshakes};
 use crate::listen::{Accepted, Listener};
 use crate::peer::Peer;
+use crate::tls::Tls;
 use crate::{Address, Connection, Connector, Handle, Protocol, StartError, threads};
 
 const WAKE: Token = Token(usize::MAX);
+/// Handshakes that go on before it is looked who else comes.
+const EVENTS_PER_TURN_MAX: usize = 64;
 /// Accepts of one listener before the others get their turn.
 const ACCEPTS_PER_TURN_MAX: usize = 256;
 const BACK_OFF_LEAST: Duration = Duration::from_millis(50);
@@ -48,12 +52,22 @@ const LINGERING_MAX: usize = 64;
 /// One line in this time, however many clients are refused.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
-/// Starts the acceptor's thread.
+/// Starts the acceptor's thread, and that of clients with TLS where there are some.
 pub(crate) fn start<P: Protocol>(handle: &Handle<P>, listeners: Vec<Listener>) -> Result<(), StartError> {
+    let (tls, plain): (Vec<_>, Vec<_>) = listeners.into_iter().partition(|listener| listener.is_tls);
+    start_one(handle, plain, "accept")?;
+    if tls.is_empty() { Ok(()) } else { start_one(handle, tls, "accept-tls") }
+}
+
+fn start_one<P: Protocol>(
+    handle: &Handle<P>,
+    listeners: Vec<Listener>,
+    name: &str,
+) -> Result<(), StartError> {
     let mut acceptor = Acceptor::new(handle.clone(), listeners)
         .map_err(|source| StartError::System { what: "the acceptor's poller", source })?;
     let thread = thread::Builder::new()
-        .name("accept".to_owned())
+        .name(name.to_owned())
         .spawn(move || acceptor.run())
         .map_err(|source| StartError::System { what: "the acceptor's thread", source })?;
     handle.shared.keep_thread(thread);
@@ -64,6 +78,8 @@ pub(crate) fn start<P: Protocol>(handle: &Handle<P>, listeners: Vec<Listener>) -
 enum Outcome {
     Drained,
     MoreWait,
+    /// As many handshakes are under way as may be, for so long at most.
+    Crowded(Duration),
     BackOff,
 }
 
@@ -71,6 +87,8 @@ struct Acceptor<P: Protocol> {
     handle: Handle<P>,
     poll: Poll,
     listeners: Vec<Listener>,
+    /// Of clients with TLS, which come to its listeners alone.
+    handshakes: Handshakes,
     /// Given up when descriptors run out, to be able to refuse.
     spare: Option<OwnedFd>,
     lingering: VecDeque<(Nanos, OwnedFd)>,
@@ -88,10 +106,12 @@ impl<P: Protocol> Acceptor<P> {
             let raw = listener.descriptor().as_fd().as_raw_fd();
             poll.registry().register(&mut SourceFd(&raw), Token(index), Interest::READABLE)?;
         }
-        *handle.shared.acceptor.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+        handle.shared.acceptors.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
+        let (stats, registry) = (Arc::clone(&handle.shared.handshake_stats), poll.registry().try_clone()?);
         Ok(Self {
             handle,
             poll,
+            handshakes: Handshakes::new(stats, registry, listeners.len()),
             listeners,
             spare: make_spare(),
             lingering: VecDeque::new(),
@@ -103,7 +123,7 @@ impl<P: Protocol> Acceptor<P> {
     }
 
     fn run(&mut self) {
-        let mut events = Events::with_capacity(16);
+        let mut events = Events::with_capacity(EVENTS_PER_TURN_MAX);
         let (mut timeout, mut failures) = (Some(Duration::ZERO), 0);
         while !self.handle.shared.is_stopping() {
             match self.poll.poll(&mut events, timeout) {
@@ -119,17 +139,25 @@ impl<P: Protocol> Acceptor<P> {
             if self.handle.shared.is_stopping() {
                 return;
             }
+            for event in &events {
+                let now = self.handle.shared.clock.now();
+                if let Some(done) = self.handshakes.go_on(event.token(), now) {
+                    self.take_in_sealed(done);
+                }
+            }
             timeout = self.accept_all();
         }
     }
 
     /// Takes in what waits on any listener; returns how long to wait at most before the next time.
     fn accept_all(&mut self) -> Option<Duration> {
-        let mut timeout = self.end_lingering();
+        let late = self.handshakes.end_late(self.handle.shared.clock.now());
+        let mut timeout = self.end_lingering().into_iter().chain(late).min();
         for index in 0..self.listeners.len() {
             let limit = match self.accept_some(index) {
                 Outcome::Drained => continue,
                 Outcome::MoreWait => Duration::ZERO,
+                Outcome::Crowded(wait) => wait,
                 Outcome::BackOff => {
                     let wait = self.back_off;
                     self.back_off = (wait * 2).min(BACK_OFF_MOST);
@@ -142,11 +170,21 @@ impl<P: Protocol> Acceptor<P> {
     }
 
     fn accept_some(&mut self, index: usize) -> Outcome {
+        let is_tls = self.listeners[index].is_tls;
+        let tls = is_tls.then(|| self.handle.shared.tls()).flatten();
         for _ in 0..ACCEPTS_PER_TURN_MAX {
+            let now = self.handle.shared.clock.now();
+            if tls.as_ref().is_some_and(|options| !self.handshakes.make_room(options, now)) {
+                return Outcome::Crowded(self.handshakes.room_in(now));
+            }
             match self.listeners[index].accept() {
                 Ok(accepted) => {
                     self.succeeded();
-                    self.take_in(accepted);
+                    match &tls {
+                        Some(options) => self.handshakes.begin(accepted, options, now),
+                        None if is_tls => {}
+                        None => self.take_in(accepted),
+                    }
                 }
                 Err(Errno::AGAIN) => return Outcome::Drained,
                 Err(error @ (Errno::MFILE | Errno::NFILE)) => {
@@ -173,12 +211,35 @@ impl<P: Protocol> Acceptor<P> {
             self.say_full();
             return self.refuse(accepted.socket);
         }
-        let (loop_index, is_bound) = shared.choose_loop(&accepted.peer);
-        match admit(&self.handle, accepted, loop_index, is_bound) {
+        let place = shared.choose_loop(&accepted.peer);
+        match admit(&self.handle, accepted, None, place) {
             Ok(_) => _ = shared.accept_stats.accepted.fetch_add(1, Ordering::Relaxed),
             Err((error, socket)) => {
                 self.say_unserved(&error);
                 self.refuse(socket);
+            }
+        }
+    }
+
+    /// As [`Acceptor::take_in`], of a client whose handshake is done.
+    fn take_in_sealed(&mut self, done: Done) {
+        let shared = &self.handle.shared;
+        let Done { accepted, session, peer } = done;
+        if shared.open.load(Ordering::Relaxed) >= shared.connections_max.load(Ordering::Relaxed) {
+            self.say_full();
+            let mut tls = Tls::new(session);
+            shared.accept_stats.refused.fetch_add(1, Ordering::Relaxed);
+            let _ = rustix::net::send(&accepted.socket, &tls.refusal(shared.protocol.refusal()), SendFlags::NOSIGNAL);
+            let _ = rustix::net::shutdown(&accepted.socket, Shutdown::Write);
+            return self.let_linger(accepted.socket);
+        }
+        let place = shared.choose_loop(&accepted.peer);
+        match admit(&self.handle, accepted, Some((Box::new(Tls::new(session)), peer)), place) {
+            Ok(_) => _ = shared.accept_stats.accepted.fetch_add(1, Ordering::Relaxed),
+            // Its client sees the stream end: what it would be told can be sealed no more.
+            Err((error, _)) => {
+                shared.accept_stats.refused.fetch_add(1, Ordering::Relaxed);
+                self.say_unserved(&error);
             }
         }
     }
@@ -206,6 +267,10 @@ impl<P: Protocol> Acceptor<P> {
     /// Tells a client that it is one too many.
     fn refuse(&mut self, socket: OwnedFd) {
         self.say_refusal(&socket);
+        self.let_linger(socket);
+    }
+
+    fn let_linger(&mut self, socket: OwnedFd) {
         if self.lingering.len() == LINGERING_MAX {
             self.lingering.pop_front();
         }
@@ -236,7 +301,9 @@ impl<P: Protocol> Acceptor<P> {
         drop(spare);
         // Another thread may be faster to take the descriptor; then backing off is what is left.
         let accepted = self.listeners[index].accept();
-        if let Ok(accepted) = &accepted {
+        if let Ok(accepted) = &accepted
+            && !self.listeners[index].is_tls
+        {
             self.say_refusal(&accepted.socket);
         }
         let worked = accepted.is_ok();
@@ -261,15 +328,16 @@ impl<P: Protocol> Acceptor<P> {
     }
 }
 
-/// Makes a socket one of the reactor's connections: it is counted, found by its id, and on its way to its loop.
+/// Makes a socket one of the reactor's connections: it is counted, found by its id, and on its way to its loop, which with the word
+/// whether it is bound to that is its place. With TLS its handshake is done.
 ///
 /// # Errors
 /// The system gives no thread for it; the socket comes back.
 pub(crate) fn admit<P: Protocol>(
     handle: &Handle<P>,
     accepted: Accepted,
-    loop_index: usize,
-    is_bound: bool,
+    tls: Option<(Box<Tls>, TlsPeer)>,
+    (loop_index, is_bound): (usize, bool),
 ) -> Result<Arc<Connection>, (io::Error, OwnedFd)> {
     let shared = &handle.shared;
     bound_buffers(&accepted, shared.options.tcp_loopback_buffer_bytes);
@@ -278,9 +346,11 @@ pub(crate) fn admit<P: Protocol>(
     shared.stats[loop_index].arrivals.fetch_add(1, Ordering::Relaxed);
     let as_killer: Arc<dyn Killer> = Arc::clone(shared) as Arc<dyn Killer>;
     let killer: Weak<dyn Killer> = Arc::downgrade(&as_killer);
+    let (tls, tls_peer) = tls.unzip();
     let connection = Arc::new(Connection::new(NewConnection {
         id: shared.next_id.fetch_add(1, Ordering::Relaxed),
         peer_user: user_of(&accepted),
+        tls: tls_peer,
         peer: accepted.peer,
         local: accepted.local,
         created: shared.clock.now(),
@@ -289,7 +359,10 @@ pub(crate) fn admit<P: Protocol>(
         killer,
         is_bound,
     }));
-    let peer = Box::new(Peer::new(Arc::clone(&connection), accepted.socket, &shared.limits.load()));
+    let mut peer = Box::new(Peer::new(Arc::clone(&connection), accepted.socket, &shared.limits.load()));
+    if let Some(tls) = tls {
+        peer.speak_tls(tls);
+    }
     if shared.options.connector == Connector::Threads {
         return threads::start(handle, peer).map(|()| connection);
     }

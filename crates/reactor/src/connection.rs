@@ -56,10 +56,12 @@ pub enum CloseReason {
     Memory,
     /// Nobody knew who it was, and all such connections together kept more than they may.
     Stranger,
+    /// What came was not sealed by the peer, or nothing more could be sealed for it.
+    Tls,
 }
 
 impl CloseReason {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Open,
         Self::Peer,
         Self::Protocol,
@@ -71,6 +73,7 @@ impl CloseReason {
         Self::System,
         Self::Memory,
         Self::Stranger,
+        Self::Tls,
     ];
 }
 
@@ -85,6 +88,8 @@ pub struct Connection {
     id: u64,
     peer: Address,
     peer_user: Option<u32>,
+    /// What TLS told of it, if it speaks that.
+    tls: Option<TlsPeer>,
     /// Shared: most were accepted at the same one.
     local: Arc<Address>,
     created: Nanos,
@@ -121,6 +126,13 @@ pub struct Connection {
     ordered_to: AtomicU32,
 }
 
+/// What a handshake told of a peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsPeer {
+    /// The common name of its certificate, if it has shown one.
+    pub(crate) name: Option<Arc<str>>,
+}
+
 /// No loop.
 const NOWHERE: u32 = u32::MAX;
 
@@ -129,6 +141,7 @@ pub(crate) struct NewConnection {
     pub(crate) id: u64,
     pub(crate) peer: Address,
     pub(crate) peer_user: Option<u32>,
+    pub(crate) tls: Option<TlsPeer>,
     pub(crate) local: Arc<Address>,
     pub(crate) created: Nanos,
     pub(crate) descriptor: i32,
@@ -139,12 +152,13 @@ pub(crate) struct NewConnection {
 
 impl Connection {
     pub(crate) fn new(new: NewConnection) -> Self {
-        let NewConnection { id, peer, peer_user, local, created, descriptor, loop_index, killer, is_bound } =
+        let NewConnection { id, peer, peer_user, tls, local, created, descriptor, loop_index, killer, is_bound } =
             new;
         Self {
             id,
             peer,
             peer_user,
+            tls,
             local,
             created,
             descriptor,
@@ -215,6 +229,18 @@ impl Connection {
     #[must_use]
     pub fn peer_user(&self) -> Option<u32> {
         self.peer_user
+    }
+
+    /// Whether its bytes are sealed by TLS.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The common name of the certificate that the peer has shown, signed by an authority that is trusted.
+    #[must_use]
+    pub fn peer_name(&self) -> Option<&Arc<str>> {
+        self.tls.as_ref()?.name.as_ref()
     }
 
     /// What was connected to.

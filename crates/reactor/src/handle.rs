@@ -15,6 +15,8 @@ use crate::balance::assign::{self, Candidate, Hosts};
 use crate::balance::steering::Steering;
 use crate::budget::{Budget, PRESSED_SOFT_BYTES};
 use crate::connection::Killer;
+use crate::handshakes::HandshakeStats;
+use crate::tls::TlsOptions;
 use crate::peer::Peer;
 use crate::stats::Tally;
 use crate::threads::workers::Workers;
@@ -150,10 +152,27 @@ impl<P: Protocol> Handle<P> {
         &self.shared.accept_stats
     }
 
+    /// Counters of TLS handshakes.
+    #[must_use]
+    pub fn handshake_stats(&self) -> &HandshakeStats {
+        &self.shared.handshake_stats
+    }
+
     /// TCP addresses listened on, with the port that was chosen for port 0.
     #[must_use]
     pub fn tcp_addresses(&self) -> &[SocketAddr] {
-        &self.shared.addresses
+        &self.shared.addresses[0]
+    }
+
+    /// The same for those of clients that speak TLS.
+    #[must_use]
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.shared.addresses[1]
+    }
+
+    /// Changes how connections with TLS begin: those whose handshake has begun go on as they are.
+    pub fn set_tls(&self, tls: TlsOptions) {
+        *self.shared.tls.lock().unwrap_or_else(PoisonError::into_inner) = Some(tls);
     }
 
     /// The connector in use.
@@ -221,7 +240,7 @@ impl<P: Protocol> Handle<P> {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.steering.stop();
         self.shared.budget.stop();
-        if let Some(waker) = &*self.shared.acceptor.lock().unwrap_or_else(PoisonError::into_inner) {
+        for waker in &*self.shared.acceptors.lock().unwrap_or_else(PoisonError::into_inner) {
             // A failed wake-up costs the acceptor's poll interval, no more.
             let _ = waker.wake();
         }
@@ -275,13 +294,16 @@ pub(crate) struct Shared<P: Protocol> {
     /// One for each loop; none under the connector `threads`.
     pub(crate) mailboxes: Vec<Arc<Mailbox<P>>>,
     pub(crate) stats: Vec<Arc<LoopStats>>,
-    pub(crate) addresses: Vec<SocketAddr>,
+    /// Plain ones, and those of TLS.
+    pub(crate) addresses: [Vec<SocketAddr>; 2],
+    pub(crate) tls: Mutex<Option<TlsOptions>>,
+    pub(crate) handshake_stats: Arc<HandshakeStats>,
     pub(crate) accept_stats: AcceptStats,
     pub(crate) table: Mutex<HashMap<u64, Route<P>>>,
     pub(crate) open: AtomicUsize,
     pub(crate) next_id: AtomicU64,
     pub(crate) stopping: AtomicBool,
-    pub(crate) acceptor: Mutex<Option<mio::Waker>>,
+    pub(crate) acceptors: Mutex<Vec<mio::Waker>>,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) workers: Workers,
     /// Doors of threads that hold replies, under the connector `threads`.
@@ -303,7 +325,7 @@ impl<P: Protocol> Shared<P> {
         clock: Arc<dyn Clock>,
         mailboxes: Vec<Arc<Mailbox<P>>>,
         stats: Vec<Arc<LoopStats>>,
-        addresses: Vec<SocketAddr>,
+        addresses: [Vec<SocketAddr>; 2],
     ) -> Self {
         Self {
             limits: LimitCells::new(&options.limits),
@@ -311,6 +333,8 @@ impl<P: Protocol> Shared<P> {
             steering: Steering::new(options.balance),
             active: Active::new(&options, clock.now()),
             budget: Budget::new(&options.budget),
+            tls: Mutex::new(options.tls.clone()),
+            handshake_stats: Arc::default(),
             options,
             protocol,
             clock,
@@ -322,7 +346,7 @@ impl<P: Protocol> Shared<P> {
             open: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
-            acceptor: Mutex::new(None),
+            acceptors: Mutex::default(),
             threads: Mutex::default(),
             workers: Workers::default(),
             holders: Holders::default(),
@@ -396,6 +420,11 @@ impl<P: Protocol> Shared<P> {
 
     pub(crate) fn hosts(&self) -> MutexGuard<'_, Hosts> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How connections with TLS begin now.
+    pub(crate) fn tls(&self) -> Option<TlsOptions> {
+        self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// All connections, in any order.

@@ -10,8 +10,10 @@
 
 use ticket::Ticket;
 
+use crate::CloseReason;
 use crate::output::Output;
 use crate::ring::Parcel;
+use crate::tls::Tls;
 
 /// Whether bytes come in by themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +65,30 @@ impl Link {
             }
         }
         output.sendable(released).is_empty()
+    }
+
+    /// As [`Link::hand_over`], through `tls`.
+    ///
+    /// # Errors
+    /// Nothing more can be sealed.
+    pub(crate) fn hand_over_sealed(
+        &mut self,
+        tls: &mut Tls,
+        output: &mut Output,
+        released: Ticket,
+    ) -> Result<bool, CloseReason> {
+        if self.unsent_bytes() == 0 {
+            let mut parcel = self.spare.take().unwrap_or_default();
+            tls.seal(output, released, &mut parcel.own)?;
+            if parcel.own.is_empty() {
+                self.spare = Some(parcel);
+            } else {
+                parcel.range = 0..parcel.own.len();
+                parcel.continues = !output.sendable(released).is_empty();
+                self.outgoing = Some(parcel);
+            }
+        }
+        Ok(output.sendable(released).is_empty())
     }
 
     /// Bytes of memory kept for what was handed over.

@@ -19,6 +19,8 @@ use crate::{Address, Options, StartError};
 pub(crate) struct Listener {
     socket: Socket,
     endpoint: Endpoint,
+    /// Whoever comes speaks TLS.
+    pub(crate) is_tls: bool,
     /// Our own address of the connection that came last.
     newest_local: Mutex<Arc<Address>>,
 }
@@ -56,9 +58,11 @@ impl Listeners {
 
 fn listen_all(options: &Options) -> Result<Vec<Listener>, StartError> {
     let mut listeners = Vec::new();
-    for address in &options.tcp {
-        let listener = listen_tcp(*address, options)
+    let plain = options.tcp.iter().map(|address| (address, false));
+    for (address, is_tls) in plain.chain(options.tls_tcp.iter().map(|address| (address, true))) {
+        let mut listener = listen_tcp(*address, options)
             .map_err(|source| StartError::Listen { address: address.to_string(), source })?;
+        listener.is_tls = is_tls;
         listeners.push(listener);
     }
     if let Some(path) = &options.unix {
@@ -125,7 +129,7 @@ fn socket_at(path: &Path) -> Option<FileId> {
 
 impl Listener {
     fn new(socket: Socket, endpoint: Endpoint, local: Address) -> Self {
-        Self { socket, endpoint, newest_local: Mutex::new(Arc::new(local)) }
+        Self { socket, endpoint, is_tls: false, newest_local: Mutex::new(Arc::new(local)) }
     }
 
     /// Takes one connection in.

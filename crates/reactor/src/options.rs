@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::tls::TlsOptions;
 use crate::{Assignment, Balance, BudgetLimits};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -83,6 +84,10 @@ pub struct Options {
     pub adapts_loops: bool,
     /// TCP addresses to listen on; port 0 takes a free one.
     pub tcp: Vec<SocketAddr>,
+    /// TCP addresses to listen on for clients that speak TLS; port 0 takes a free one.
+    pub tls_tcp: Vec<SocketAddr>,
+    /// How connections to these begin; nobody is taken in there without.
+    pub tls: Option<TlsOptions>,
     /// Unix socket to listen on; a socket file that nobody serves is replaced.
     pub unix: Option<PathBuf>,
     /// Connections served at once; the next is refused with [`crate::Protocol::refusal`].
@@ -117,6 +122,8 @@ impl Default for Options {
             loops: 1,
             adapts_loops: false,
             tcp: Vec::new(),
+            tls_tcp: Vec::new(),
+            tls: None,
             unix: None,
             connections_max: 10_000,
             limits: Limits::default(),

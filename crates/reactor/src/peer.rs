@@ -13,10 +13,11 @@
 //! Where completions come instead, bytes are taken in when they come, and what leaves is handed to the [`Link`]; the turn is the
 //! same without its read and its send.
 //!
-//! Out of scope: how bytes come (`incoming`) and leave (`outgoing`).
+//! Out of scope: how bytes come (`incoming`) and leave (`outgoing`), and how they do with TLS (`sealed`).
 
 mod incoming;
 mod outgoing;
+mod sealed;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -31,6 +32,7 @@ use crate::handle::Shared;
 use crate::link::Link;
 use crate::pool::Pool;
 use crate::stats::Tally;
+use crate::tls::Tls;
 use crate::{CloseReason, Connection, Handle, Input, Io, Limits, NoRoom, Output, Protocol, Step};
 
 /// Reads of one turn, so that a fast sender does not starve others.
@@ -78,6 +80,8 @@ pub(crate) struct Peer<P: Protocol> {
     pub(crate) socket: OwnedFd,
     /// What is asked of the system for it, under a driver to which completions come.
     pub(crate) link: Option<Box<Link>>,
+    /// What all its bytes go through, if they are sealed.
+    tls: Option<Box<Tls>>,
     /// Present until `on_close` takes it.
     session: Option<P::Session>,
     input: Input,
@@ -102,6 +106,8 @@ pub(crate) struct Peer<P: Protocol> {
     ends_with_peer: bool,
     /// The protocol wants to hear when all output has left ([`Io::tell_when_sent`]).
     tells_sent: bool,
+    /// More may leave in the next turn, although the socket has taken all that it was offered.
+    sends_on: bool,
     /// More complete input is in the buffer.
     pending: bool,
     /// The socket may have more to read.
@@ -135,6 +141,7 @@ impl<P: Protocol> Peer<P> {
             connection,
             socket,
             link: None,
+            tls: None,
             session: None,
             input: Input::new(limits.input_bytes_max),
             output: Output::new(limits.output_bytes_soft, limits.held_bytes_max),
@@ -149,6 +156,7 @@ impl<P: Protocol> Peer<P> {
             withholds: false,
             ends_with_peer: false,
             tells_sent: false,
+            sends_on: false,
             pending: false,
             readable: false,
             read_closed: false,
@@ -294,6 +302,9 @@ impl<P: Protocol> Peer<P> {
         self.send(context)?;
         self.output.settle(context.pool);
         self.input.settle(context.pool);
+        if let Some(tls) = &mut self.tls {
+            tls.settle(context.pool);
+        }
         self.publish_sizes(&context.handle.shared, context.tally);
         match self.phase {
             Phase::Closing(reason) if self.output.is_empty() && self.unsent_bytes() == 0 => {
@@ -309,6 +320,7 @@ impl<P: Protocol> Peer<P> {
             return Err(reason);
         }
         if !std::mem::replace(&mut self.is_half_closed, true) {
+            self.say_end();
             // What has gone already needs no end.
             rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).map_err(|_| reason)?;
         }
@@ -346,8 +358,9 @@ impl<P: Protocol> Peer<P> {
             connection.set_stranger(keeps.is_stranger);
         }
         let link_bytes = self.link.as_ref().map_or(0, |link| link.kept_bytes());
+        let tls_bytes = self.tls.as_ref().map_or(0, |tls| tls.kept_bytes());
         let mut kept = Kept {
-            connections: shared.connection_bytes::<P>(),
+            connections: shared.connection_bytes::<P>() + tls_bytes as i64,
             input: self.input.capacity().saturating_sub(self.granted_bytes) as i64,
             output: (self.output.kept_bytes() + link_bytes) as i64,
             session: keeps.bytes as i64,
@@ -379,6 +392,7 @@ impl<P: Protocol> Peer<P> {
     /// Hands the session back to the protocol. The socket closes when `self` is dropped.
     pub(crate) fn close(&mut self, reason: CloseReason, shared: &Shared<P>, tally: &mut Tally) {
         self.connection.set_close_reason(reason);
+        self.say_end();
         if let Some(session) = self.session.take() {
             shared.protocol.on_close(session, &self.connection);
         }
@@ -396,7 +410,7 @@ impl<P: Protocol> Peer<P> {
 
     /// Whether a turn could get anywhere.
     pub(crate) fn wants_turn(&self) -> bool {
-        self.wants_input() || self.is_sent()
+        self.wants_input() || self.is_sent() || (self.sends_on && !self.withholds_output())
     }
 
     /// Whether there is something to read or to handle, and it may be.

@@ -62,7 +62,11 @@ impl Reactor {
         let stats = (0..if options.connector == Connector::Threads { 1 } else { options.loops })
             .map(|_| Arc::default())
             .collect();
-        let addresses = listeners.iter().filter_map(listen::Listener::tcp_address).collect();
+        let addresses = |is_tls: bool| {
+            let those = listeners.iter().filter(|listener| listener.is_tls == is_tls);
+            those.filter_map(listen::Listener::tcp_address).collect()
+        };
+        let addresses = [addresses(false), addresses(true)];
         let shared = Shared::new(options, protocol, clock, mailboxes, stats, addresses);
         let handle = Handle { shared: Arc::new(shared) };
         handle.shared.protocol.on_start(&handle);

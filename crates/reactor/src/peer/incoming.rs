@@ -59,12 +59,27 @@ impl<P: Protocol> Peer<P> {
     pub(crate) fn take_in(&mut self, bytes: &[u8], pool: &mut Pool, tally: &mut Tally, now: Nanos) {
         self.count_read(bytes.len(), tally, now);
         if self.phase == Phase::Open {
+            if self.tls.is_some() {
+                return self.take_in_sealed(bytes, pool);
+            }
             self.input.room(pool).extend_from_slice(bytes);
             self.pending = true;
         } else if self.drains_bytes > 0 {
             self.drains_bytes = self.drains_bytes.saturating_sub(bytes.len()).max(1);
             // The last byte stands for the end of our patience.
             self.readable |= self.drains_bytes == 1;
+        }
+    }
+
+    /// As [`Peer::take_in`] of what is sealed.
+    fn take_in_sealed(&mut self, bytes: &[u8], pool: &mut Pool) {
+        let opened = self.open_sealed(bytes, pool);
+        match opened {
+            Ok(is_more) => self.pending |= is_more,
+            Err(_) => {
+                self.readable = true;
+                self.link.as_mut().expect("bytes come by themselves").is_broken = true;
+            }
         }
     }
 
@@ -82,7 +97,7 @@ impl<P: Protocol> Peer<P> {
             && (are_coming || self.takes_input())
     }
 
-    fn count_read(&mut self, count: usize, tally: &mut Tally, now: Nanos) {
+    pub(super) fn count_read(&mut self, count: usize, tally: &mut Tally, now: Nanos) {
         tally.read_events += 1;
         tally.bytes_in += count as u64;
         self.connection.read_events.add(1);
@@ -100,6 +115,9 @@ impl<P: Protocol> Peer<P> {
             self.readable = false;
             self.begin_close(CloseReason::Peer, context);
             return Ok(false);
+        }
+        if self.tls.is_some() {
+            return self.read_sealed(context);
         }
         let room = self.input.room(context.pool);
         let spare = room.capacity() - room.len();

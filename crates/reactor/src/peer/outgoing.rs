@@ -39,7 +39,7 @@ impl<P: Protocol> Peer<P> {
 
     /// Sends what may leave, if there is anything.
     fn flush_any(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
-        let has_any = self.blocked || !(self.output.is_empty() || self.keeps_output());
+        let has_any = self.blocked || self.sends_on || !(self.output.is_empty() || self.keeps_output());
         if has_any && !self.withholds_output() { self.flush(context) } else { Ok(()) }
     }
 
@@ -59,13 +59,14 @@ impl<P: Protocol> Peer<P> {
     }
 
     /// Whether nothing at all leaves now.
-    fn withholds_output(&self) -> bool {
+    pub(super) fn withholds_output(&self) -> bool {
         self.withholds && self.parked && self.phase == Phase::Open
     }
 
     /// Bytes handed to the system that the socket has not taken.
     pub(super) fn unsent_bytes(&self) -> usize {
-        self.link.as_ref().map_or(0, |link| link.unsent_bytes())
+        let sealed_bytes = self.tls.as_ref().map_or(0, |tls| tls.unsent().len());
+        self.link.as_ref().map_or(sealed_bytes, |link| link.unsent_bytes())
     }
 
     /// Takes note that the socket took `count` bytes.
@@ -81,8 +82,15 @@ impl<P: Protocol> Peer<P> {
         let released =
             if self.output.has_marks() { context.protocol().released() } else { Ticket::EVERYTHING };
         if let Some(link) = &mut self.link {
-            self.blocked = !link.hand_over(&mut self.output, released) || link.is_refused;
+            let is_all = match &mut self.tls {
+                None => link.hand_over(&mut self.output, released),
+                Some(tls) => link.hand_over_sealed(tls, &mut self.output, released)?,
+            };
+            (self.blocked, self.sends_on) = (!is_all || link.is_refused, false);
             return self.check_unsent(context);
+        }
+        if self.tls.is_some() {
+            return self.flush_sealed(released, context);
         }
         loop {
             let (offered, sent) = self.send_some(released);
@@ -128,7 +136,7 @@ impl<P: Protocol> Peer<P> {
     }
 
     /// Cuts who does not read what it asked for.
-    fn check_unsent(&self, context: &Context<'_, P>) -> Result<(), CloseReason> {
+    pub(super) fn check_unsent(&self, context: &Context<'_, P>) -> Result<(), CloseReason> {
         let unsent = self.unsent_bytes() + self.output.len() - self.output.held_bytes();
         let is_refused = self.link.as_ref().map_or(self.blocked, |link| link.is_refused);
         let is_cut = is_refused && unsent > context.limits.output_bytes_max;

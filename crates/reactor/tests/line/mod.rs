@@ -7,6 +7,7 @@
 //! | `append X` | answers `X` when the next ticket is released, which it takes |
 //! | `aside X` | answers `X`, for which nobody waits |
 //! | `big N` | answers a line of `N` bytes |
+//! | `share N` | answers a line of `N` bytes that others hold as well |
 //! | `park` | parks until a message comes |
 //! | `wait` | parks until a message comes or the peer closes its side |
 //! | `timer MS` | answers `timer` after that time |
@@ -211,6 +212,13 @@ impl Lines {
                 answer(io, rest, ticket);
             }
             "big" => answer(io, &"x".repeat(rest.parse().unwrap()), 0),
+            "share" => {
+                let bytes = "x".repeat(rest.parse().unwrap()).into_bytes();
+                let (at, length) = (io.output.buffer().len(), bytes.len());
+                io.output.buffer().push(b'\n');
+                io.output.attach(at, Arc::new(bytes), 0..length);
+                io.output.hold(Ticket::of(0));
+            }
             "park" => return Step::Park,
             "wait" => {
                 io.end_with_peer();
@@ -364,6 +372,10 @@ impl<S: Read + Write> Client<S> {
 
     pub(crate) fn stream(&self) -> &S {
         self.reader.get_ref()
+    }
+
+    pub(crate) fn stream_mut(&mut self) -> &mut S {
+        self.reader.get_mut()
     }
 
     pub(crate) fn send(&mut self, lines: &str) {
