@@ -4,12 +4,16 @@ use std::path::Path;
 
 use server::UserFile;
 use server::settings::Settings;
+use tls::ClientCertificates::Required;
 
 use crate::failure::Failure;
 
 /// Whether other machines reach the server without a password, also by the users that it starts with.
 fn exposed(settings: &Settings) -> bool {
-    let reachable = settings.port != 0 && settings.bind.iter().any(|address| !address.is_loopback());
+    // Who has to show a certificate is known by that.
+    let takes_anybody_by_tls = settings.tls_port != 0 && settings.tls_client_certificates != Required;
+    let takes_anybody = settings.port != 0 || takes_anybody_by_tls;
+    let reachable = takes_anybody && settings.bind.iter().any(|address| !address.is_loopback());
     let users = |path: &Path| {
         UserFile::read(path, server::commands(), false).is_ok_and(|users| users.asks_for_password())
     };

@@ -15,8 +15,8 @@ pub(crate) fn print(
     handle: &Handle<EvenkeelProtocol>,
     store: &Store,
 ) {
-    let addresses = handle.tcp_addresses();
-    let places = places(settings, addresses);
+    let (plain, tls) = (handle.tcp_addresses(), handle.tls_addresses());
+    let places = places(settings, plain, tls);
     crate::notify::ready(&format!("serves on {places}"));
     if settings.log_json {
         tracing::info!(
@@ -37,7 +37,7 @@ pub(crate) fn print(
         threads(settings, handle.connector()),
         data(settings, keys),
         durable(settings, store),
-        connect(settings, addresses),
+        connect(settings, plain, tls),
     );
     // A closed standard output is no reason not to serve.
     let _ = std::io::stdout().write_all(lines.as_bytes());
@@ -55,9 +55,11 @@ fn threads(settings: &Settings, connector: Connector) -> String {
     }
 }
 
-fn places(settings: &Settings, addresses: &[SocketAddr]) -> String {
+fn places(settings: &Settings, plain: &[SocketAddr], tls: &[SocketAddr]) -> String {
+    let addresses = plain.iter().map(SocketAddr::to_string);
+    let addresses = addresses.chain(tls.iter().map(|address| format!("{address} (TLS)")));
     let sockets = settings.unixsocket.iter().map(|path| path.display().to_string());
-    addresses.iter().map(SocketAddr::to_string).chain(sockets).collect::<Vec<_>>().join(", ")
+    addresses.chain(sockets).collect::<Vec<_>>().join(", ")
 }
 
 fn data(settings: &Settings, keys: u64) -> String {
@@ -88,8 +90,13 @@ fn durable(settings: &Settings, store: &Store) -> String {
     }
 }
 
-fn connect(settings: &Settings, addresses: &[SocketAddr]) -> String {
-    let password = if settings.requirepass.reveal().is_some() { " --askpass" } else { "" };
+fn connect(settings: &Settings, plain: &[SocketAddr], tls: &[SocketAddr]) -> String {
+    let mut password = if settings.requirepass.reveal().is_some() { " --askpass" } else { "" }.to_owned();
+    let mut addresses = plain;
+    if plain.is_empty() && settings.unixsocket.is_none() {
+        addresses = tls;
+        password.push_str(" --tls --cacert CA");
+    }
     match (addresses.first(), &settings.unixsocket) {
         // What redis-cli tries by itself is 127.0.0.1.
         (Some(address), _) if addresses.iter().any(|address| takes_localhost(address.ip())) => {
@@ -124,7 +131,7 @@ mod tests {
         let told = |addresses: &[&str]| {
             let addresses: Vec<SocketAddr> =
                 addresses.iter().map(|address| address.parse().expect("an address")).collect();
-            connect(&Settings::default(), &addresses)
+            connect(&Settings::default(), &addresses, &[])
         };
         assert_eq!(told(&["127.0.0.1:6379"]), "redis-cli -p 6379");
         assert_eq!(told(&["0.0.0.0:6379"]), "redis-cli -p 6379");

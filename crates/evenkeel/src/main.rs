@@ -23,6 +23,7 @@ mod peer;
 mod reload;
 mod reply;
 mod running;
+mod secure;
 mod serve;
 mod small;
 #[cfg(debug_assertions)]

@@ -11,23 +11,34 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use server::Transactions;
+use reactor::Handle;
 use server::settings::{Config, Secret, Settings};
+use server::{EvenkeelProtocol, Transactions};
 
-use crate::cli;
 use crate::failure::Failure;
+use crate::{cli, secure};
 
 /// Reads the files again whenever it is asked to.
 pub(crate) struct Reloading {
     config: Arc<Config>,
     transactions: Arc<Transactions>,
+    handle: Handle<EvenkeelProtocol>,
     /// Signals that were not obeyed yet; its thread runs while there are some, and rings when there are none left.
     asked: Arc<(Mutex<usize>, Condvar)>,
 }
 
 impl Reloading {
-    pub(crate) fn new(config: &Arc<Config>, transactions: &Arc<Transactions>) -> Self {
-        Self { config: Arc::clone(config), transactions: Arc::clone(transactions), asked: Arc::default() }
+    pub(crate) fn new(
+        config: &Arc<Config>,
+        transactions: &Arc<Transactions>,
+        handle: &Handle<EvenkeelProtocol>,
+    ) -> Self {
+        Self {
+            config: Arc::clone(config),
+            transactions: Arc::clone(transactions),
+            handle: handle.clone(),
+            asked: Arc::default(),
+        }
     }
 
     /// Has the files read again, and one line logged. Waits for neither.
@@ -38,12 +49,12 @@ impl Reloading {
             return;
         }
         let (config, transactions) = (Arc::clone(&self.config), Arc::clone(&self.transactions));
-        let of_thread = Arc::clone(&self.asked);
+        let (of_thread, handle) = (Arc::clone(&self.asked), self.handle.clone());
         let read = move || {
             let (asked, done) = &*of_thread;
             let mut obeyed = *lock(asked);
             while obeyed > 0 {
-                reload(&config, &transactions);
+                reload(&config, &transactions, &handle);
                 let mut left = lock(asked);
                 *left -= obeyed;
                 obeyed = *left;
@@ -68,19 +79,24 @@ fn lock(asked: &Mutex<usize>) -> MutexGuard<'_, usize> {
 }
 
 /// Reads the files again, and logs one line.
-fn reload(config: &Config, transactions: &Transactions) {
-    match try_reload(config, transactions) {
+fn reload(config: &Config, transactions: &Transactions, handle: &Handle<EvenkeelProtocol>) {
+    match try_reload(config, transactions, handle) {
         Ok(what) => tracing::info!("SIGHUP: {what}"),
         Err(why) => tracing::warn!("SIGHUP: nothing was reloaded: {why}"),
     }
 }
 
-fn try_reload(config: &Config, transactions: &Transactions) -> Result<String, Failure> {
+fn try_reload(
+    config: &Config,
+    transactions: &Transactions,
+    handle: &Handle<EvenkeelProtocol>,
+) -> Result<String, Failure> {
     let mut settings = Settings::clone(&config.current());
     if settings.requirepass_file.is_some() {
         settings.requirepass = Secret::default();
     }
     cli::read_secrets(&mut settings)?;
+    let tls = secure::options(&settings)?;
     transactions.renew(&settings.resources)?;
     let mut what = Vec::new();
     if let Some(path) = &settings.requirepass_file {
@@ -93,6 +109,10 @@ fn try_reload(config: &Config, transactions: &Transactions) -> Result<String, Fa
     if !settings.resources.is_empty() {
         let names: Vec<_> = settings.resources.iter().map(|resource| resource.name.as_str()).collect();
         what.push(format!("passwords and certificates of {} read, for new sessions", names.join(", ")));
+    }
+    if let Some(tls) = tls {
+        handle.set_tls(tls);
+        what.push("files of tls.* read, for new connections".to_owned());
     }
     if what.is_empty() {
         what.push("there are no files of passwords or certificates to read again".to_owned());

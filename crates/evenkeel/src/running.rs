@@ -3,6 +3,7 @@
 //! ```text
 //! pid 4711
 //! tcp 127.0.0.1:6379
+//! tls 127.0.0.1:6380
 //! unix /run/evenkeel.sock
 //! ```
 //!
@@ -19,6 +20,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use reactor::{Handle, Protocol};
 use server::settings::{Engine, Settings};
 
 use crate::machine;
@@ -30,6 +32,8 @@ pub(crate) struct Running {
     pub(crate) pid: u32,
     /// Its TCP address, if it has one.
     pub(crate) tcp: Option<SocketAddr>,
+    /// Its TCP address for TLS, if it has one.
+    pub(crate) tls: Option<SocketAddr>,
     /// Its Unix socket, if it has one.
     pub(crate) unix: Option<PathBuf>,
     /// Who wrote it.
@@ -42,11 +46,15 @@ pub(crate) fn keeps_files(settings: &Settings) -> bool {
 }
 
 impl Running {
-    /// This process, listening on `addresses` and `unix`.
-    pub(crate) fn this_process(addresses: &[SocketAddr], unix: Option<&Path>) -> Self {
+    /// This process, listening where `handle` says, and on `unix`.
+    pub(crate) fn this_process<P: Protocol>(handle: &Handle<P>, unix: Option<&Path>) -> Self {
+        Self::listening(handle.tcp_addresses(), handle.tls_addresses(), unix)
+    }
+
+    fn listening(plain: &[SocketAddr], tls: &[SocketAddr], unix: Option<&Path>) -> Self {
         let unix = unix.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
-        let tcp = addresses.first().copied().map(reachable);
-        Running { pid: std::process::id(), tcp, unix, owner: machine::user() }
+        let [tcp, tls] = [plain, tls].map(|addresses| addresses.first().copied().map(reachable));
+        Running { pid: std::process::id(), tcp, tls, unix, owner: machine::user() }
     }
 
     /// Reads the file in `dir`.
@@ -63,6 +71,7 @@ impl Running {
             match key {
                 "pid" => running.pid = value.parse().unwrap_or(0),
                 "tcp" => running.tcp = value.parse().ok(),
+                "tls" => running.tls = value.parse().ok(),
                 "unix" => running.unix = Some(PathBuf::from(value)),
                 _ => {}
             }
@@ -79,6 +88,9 @@ impl Running {
         let mut text = format!("pid {}\n", self.pid);
         if let Some(tcp) = self.tcp {
             text.push_str(&format!("tcp {tcp}\n"));
+        }
+        if let Some(tls) = self.tls {
+            text.push_str(&format!("tls {tls}\n"));
         }
         if let Some(unix) = &self.unix {
             text.push_str(&format!("unix {}\n", unix.display()));
@@ -142,7 +154,11 @@ mod tests {
     fn what_is_written_is_read_back() {
         let dir = tempfile::tempdir().expect("a folder");
         let address = "0.0.0.0:6379".parse().expect("an address");
-        let running = Running::this_process(&[address], Some(Path::new("/tmp/x.sock")));
+        let running = Running::listening(
+            &[address],
+            &["[::]:6380".parse().expect("an address")],
+            Some(Path::new("/tmp/x.sock")),
+        );
         running.write(dir.path()).expect("written");
         assert_eq!(Running::read(dir.path()), Ok(running.clone()));
         assert_eq!(running.tcp.map(|tcp| tcp.to_string()).as_deref(), Some("127.0.0.1:6379"));

@@ -13,7 +13,7 @@ use crate::exposure::{refuse_exposure, warn_of_exposure};
 use crate::failure::Failure;
 use crate::running::{Running, keeps_files};
 use crate::watching::Watched;
-use crate::{greeting, logging, machine, notify, reload, supervising, watching};
+use crate::{greeting, logging, machine, notify, reload, secure, supervising, watching};
 use clock::{Clock, SystemClock};
 use console::Console;
 use reactor::{Handle, Listeners, Reactor};
@@ -81,9 +81,10 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     let settings = config.current();
     let (ends, ended) = mpsc::channel();
     watch_signals(ends.clone())?;
+    let tls = secure::options(&settings)?;
 
     // Before the folder is touched: a second server that was started by mistake leaves nothing behind.
-    let listeners = Listeners::open(&reactor_options(&settings))
+    let listeners = Listeners::open(&reactor_options(&settings, tls.clone()))
         .map_err(|error| Failure::Place(listen_error(&error, &settings)))?;
     let watched = Arc::new(Watched::default());
     let console = watching::start(&settings, watching::listen(&settings)?, &watched)?;
@@ -112,10 +113,10 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     // Transactions of an earlier start go on since they were opened: what became durable for them meanwhile was told to nobody.
     protocol.on_advance();
     watched.serves(&protocol);
-    let handle = Reactor::start_on(listeners, reactor_options(&settings), Arc::clone(&protocol), clock)
+    let handle = Reactor::start_on(listeners, reactor_options(&settings, tls), Arc::clone(&protocol), clock)
         .map_err(|error| Failure::System(error.to_string()))?;
     act_on_changes(&config, &handle, &store);
-    let running = Running::this_process(handle.tcp_addresses(), settings.unixsocket.as_deref());
+    let running = Running::this_process(&handle, settings.unixsocket.as_deref());
     supervising::start(supervisor.as_deref(), &running)?;
     note_running(&running, &settings);
     greeting::print(&settings, &running, &handle, &store);
@@ -124,7 +125,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
         // Sums up what connections keep, also while nobody grows.
         handle.set_budget(&client_budget(&config.current(), Some(&*store)));
     };
-    let reloading = reload::Reloading::new(&config, &transactions);
+    let reloading = reload::Reloading::new(&config, &transactions, &handle);
     let end = wait_for_end(&ended, &report, &|| reloading.begin())?;
     watched.stops();
     reloading.end();
@@ -330,8 +331,11 @@ fn store_options(settings: &Settings, clock: &Arc<dyn Clock>, hooks: store::Hook
     }
 }
 
-fn reactor_options(settings: &Settings) -> reactor::Options {
-    let tcp = if settings.port == 0 { &[] } else { settings.bind.as_slice() };
+fn reactor_options(settings: &Settings, tls: Option<reactor::TlsOptions>) -> reactor::Options {
+    let addresses = |port: u16| {
+        let bind = if port == 0 { &[] } else { settings.bind.as_slice() };
+        bind.iter().map(|address| SocketAddr::new(*address, port)).collect()
+    };
     reactor::Options {
         connector: match settings.connector {
             server::settings::Connector::Epoll => reactor::Connector::Epoll,
@@ -341,7 +345,9 @@ fn reactor_options(settings: &Settings) -> reactor::Options {
         },
         loops: settings.loops_resolved(),
         adapts_loops: settings.loops == 0,
-        tcp: tcp.iter().map(|address| SocketAddr::new(*address, settings.port)).collect(),
+        tcp: addresses(settings.port),
+        tls_tcp: addresses(settings.tls_port),
+        tls,
         unix: settings.unixsocket.clone(),
         connections_max: settings.connections_max,
         limits: reactor_limits(settings),
@@ -385,9 +391,11 @@ fn reactor_limits(settings: &Settings) -> reactor::Limits {
 fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Arc<Store>) {
     let (handle, store) = (handle.clone(), Arc::clone(store));
     config.on_change(move |former, new| {
-        if former.requirepass.reveal().is_some() && new.requirepass.reveal().is_none() {
+        let loses_password = former.requirepass.reveal().is_some() && new.requirepass.reveal().is_none();
+        if loses_password || former.tls_client_certificates != new.tls_client_certificates {
             // It would be the password of the user default, whatever the file of users says.
-            let open = Settings { acl_file: None, ..new.clone() };
+            let acl_file = if loses_password { None } else { new.acl_file.clone() };
+            let open = Settings { acl_file, ..new.clone() };
             refuse_exposure(&open).map_err(|failure| SettingError::Conflict(failure.to_string()))?;
             warn_of_exposure(&open);
         }
@@ -397,6 +405,11 @@ fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Ar
                 let why = format!("the limit of open files allows {fits} connections");
                 return Err(SettingError::Value(why));
             }
+        }
+        if former.tls_set_count != new.tls_set_count
+            && let Some(tls) = secure::options(new)?
+        {
+            handle.set_tls(tls);
         }
         fit_connections(new, &handle, &store);
         handle.set_limits(&reactor_limits(new));

@@ -229,7 +229,11 @@ impl<P: Protocol> Acceptor<P> {
             self.say_full();
             let mut tls = Tls::new(session);
             shared.accept_stats.refused.fetch_add(1, Ordering::Relaxed);
-            let _ = rustix::net::send(&accepted.socket, &tls.refusal(shared.protocol.refusal()), SendFlags::NOSIGNAL);
+            let _ = rustix::net::send(
+                &accepted.socket,
+                &tls.refusal(shared.protocol.refusal()),
+                SendFlags::NOSIGNAL,
+            );
             let _ = rustix::net::shutdown(&accepted.socket, Shutdown::Write);
             return self.let_linger(accepted.socket);
         }

@@ -166,7 +166,8 @@ impl<'a, P: Protocol> Dialer<'a, P> {
         let loop_index = dial.loop_index.unwrap_or_else(|| self.handle.shared.idlest_loop());
         self.outcomes[index] = Some(if loop_index < self.handle.loops().len() {
             let accepted = Accepted { socket: socket.into(), peer: dial.to.clone(), local: Arc::new(local) };
-            admit(self.handle, accepted, None, (loop_index, false)).map_err(|(error, _)| ConnectError::System(error))
+            admit(self.handle, accepted, None, (loop_index, false))
+                .map_err(|(error, _)| ConnectError::System(error))
         } else {
             Err(ConnectError::UnknownLoop(loop_index))
         });

@@ -152,8 +152,18 @@ pub(crate) struct NewConnection {
 
 impl Connection {
     pub(crate) fn new(new: NewConnection) -> Self {
-        let NewConnection { id, peer, peer_user, tls, local, created, descriptor, loop_index, killer, is_bound } =
-            new;
+        let NewConnection {
+            id,
+            peer,
+            peer_user,
+            tls,
+            local,
+            created,
+            descriptor,
+            loop_index,
+            killer,
+            is_bound,
+        } = new;
         Self {
             id,
             peer,

@@ -16,10 +16,10 @@ use crate::balance::steering::Steering;
 use crate::budget::{Budget, PRESSED_SOFT_BYTES};
 use crate::connection::Killer;
 use crate::handshakes::HandshakeStats;
-use crate::tls::TlsOptions;
 use crate::peer::Peer;
 use crate::stats::Tally;
 use crate::threads::workers::Workers;
+use crate::tls::TlsOptions;
 use crate::{
     AcceptStats, Address, Assignment, Balance, BudgetLimits, BudgetReport, CloseReason, Connection,
     Connector, Limits, LoopStats, MoveError, Options, Protocol, handover, mailbox,

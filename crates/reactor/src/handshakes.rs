@@ -98,9 +98,30 @@ impl HandshakeStats {
     }
 
     /// Handshakes that failed, by the name of the reason.
-    pub fn failed(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        NAMES.iter().zip(&self.failed).map(|(name, count)| (*name, count.load(Ordering::Relaxed)))
+    #[must_use]
+    pub fn failed(&self) -> [(&'static str, u64); FAILURES] {
+        std::array::from_fn(|index| (NAMES[index], self.failed[index].load(Ordering::Relaxed)))
     }
+
+    /// All of them.
+    #[must_use]
+    pub fn counts(&self) -> HandshakeCounts {
+        let (done, resumed, under_way) = (self.done(), self.resumed(), self.under_way() as u64);
+        HandshakeCounts { done, resumed, under_way, failed: self.failed() }
+    }
+}
+
+/// What [`HandshakeStats`] had counted at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandshakeCounts {
+    /// See [`HandshakeStats::done`].
+    pub done: u64,
+    /// See [`HandshakeStats::resumed`].
+    pub resumed: u64,
+    /// See [`HandshakeStats::under_way`].
+    pub under_way: u64,
+    /// See [`HandshakeStats::failed`].
+    pub failed: [(&'static str, u64); FAILURES],
 }
 
 /// A handshake that is done.

@@ -210,6 +210,11 @@ fn received<P: Protocol>(
         of.slots.put(peer);
         of.received.push(token);
     } else {
+        if peer.connection.is_tls() {
+            // What came may be a part of a record, of which no turn comes to know.
+            let shared = Arc::clone(of.shared());
+            peer.publish_sizes(&shared, &mut of.tally);
+        }
         of.settle(peer);
     }
 }

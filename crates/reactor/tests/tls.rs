@@ -158,7 +158,7 @@ impl Secure {
     }
 
     fn failed(&self, name: &str) -> u64 {
-        self.handle().handshake_stats().failed().find(|(other, _)| *other == name).unwrap().1
+        self.handle().handshake_stats().failed().into_iter().find(|(other, _)| *other == name).unwrap().1
     }
 }
 

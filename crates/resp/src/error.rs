@@ -11,6 +11,9 @@ pub enum ProtocolError {
     /// An inline request went on for longer than the limit without a line end.
     #[error("Protocol error: too big inline request")]
     InlineTooBig,
+    /// It is the beginning of a handshake of TLS.
+    #[error("Protocol error: TLS is not spoken on this port")]
+    Tls,
     /// A quote of an inline request was not closed, or closed in the middle of a word.
     #[error("Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,

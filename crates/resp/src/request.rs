@@ -155,6 +155,9 @@ impl RequestParser {
         args: &mut Args,
     ) -> Result<Parsed, ProtocolError> {
         let searched = self.searched as usize;
+        if input.starts_with(TLS_HANDSHAKE) {
+            return Err(self.fail(ProtocolError::Tls));
+        }
         let Some(found) = memchr::memchr(b'\n', &input[searched..]) else {
             if input.len() > limits.inline_bytes_max {
                 return Err(self.fail(ProtocolError::InlineTooBig));
@@ -406,3 +409,6 @@ const COPIED_RANGES_MAX: usize = 32;
 
 const _: () = assert!(FRAME_BYTES_MAX < NO_BULK as usize);
 const _: () = assert!(size_of::<RequestParser>() <= 48);
+
+/// What a client of TLS begins with, and no word of a request: the type of the record, and the number that all versions have.
+const TLS_HANDSHAKE: &[u8] = &[0x16, 3];

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use reactor::{ActiveReport, BudgetReport, Connector, LoopStats, MoveError};
+use reactor::{ActiveReport, BudgetReport, Connector, HandshakeCounts, LoopStats, MoveError};
 
 use crate::holds::Hold;
 use crate::message::Message;
@@ -43,6 +43,7 @@ pub(crate) struct Accepts {
     pub(crate) refused: u64,
     /// For want of descriptors or memory.
     pub(crate) failures: u64,
+    pub(crate) handshakes: HandshakeCounts,
 }
 
 /// The other connections.

@@ -25,6 +25,7 @@ use crate::peers::{Accepts, Peers};
 use crate::pipeline;
 use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
+use crate::settings::CertificateUser;
 use crate::table::commands;
 use crate::turn::{self, Turn};
 
@@ -140,6 +141,13 @@ impl EvenkeelProtocol {
         }
     }
 
+    /// Whether the certificate that the client has shown logs it in: there is one user, which has to be named.
+    fn is_logged_in(&self, connection: &Connection) -> bool {
+        let Some(name) = connection.peer_name() else { return false };
+        let setting = self.server.settings.current().tls_user_from_certificate;
+        setting == CertificateUser::CommonName && **name == *"default"
+    }
+
     /// Closes a connection that did not authenticate in time.
     fn end_stranger(&self, io: &mut Io<'_, Self>) -> Step {
         self.server.strangers.counts.timed_out.fetch_add(1, Ordering::Relaxed);
@@ -162,7 +170,7 @@ impl Protocol for EvenkeelProtocol {
         let client = Arc::new(client);
         server.clients.add(&client);
         server.stats.connections_received.fetch_add(1, Ordering::Relaxed);
-        Session::new(client, !server.wants_password())
+        Session::new(client, !server.wants_password() || self.is_logged_in(connection))
     }
 
     fn on_input(&self, session: &mut Session, io: &mut Io<'_, Self>) -> Step {
@@ -314,7 +322,13 @@ impl Peers for Reach {
 
     fn accepts(&self) -> Accepts {
         let stats = self.0.accept_stats();
-        Accepts { accepted: stats.accepted(), refused: stats.refused(), failures: stats.failures() }
+        let handshakes = self.0.handshake_stats().counts();
+        Accepts {
+            accepted: stats.accepted(),
+            refused: stats.refused(),
+            failures: stats.failures(),
+            handshakes,
+        }
     }
 
     fn connector(&self) -> Connector {
@@ -322,7 +336,8 @@ impl Peers for Reach {
     }
 
     fn port(&self) -> u16 {
-        self.0.tcp_addresses().first().map_or(0, std::net::SocketAddr::port)
+        let first = self.0.tcp_addresses().first().or(self.0.tls_addresses().first());
+        first.map_or(0, std::net::SocketAddr::port)
     }
 
     fn wake_released(&self) {

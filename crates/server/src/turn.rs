@@ -417,6 +417,17 @@ fn refuse(
     commands: u64,
 ) -> Turn {
     let limits = server.tuned.limits(session.authenticated);
+    if error == ProtocolError::Tls {
+        if let Some(skipped) = server.refused_log.admit(server.clock.now()) {
+            let client = session.client.address();
+            tracing::warn!(
+                client,
+                skipped,
+                "closed: it speaks TLS, and its port does not (tls.port is for that)"
+            );
+        }
+        return Turn::ended(Step::Kill, commands);
+    }
     let text = match error {
         ProtocolError::InvalidLength if session.authenticated => {
             format!("ERR {error}: the longest value is value.max ({} B)", limits.bulk_bytes_max)

@@ -41,7 +41,8 @@ impl ClientFiles {
                 None => RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
                 Some(file) => file.authorities()?,
             };
-            let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+            let verifier =
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
             verifier.build().map_err(|why| error(AUTHORITY, why.to_string()))?
         };
         let config = ClientConfig::builder_with_provider(provider)

@@ -16,11 +16,12 @@ pub mod server;
 
 use std::sync::Arc;
 
-use rustls::crypto::ring::{self, cipher_suite};
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{self, cipher_suite};
 
 pub use client::ClientFiles;
 pub use pem::PemFile;
+pub use rustls::{ClientConfig, ServerConfig};
 pub use server::{ClientCertificates, ServerFiles, Versions};
 
 /// A file cannot be used. Says nothing of a key.

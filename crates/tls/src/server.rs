@@ -76,7 +76,8 @@ impl ServerFiles {
                 return Err(TlsError {
                     what: AUTHORITY,
                     path: "(none)".to_owned(),
-                    why: "certificates of clients are asked for, and nobody is trusted to sign them".to_owned(),
+                    why: "certificates of clients are asked for, and nobody is trusted to sign them"
+                        .to_owned(),
                 });
             }
             (asked, Some(ca)) => {
@@ -95,7 +96,8 @@ impl ServerFiles {
             .with_single_cert(chain, self.key.key()?)
             .map_err(|error| self.key.unfit(&self.certificate, &error))?;
         if self.resumes {
-            config.ticketer = Ticketer::new().map_err(|error| self.error(CERTIFICATE, &self.certificate, &error))?;
+            config.ticketer =
+                Ticketer::new().map_err(|error| self.error(CERTIFICATE, &self.certificate, &error))?;
             config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
         } else {
             config.send_tls13_tickets = 0;
@@ -151,7 +153,9 @@ mod tests {
         let wrong = error(ServerFiles { key: other, ..files() });
         assert_eq!(wrong, "the key /own.key: is not the key of /own.pem");
         let none = PemFile { path: "/x".to_owned(), text: "x".to_owned() };
-        assert!(error(ServerFiles { certificate: none.clone(), ..files() }).contains("/x: has no certificate"));
+        assert!(
+            error(ServerFiles { certificate: none.clone(), ..files() }).contains("/x: has no certificate")
+        );
         assert!(error(ServerFiles { key: none.clone(), ..files() }).contains("/x: has no key"));
         let asked = ServerFiles { clients: ClientCertificates::Required, ..files() };
         assert!(error(asked.clone()).contains("nobody is trusted"));

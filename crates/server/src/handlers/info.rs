@@ -425,7 +425,8 @@ fn stats(server: &View<'_>, text: &mut String) {
     let (hits, misses) = server.calls.hits_and_misses();
     let (channels, patterns) = server.pubsub.counts();
     let loops = server.peers.get().map(Peers::loops).unwrap_or_default();
-    let Accepts { refused, failures, .. } = server.peers.get().map(Peers::accepts).unwrap_or_default();
+    let Accepts { refused, failures, handshakes, .. } =
+        server.peers.get().map(Peers::accepts).unwrap_or_default();
     let received = server.stats.connections_received.load(Ordering::Relaxed);
     let totals = [
         server.calls.calls(),
@@ -444,6 +445,11 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "replies_in_parts_broken", server.stats.chunked_replies_broken.load(Ordering::Relaxed));
     line(text, "rejected_connections", refused);
     line(text, "failed_accepts", failures);
+    line(text, "tls_handshakes", handshakes.done);
+    line(text, "tls_handshakes_resumed", handshakes.resumed);
+    line(text, "tls_handshakes_under_way", handshakes.under_way);
+    let failed = handshakes.failed.map(|(reason, count)| format!("{reason}={count}"));
+    line(text, "tls_handshakes_failed", failed.join(","));
     line(text, "expired_keys", server.store.expired_keys());
     line(text, "expired_subkeys", server.store.expired_fields());
     line(text, "evicted_keys", server.store.evicted_keys());

@@ -31,6 +31,9 @@ pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
         "connections": {
             "accepted": connections.accepted, "refused": connections.refused, "accept_failures": connections.failures,
             "max": connections.max, "blocked": connections.blocked, "message_bytes": connections.message_bytes,
+            "tls_handshakes": connections.handshakes.done, "tls_handshakes_resumed": connections.handshakes.resumed,
+            "tls_handshakes_under_way": connections.handshakes.under_way,
+            "tls_handshakes_failed": connections.handshakes.failed.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
         },
         "keys": {
             "hits": keys.hits, "misses": keys.misses, "expired": keys.expired, "evicted": keys.evicted,

@@ -234,6 +234,20 @@ fn connections(snapshot: &Snapshot, page: &mut Page) {
         "Accepts that failed for lack of descriptors or memory.",
         figures.failures,
     );
+    let handshakes = &figures.handshakes;
+    page.counter("tls_handshakes_total", "TLS handshakes that made a connection.", handshakes.done);
+    page.counter(
+        "tls_handshakes_resumed_total",
+        "Those that took up an earlier session.",
+        handshakes.resumed,
+    );
+    let failed = handshakes.failed.iter();
+    page.counters(
+        "tls_handshakes_failed_total",
+        "TLS handshakes that failed, by reason.",
+        failed.map(|(reason, count)| (vec![label("reason", reason)], *count as f64)),
+    );
+    page.gauge("tls_handshakes_under_way", "TLS handshakes that go on now.", handshakes.under_way);
     page.gauge("connections_max", "Most connections at a time.", figures.max);
     page.gauge(
         "clients_blocked",

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use reactor::{Longest, LoopStats};
+use reactor::{HandshakeCounts, Longest, LoopStats};
 use store::{Census, LogReport, MemoryReport};
 use supervisor::Report;
 
@@ -144,6 +144,8 @@ pub struct ConnectionFigures {
     pub refused: u64,
     /// Could not be accepted, for want of descriptors or memory.
     pub failures: u64,
+    /// Of TLS.
+    pub handshakes: HandshakeCounts,
     /// Served at once, at most.
     pub max: u64,
     /// Whose command waits for something but the disk.
@@ -336,11 +338,13 @@ fn commands(server: &Server) -> Vec<CommandFigures> {
 }
 
 fn connections(server: &Server) -> ConnectionFigures {
-    let Accepts { accepted, refused, failures } = server.peers.get().map(Peers::accepts).unwrap_or_default();
+    let Accepts { accepted, refused, failures, handshakes } =
+        server.peers.get().map(Peers::accepts).unwrap_or_default();
     ConnectionFigures {
         accepted,
         refused,
         failures,
+        handshakes,
         max: server.settings.current().connections_max as u64,
         blocked: server.clients.all().iter().filter(|client| client.is_blocked()).count() as u64,
         message_bytes: server.traffic.bytes_on_the_way(),

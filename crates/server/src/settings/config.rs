@@ -150,6 +150,7 @@ impl Config {
                 return Err(ChangeError::Duplicate((*name).to_owned()));
             }
             seen.push(key);
+            settings.tls_set_count += u64::from(key.starts_with("tls."));
         }
         let refused = |error: SettingError| ChangeError::Refused {
             name: pairs.first().map_or("", |pair| pair.0).to_owned(),

@@ -10,7 +10,7 @@
 //!   3. A change of several settings happens whole or not at all.
 //!
 //! `values` has the values, `kinds` what they are, `table` the rows, `file` TOML with line numbers, `redis` the names that Redis's tools
-//! use for these, `compat` those without effect, `config` changes at run time, `error` why one is not taken, `text` what is generated.
+//! use for these, `compat` those without effect, `config` changes at run time, `secure` those of TLS, `error` why one is not taken, `text` what is generated.
 
 mod compat;
 mod config;
@@ -20,6 +20,7 @@ mod kinds;
 mod redis;
 mod redis_conf;
 mod resources;
+mod secure;
 mod table;
 mod text;
 mod toml_value;
@@ -39,6 +40,7 @@ pub use kinds::{
     Node, Percent, Policy, Secret, Size, Threshold, TxnLog, User, WorkerTransport, positive_duration,
 };
 pub use resources::{KEYS, ResourceKind, ResourceSettings};
+pub use secure::CertificateUser;
 pub use table::{ROWS, Row};
 pub use text::{example_file, manual_page};
 pub use unknown::{nearest, unknown_flag};
@@ -109,6 +111,10 @@ impl Settings {
         for path in paths.into_iter().flatten() {
             *path = std::path::absolute(&*path)?;
         }
+        let Settings { tls_certificate_file, tls_key_file, tls_ca_file, .. } = &mut settings;
+        for path in [tls_certificate_file, tls_key_file, tls_ca_file].into_iter().flatten() {
+            *path = std::path::absolute(&*path)?;
+        }
         Ok(settings)
     }
 
@@ -151,15 +157,16 @@ impl Settings {
     /// # Errors
     /// [`SettingError::Conflict`] with the names of both settings; [`SettingError::Value`] of one that cannot be had as it is.
     pub fn check(&self) -> Result<(), SettingError> {
-        if self.port == 0 && self.unixsocket.is_none() {
-            let why = "port = 0 and no unixsocket: nobody could connect";
+        if self.port == 0 && self.tls_port == 0 && self.unixsocket.is_none() {
+            let why = "port = 0, tls.port = 0 and no unixsocket: nobody could connect";
             return Err(SettingError::Conflict(why.to_owned()));
         }
-        if self.port != 0 && self.bind.is_empty() {
+        if (self.port != 0 || self.tls_port != 0) && self.bind.is_empty() {
             let why = "bind is empty: set port = 0 to listen on unixsocket only";
             return Err(SettingError::Conflict(why.to_owned()));
         }
         self.check_places()?;
+        self.check_tls()?;
         let pairs = [
             ("connections.input_max", self.connections_input_max.0),
             ("connections.output_max", self.connections_output_max.0),

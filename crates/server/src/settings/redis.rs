@@ -3,6 +3,8 @@
 //! An alias is read and written in Redis's own form (`maxmemory` in bytes, `timeout` in seconds). Names with a fixed
 //! answer say how this server behaves; setting them to that answer is accepted, anything else refused.
 
+use tls::Versions;
+
 use super::error::{SettingError, WrongValue};
 use super::kinds::{Durability, Engine, Kind, Size};
 use super::table::shown;
@@ -84,6 +86,22 @@ fn microseconds(text: &str) -> Result<String, WrongValue> {
     }
 }
 
+/// `TLSv1.2 TLSv1.3`; empty is both.
+fn protocols(text: &str) -> Result<String, WrongValue> {
+    let words = text.split([' ', ',']).filter(|word| !word.is_empty());
+    let known = |word: &str| match word.to_ascii_lowercase().as_str() {
+        "tlsv1.2" => Some("1.2"),
+        "tlsv1.3" => Some("1.3"),
+        _ => None,
+    };
+    let versions: Option<Vec<_>> = words.map(known).collect();
+    match versions {
+        Some(none) if none.is_empty() => Ok("1.2 1.3".to_owned()),
+        Some(versions) => Ok(versions.join(" ")),
+        None => Err("expected TLSv1.2, TLSv1.3 or both".into()),
+    }
+}
+
 /// One of Redis's words turned into ours.
 fn word(text: &str, words: &[(&str, &str)]) -> Result<String, WrongValue> {
     let known = words.iter().find(|(theirs, _)| text.eq_ignore_ascii_case(theirs));
@@ -151,6 +169,17 @@ static ALIASES: &[Alias] = &[
         Durability::Interval(_) => "everysec".to_owned(),
         Durability::Never => "no".to_owned(),
     }, |text| word(text, &[("always", "always"), ("everysec", "1s"), ("no", "never")])),
+    alias!("tls-port" => "tls.port", |s| s.tls_port.to_string(), same),
+    alias!("tls-cert-file" => "tls.certificate_file", |s| s.tls_certificate_file.write(), same),
+    alias!("tls-key-file" => "tls.key_file", |s| s.tls_key_file.write(), same),
+    alias!("tls-ca-cert-file" => "tls.ca_file", |s| s.tls_ca_file.write(), same),
+    alias!("tls-auth-clients" => "tls.client_certificates", |s| s.tls_client_certificates.write(), same),
+    alias!("tls-protocols" => "tls.protocols", |s| match s.tls_protocols {
+        Versions::Both => "",
+        Versions::Tls12 => "TLSv1.2",
+        Versions::Tls13 => "TLSv1.3",
+    }.to_owned(), protocols),
+    alias!("tls-session-caching" => "tls.resumption", |s| yes_no(s.tls_resumption), same),
     fixed!("save", ""),
     alias!("maxmemory-policy" => "memory.policy", |s| s.memory_policy.to_string(), |text| Ok(text.to_ascii_lowercase())),
     fixed!("lfu-log-factor", "10"),
@@ -182,13 +211,7 @@ static ALIASES: &[Alias] = &[
     fixed!("slaveof", ""),
     fixed!("supervised", "no"),
     fixed!("syslog-enabled", "no"),
-    fixed!("tls-auth-clients", "yes"),
     fixed!("tls-ca-cert-dir", ""),
-    fixed!("tls-ca-cert-file", ""),
-    fixed!("tls-cert-file", ""),
-    fixed!("tls-key-file", ""),
-    fixed!("tls-port", "0"),
-    fixed!("tls-protocols", ""),
     fixed!("cluster-announce-bus-port", "0"),
     fixed!("cluster-announce-port", "0"),
     fixed!("cluster-announce-tls-port", "0"),

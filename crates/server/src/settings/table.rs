@@ -7,8 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tls::{ClientCertificates, Versions};
+
 use super::error::{Expected, SettingError};
 use super::kinds::{Kind, Size};
+use super::secure::CertificateUser;
 use super::values::Settings;
 use super::{
     Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
@@ -64,6 +67,7 @@ impl Row {
             ("dir" | "engine" | "durability" | "databases", _) => "Data",
             ("loops" | "connector" | "assignment", _) | (_, Some("balance")) => "Threads",
             (_, None | Some("acl")) => "Network",
+            (_, Some("tls")) => "TLS",
             (_, Some("connections")) => "Connections",
             (_, Some("value" | "transaction" | "memory" | "script" | "store")) => "Limits of the data",
             (_, Some("journal")) => "Journal",
@@ -163,6 +167,7 @@ macro_rules! table {
                 Settings {
                     $($field: <$kind as Kind>::read($default).expect("a test reads every default"),)*
                     resources: Vec::new(),
+                    tls_set_count: 0,
                     accepted: super::compat::Accepted::default(),
                 }
             }
@@ -242,6 +247,57 @@ table! {
         form: "COUNT", default: "128", bounds: ["0", "65536"], runtime: true,
         summary: "Entries that ACL LOG keeps.",
         reason: "As in Redis (acllog-max-len).",
+    }
+    tls_port: u16 = "tls.port" {
+        form: "PORT", default: "0", bounds: ["0", "65535"], runtime: false,
+        summary: "TCP port for clients that speak TLS, on the addresses of bind; 0 for none. With port = 0 it is the only one.",
+        reason: "TLS needs a certificate, which only you can choose.",
+    }
+    tls_certificate_file: Option<PathBuf> = "tls.certificate_file" {
+        form: "PATH", default: "", bounds: ["", ""], runtime: true,
+        summary: "File with the server's certificate in PEM, and behind it those between it and its CA.",
+        reason: "SIGHUP, and CONFIG SET of a setting of TLS, read it again: open connections go on, new ones use the new one.",
+    }
+    tls_key_file: Option<PathBuf> = "tls.key_file" {
+        form: "PATH", default: "", bounds: ["", ""], runtime: true,
+        summary: "File with the key of the certificate in PEM, not encrypted.",
+        reason: "Only the server needs to be able to read this file. It is read again as tls.certificate_file is.",
+    }
+    tls_ca_file: Option<PathBuf> = "tls.ca_file" {
+        form: "PATH", default: "", bounds: ["", ""], runtime: true,
+        summary: "File with certificates in PEM of those who sign certificates of clients.",
+        reason: "None, because by default clients are not asked for certificates. It is read again as tls.certificate_file is.",
+    }
+    tls_client_certificates: ClientCertificates = "tls.client_certificates" {
+        form: "no|optional|yes", default: "no", bounds: ["", ""], runtime: true,
+        summary: "Whether clients show a certificate that tls.ca_file has signed: not asked (no), checked if shown (optional), or \
+                  refused without (yes).",
+        reason: "Most clients have none: they trust the server's certificate, and log in with a password.",
+    }
+    tls_user_from_certificate: CertificateUser = "tls.user_from_certificate" {
+        form: "off|cn", default: "off", bounds: ["", ""], runtime: true,
+        summary: "User that a client's certificate logs in: none (off), or the one with its common name (cn).",
+        reason: "Whoever signs certificates then says who may log in: that should be meant.",
+    }
+    tls_protocols: Versions = "tls.protocols" {
+        form: "VERSION...", default: "1.2 1.3", bounds: ["", ""], runtime: true,
+        summary: "Versions of TLS, separated by spaces: 1.2 and 1.3.",
+        reason: "Older clients know only 1.2, which is safe with the ciphers used here. 1.3 needs one round trip less.",
+    }
+    tls_resumption: bool = "tls.resumption" {
+        form: SWITCH, default: "true", bounds: ["", ""], runtime: true,
+        summary: "Let a client take up an earlier session again, for 12 hours at most.",
+        reason: "It spares the server most of a handshake's work. New files of tls.* end all former sessions.",
+    }
+    tls_handshake_timeout: Duration = "tls.handshake_timeout" {
+        form: "DURATION", default: "10s", bounds: ["100ms", "10m"], runtime: true,
+        summary: "Longest time from the accept of a client to the end of its handshake.",
+        reason: "Enough for a slow network; a client that says nothing holds a place no longer.",
+    }
+    tls_handshakes_max: usize = "tls.handshakes_max" {
+        form: "COUNT", default: "256", bounds: ["1", "65536"], runtime: true,
+        summary: "Handshakes under way at a time. Clients beyond wait, or take the place of one that has not got on for a second.",
+        reason: "Bounds their memory, up to 70 KiB each. They share one thread, whatever their number.",
     }
     loops: usize = "loops" {
         form: "COUNT", default: "0", bounds: ["0", "256"], runtime: false,

@@ -4,11 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tls::{ClientCertificates, Versions};
+
 use super::kinds::{
     Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
     Node, Percent, Policy, Secret, Size, Threshold, TxnLog, User, WorkerTransport,
 };
 use super::resources::ResourceSettings;
+use super::secure::CertificateUser;
 
 /// The value of every setting. Field names are the rows' names with `_` for `.`.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +33,19 @@ pub struct Settings {
     pub acl_file: Option<PathBuf>,
     pub acl_all_channels: bool,
     pub acl_log_length_max: usize,
+
+    pub tls_port: u16,
+    pub tls_certificate_file: Option<PathBuf>,
+    pub tls_key_file: Option<PathBuf>,
+    pub tls_ca_file: Option<PathBuf>,
+    pub tls_client_certificates: ClientCertificates,
+    pub tls_user_from_certificate: CertificateUser,
+    pub tls_protocols: Versions,
+    pub tls_resumption: bool,
+    pub tls_handshake_timeout: Duration,
+    pub tls_handshakes_max: usize,
+    /// How often CONFIG SET has set one of these: a file that is named again is read again. No row.
+    pub tls_set_count: u64,
 
     pub loops: usize,
     pub connector: Connector,
