@@ -1,16 +1,16 @@
 //! A connection that is asked one thing after the other: blocking, and as long as the answer takes.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 
 use resp::{DecodeError, Value};
 
 use crate::replies::{Misfit, Replies};
+use crate::stream::Stream;
 use crate::target::{Protocol, Target};
 
 /// A connection over `S`.
 #[derive(Debug)]
-pub struct Client<S = TcpStream> {
+pub struct Client<S = Stream> {
     stream: S,
     replies: Replies,
 }
@@ -43,12 +43,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::call`], and [`ClientError::NotRedis`], [`ClientError::NoServer`].
-    #[expect(clippy::disallowed_methods, reason = "a client, not the server: one blocking connection")]
     pub fn connect(target: &Target) -> Result<Self, ClientError> {
         if target.protocol != Protocol::Resp {
             return Err(ClientError::NotRedis(target.to_string()));
         }
-        let stream = TcpStream::connect(target.address);
+        let stream = Stream::open(target, None);
         let mut client = Self::new(stream.map_err(|error| ClientError::NoServer(target.to_string(), error))?);
         for command in target.login() {
             client.stream.write_all(command.as_bytes())?;

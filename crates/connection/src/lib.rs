@@ -3,16 +3,19 @@
 //! | module | what |
 //! |---|---|
 //! | [`target`] | where a server is, and who we are there |
+//! | [`stream`] | its bytes, plain or with TLS |
 //! | [`client`] | a blocking connection: a request, and its answer |
 //! | [`link`] | a connection on a thread of its own, for who must not wait: requests in, replies out, reconnects |
 //!
-//! Out of scope: what requests mean; TLS.
+//! Out of scope: what requests mean.
 
 pub mod client;
 pub mod link;
 mod replies;
+pub mod stream;
 pub mod target;
 
 pub use client::{Client, ClientError};
 pub use link::{Event, Link, Loss, Options};
-pub use target::{Protocol, Target, TargetError};
+pub use stream::Stream;
+pub use target::{Protocol, Secured, Target, TargetError};

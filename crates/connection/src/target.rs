@@ -1,7 +1,11 @@
-//! Which server: `redis://[user:password@]host[:port][/database]`, or `memcached://host[:port]`.
+//! Which server: `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS, or `memcached://host[:port]`.
+//!
+//! With TLS, files are named behind a question mark: `rediss://host?cacert=CA.pem&cert=OWN.pem&key=OWN.key`; `insecure=1` takes any
+//! server's certificate.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +32,23 @@ pub struct Target {
     user: Option<String>,
     password: Option<String>,
     database: u32,
+    /// How it is reached by TLS; `None`: plain.
+    pub secured: Option<Secured>,
+}
+
+/// What a client of TLS has to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secured {
+    /// The name that the server's certificate is to have.
+    pub host: String,
+    /// File of the authorities that sign certificates; `None`: those that Mozilla trusts.
+    pub ca: Option<PathBuf>,
+    /// File of the client's own certificate.
+    pub cert: Option<PathBuf>,
+    /// File of its key.
+    pub key: Option<PathBuf>,
+    /// Any server will do.
+    pub trusts_anybody: bool,
 }
 
 /// What is wrong with a URL, in words.
@@ -47,7 +68,7 @@ impl Target {
     pub fn local_of(protocol: Protocol, port: u16) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let name = format!("{}://{address}", protocol.scheme());
-        Self { address, protocol, name, user: None, password: None, database: 0 }
+        Self { address, protocol, name, user: None, password: None, database: 0, secured: None }
     }
 
     /// The requests that each connection begins with, encoded; each has one reply.
@@ -60,12 +81,22 @@ impl Target {
         auth.iter().chain(&select).map(|words| encoded(words)).collect()
     }
 
+    /// The same server, reached as `change` says of how it was to be reached and of its host.
+    #[must_use]
+    pub fn secured_by(mut self, change: impl FnOnce(Option<Secured>, &str) -> Option<Secured>) -> Self {
+        let place = self.name.split_once("://").map_or("", |(_, place)| place).to_owned();
+        let host = place.rsplit_once(':').map_or(place.as_str(), |(host, _)| host);
+        self.secured = change(self.secured.take(), host.trim_matches(['[', ']']));
+        let scheme = if self.secured.is_some() { "rediss" } else { self.protocol.scheme() };
+        self.name = format!("{scheme}://{place}");
+        self
+    }
+
     fn from_url(url: &Url) -> Result<Self, TargetError> {
         let wrong = |text: &str| TargetError(text.to_owned());
         let protocol = match url.scheme() {
-            "redis" | "valkey" => Protocol::Resp,
+            "redis" | "valkey" | "rediss" | "valkeys" => Protocol::Resp,
             "memcached" => Protocol::Memcached,
-            "rediss" | "valkeys" => return Err(wrong("TLS is not supported yet: use redis://")),
             other => {
                 return Err(TargetError(format!(
                     "`{other}:` is no scheme of a server: use redis://host:port"
@@ -78,6 +109,12 @@ impl Target {
             .ok_or_else(|| wrong("no host: use redis://host:port"))?;
         let port = url.port().unwrap_or(protocol.port());
         let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let is_secured = matches!(url.scheme(), "rediss" | "valkeys");
+        let secured = is_secured.then(|| Secured::from_query(bare, url)).transpose()?;
+        if !is_secured && url.query().is_some() {
+            return Err(wrong("what is behind `?` is for TLS: use rediss://"));
+        }
+        let scheme = if is_secured { "rediss" } else { protocol.scheme() };
         let found =
             (bare, port).to_socket_addrs().map_err(|error| TargetError(format!("{host}: {error}")))?.next();
         let database = url.path().trim_matches('/');
@@ -88,7 +125,8 @@ impl Target {
         Ok(Self {
             address: found.ok_or_else(|| TargetError(format!("{host} has no address")))?,
             protocol,
-            name: format!("{}://{host}:{port}", protocol.scheme()),
+            name: format!("{scheme}://{host}:{port}"),
+            secured,
             user: (!url.username().is_empty()).then(|| decoded(url.username())),
             password: url.password().map(decoded),
             database: if database.is_empty() {
@@ -98,6 +136,31 @@ impl Target {
                 database.parse().map_err(wrong)?
             },
         })
+    }
+}
+
+impl Secured {
+    /// Any server called `host` that a public authority knows.
+    #[must_use]
+    pub fn of(host: &str) -> Self {
+        Self { host: host.to_owned(), ..Self::default() }
+    }
+
+    fn from_query(host: &str, url: &Url) -> Result<Self, TargetError> {
+        let mut secured = Self::of(host);
+        for (name, value) in url.query_pairs() {
+            let path = || Some(PathBuf::from(value.as_ref()));
+            match name.as_ref() {
+                "cacert" => secured.ca = path(),
+                "cert" => secured.cert = path(),
+                "key" => secured.key = path(),
+                "insecure" => secured.trusts_anybody = value == "1",
+                other => {
+                    return Err(TargetError(format!("`{other}` is none of cacert, cert, key, insecure")));
+                }
+            }
+        }
+        Ok(secured)
     }
 }
 
@@ -178,6 +241,20 @@ mod tests {
     }
 
     #[test]
+    fn tls_has_a_scheme_and_names_its_files() {
+        let target = parsed("rediss://ann:pw@127.0.0.1:7000/3?cacert=%2Fca.pem&cert=c&key=k&insecure=1");
+        let target = target.expect("a URL");
+        let secured = target.secured.clone().expect("TLS");
+        assert_eq!((secured.host.as_str(), secured.ca), ("127.0.0.1", Some("/ca.pem".into())));
+        assert_eq!((secured.cert, secured.key), (Some("c".into()), Some("k".into())));
+        assert!(secured.trusts_anybody);
+        assert_eq!(target.to_string(), "rediss://127.0.0.1:7000");
+        assert_eq!(target.login().len(), 2);
+        assert_eq!(parsed("rediss://[::1]").expect("a URL").secured, Some(Secured::of("::1")));
+        assert_eq!(parsed("redis://127.0.0.1").expect("a URL").secured, None);
+    }
+
+    #[test]
     fn memcached_has_a_scheme_and_a_port_and_no_login() {
         let target = parsed("memcached://127.0.0.1").expect("a URL");
         assert_eq!((target.protocol, target.address.port()), (Protocol::Memcached, 11_211));
@@ -190,7 +267,8 @@ mod tests {
         for (text, part) in [
             ("localhost:6379", "use redis://"),
             ("127.0.0.1:6379", "use redis://"),
-            ("rediss://h", "TLS"),
+            ("redis://127.0.0.1?cacert=x", "rediss"),
+            ("rediss://127.0.0.1?ca=x", "cacert"),
             ("redis://127.0.0.1/x", "database"),
             ("redis://", "host"),
             ("memcached://ann:pw@127.0.0.1", "neither user"),

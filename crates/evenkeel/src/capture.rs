@@ -148,9 +148,9 @@ impl Source {
 
     fn send(&mut self, command: &[&str]) -> Result<(), Failure> {
         let command: Vec<&[u8]> = command.iter().map(|word| word.as_bytes()).collect();
-        self.client.stream().set_nonblocking(false).map_err(ClientError::Lost)?;
+        self.client.stream().socket().set_nonblocking(false).map_err(ClientError::Lost)?;
         self.client.send(&command)?;
-        self.client.stream().set_nonblocking(true).map_err(ClientError::Lost)?;
+        self.client.stream().socket().set_nonblocking(true).map_err(ClientError::Lost)?;
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use server::settings::{ROWS, Row, Settings, Unreadable};
 use std::path::{Path, PathBuf};
 
+use crate::client::Secure;
 use crate::exposure::refuse_exposure;
 use crate::failure::Failure;
 use crate::small::read_small;
@@ -34,6 +35,8 @@ pub(crate) enum Request {
         dir: PathBuf,
         /// The folder to make.
         out: PathBuf,
+        /// How it is reached, if by TLS.
+        secure: Secure,
     },
     /// Record what clients send to a server.
     Capture(Box<crate::capture::Capture>),
@@ -70,7 +73,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
         Some(("check", m)) => {
             Ok(Request::Check { dir: path(m, "DIR"), salvage: m.get_one("salvage").cloned() })
         }
-        Some(("backup", m)) => Ok(Request::Backup { dir: path(m, "DIR"), out: path(m, "OUT") }),
+        Some(("backup", m)) => {
+            let secure = Secure::from_arg_matches(m).map_err(|error| Failure::Usage(error.to_string()))?;
+            Ok(Request::Backup { dir: path(m, "DIR"), out: path(m, "OUT"), secure })
+        }
         Some(("capture", m)) => {
             let capture = crate::capture::Capture::from_arg_matches(m);
             let request = capture.map(|capture| Request::Capture(Box::new(capture)));
@@ -229,7 +235,7 @@ pub(crate) fn command() -> Command {
                 ),
         )
         .subcommand(
-            Command::new("backup")
+            Secure::augment_args(Command::new("backup"))
                 .about("Copy the data of a running server, as of one moment, into a new folder")
                 .arg(path_arg("DIR", "Folder of the running server's data"))
                 .arg(path_arg("OUT", "New folder, on the server's machine")),

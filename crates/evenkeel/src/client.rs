@@ -1,10 +1,11 @@
 //! The running server, for the commands that ask one: which one it is, and how they log in.
 
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use clap::Args;
-use connection::{Client, ClientError, Target};
+use connection::{Client, ClientError, Secured, Target};
 
 use crate::failure::Failure;
 
@@ -16,9 +17,53 @@ pub(crate) struct Server {
         long,
         global = true,
         value_name = "URL",
-        help = "Server: redis://[user:password@]host[:port]; the password may be in REDISCLI_AUTH [default: EVENKEEL_URL in the environment, or else redis://127.0.0.1:6379]"
+        help = "Server: redis://[user:password@]host[:port], or rediss:// for TLS; the password may be in REDISCLI_AUTH [default: EVENKEEL_URL in the environment, or else redis://127.0.0.1:6379]"
     )]
     url: Option<Target>,
+    #[command(flatten)]
+    secure: Secure,
+}
+
+/// How a server is reached by TLS, as redis-cli names it.
+#[derive(Debug, Args)]
+pub(crate) struct Secure {
+    /// Use TLS, as with rediss://
+    #[arg(long, global = true)]
+    tls: bool,
+    /// File of the CA that the server's certificate is to be of [default: those that Mozilla trusts]
+    #[arg(long, global = true, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// File of the client's own certificate
+    #[arg(long, global = true, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// File of its key
+    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Take any certificate of the server
+    #[arg(long, global = true)]
+    insecure: bool,
+}
+
+impl Secure {
+    /// Whether any of it was given.
+    fn is_given(&self) -> bool {
+        self.tls || self.insecure || self.cacert.is_some() || self.cert.is_some()
+    }
+
+    /// What was given, over what `before` says; for a server called `host` otherwise. `None`: plain.
+    pub(crate) fn over(&self, before: Option<Secured>, host: &str) -> Option<Secured> {
+        if before.is_none() && !self.is_given() {
+            return None;
+        }
+        let before = before.unwrap_or_else(|| Secured::of(host));
+        Some(Secured {
+            ca: self.cacert.clone().or(before.ca),
+            cert: self.cert.clone().or(before.cert),
+            key: self.key.clone().or(before.key),
+            trusts_anybody: self.insecure || before.trusts_anybody,
+            host: before.host,
+        })
+    }
 }
 
 impl Server {
@@ -27,7 +72,8 @@ impl Server {
     /// # Errors
     /// One line: EVENKEEL_URL names none.
     pub(crate) fn target(&self) -> Result<Target, Failure> {
-        self.url.clone().map_or_else(default_target, Ok)
+        let target = self.url.clone().map_or_else(default_target, Ok)?;
+        Ok(target.secured_by(|before, host| self.secure.over(before, host)))
     }
 }
 

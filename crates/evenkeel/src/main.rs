@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         cli::Request::Topology(options) => topologies::run(&options),
         cli::Request::Worker => topologies::worker::run(),
         cli::Request::Tx(options) => tx::run(&options),
-        cli::Request::Backup { dir, out } => backup::run(&dir, &out),
+        cli::Request::Backup { dir, out, secure } => backup::run(&dir, &out, &secure),
         cli::Request::Generate { out } => generate::run(cli::command(), &out),
         cli::Request::Serve { settings, file } => serve::run(*settings, file),
         cli::Request::Check { dir, salvage } => check::run(&dir, salvage.as_deref()),

@@ -42,6 +42,7 @@ pub(crate) fn running(dir: &Path) -> Result<Running, Failure> {
     }
     let owners = match (&running.tcp, &running.unix) {
         (Some(address), _) => listeners(*address),
+        (None, None) if running.tls.is_some() => running.tls.map(listeners).unwrap_or_default(),
         (None, Some(path)) => std::fs::metadata(path).map(|socket| socket.uid()).into_iter().collect(),
         (None, None) => Vec::new(),
     };

@@ -1,5 +1,5 @@
 //! TLS handshakes, before their connections go to a loop: on the thread that accepts them, which does nothing else
-//! ([ADR 0079](../../../docs/adr/0079-tls.md)).
+//! ([ADR 0069](../../../docs/adr/0069-tls.md)).
 //!
 //! ```text
 //!  accepted --> under way (by number) --done----------------------> admitted, with what else came

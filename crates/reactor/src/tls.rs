@@ -239,3 +239,6 @@ const PIECES_MAX: usize = 16;
 const RECORD_BYTES_MAX: usize = (16 << 10) + (2 << 10);
 /// What the library keeps for an idle connection beside its own size: keys, and a buffer of 4 KiB.
 const TLS_BYTES: usize = 7 << 10;
+
+#[cfg(test)]
+mod tests;

@@ -418,7 +418,7 @@ fn refuse(
 ) -> Turn {
     let limits = server.tuned.limits(session.authenticated);
     if error == ProtocolError::Tls {
-        if let Some(skipped) = server.refused_log.admit(server.clock.now()) {
+        if let Some(skipped) = TLS_LINES.admit(server.clock.now()) {
             let client = session.client.address();
             tracing::warn!(
                 client,
@@ -657,6 +657,8 @@ const DRAINED_BYTES_MAX: usize = 1 << 30;
 const STRANGER_DRAINED_BYTES_MAX: usize = 64 << 10;
 /// Each HTTP request was a line, as many as somebody liked.
 static HTTP_LINES: Throttle = Throttle::new(Duration::from_secs(1));
+/// The same for clients of TLS.
+static TLS_LINES: Throttle = Throttle::new(Duration::from_secs(10));
 
 /// A closed connection that listened to more names is taken out of them beside the loop: many that close at once held it up.
 const NAMES_FORGOTTEN_HERE: usize = 64;

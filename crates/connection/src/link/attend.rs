@@ -1,6 +1,6 @@
 //! The link's thread: one loop that waits for the socket, the owner and the next time at once.
 
-use std::net::TcpStream;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::{Event, Loss, Options, Shared};
 use crate::replies::{Misfit, Replies};
+use crate::stream::Stream;
 use crate::target::{Protocol, Target};
 
 /// What the thread knows.
@@ -24,7 +25,7 @@ pub(super) struct Attendant {
 /// One connection.
 struct Connection<'a> {
     of: &'a Attendant,
-    stream: TcpStream,
+    stream: Stream,
     out: Outgoing,
     input: Replies,
     replies: Vec<(Value, usize)>,
@@ -67,19 +68,19 @@ impl Attendant {
         Loss::Ended { target: self.target.to_string(), why: why.to_string() }
     }
 
-    fn connect(&self) -> std::io::Result<TcpStream> {
+    fn connect(&self) -> std::io::Result<Stream> {
         if self.target.protocol != Protocol::Resp {
             return Err(std::io::Error::other("it does not speak the Redis protocol"));
         }
-        let stream = TcpStream::connect_timeout(&self.target.address, CONNECT_TIMEOUT)?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
+        let stream = Stream::open(&self.target, Some(CONNECT_TIMEOUT))?;
+        stream.socket().set_nodelay(true)?;
+        stream.socket().set_nonblocking(true)?;
         Ok(stream)
     }
 }
 
 impl<'a> Connection<'a> {
-    fn new(of: &'a Attendant, stream: TcpStream) -> Self {
+    fn new(of: &'a Attendant, stream: Stream) -> Self {
         let (login, mut out) = (of.target.login(), Outgoing::default());
         out.bytes().extend(login.concat().into_bytes());
         Self {
@@ -107,13 +108,19 @@ impl<'a> Connection<'a> {
                 Ok(ready) => ready,
                 Err(loss) => return loss,
             };
-            if is_writable && let Err(error) = self.out.write_to(&mut self.stream) {
+            if is_writable && let Err(error) = self.write() {
                 return self.of.ended(&error);
             }
             if is_readable && let Err(loss) = self.read(number) {
                 return loss;
             }
         }
+    }
+
+    fn write(&mut self) -> std::io::Result<()> {
+        self.out.write_to(&mut self.stream)?;
+        // With TLS what was taken may wait.
+        self.stream.flush().or_else(|error| if is_passing(&error) { Ok(()) } else { Err(error) })
     }
 
     /// Takes what is to be sent, if nothing is being sent; whether the owner is behind, and whether a reply is to come. `None`: the thread is to end.
@@ -134,11 +141,11 @@ impl<'a> Connection<'a> {
         if left == Some(Duration::ZERO) {
             return Err(self.of.ended(&format!("no reply within {timeout:?}")));
         }
-        let is_writing = !self.out.is_empty();
+        let is_writing = !self.out.is_empty() || self.stream.wants_write();
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, !is_full);
         flags.set(PollFlags::OUT, is_writing);
-        let mut fds = [self.of.shared.waker.poll_fd(), PollFd::new(&self.stream, flags)];
+        let mut fds = [self.of.shared.waker.poll_fd(), PollFd::new(self.stream.socket(), flags)];
         // A socket that nobody will read is left out: its end would be told again and again.
         let count = if flags.is_empty() { 1 } else { 2 };
         wait(&mut fds[..count], left);
