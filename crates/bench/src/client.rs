@@ -34,6 +34,9 @@ impl Client {
     /// Nobody listens there, or it does not let us in.
     pub fn connect_to(target: &Target) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {target}: {error}");
+        if target.secured.is_some() {
+            return Err(failed(&"it measures plain connections alone, so far"));
+        }
         let stream = TcpStream::connect_timeout(&target.address, CONNECT_TIMEOUT).map_err(|e| failed(&e))?;
         let mut client = Self::over(stream)?;
         for command in target.login() {

@@ -16,6 +16,7 @@ mod prometheus;
 mod queues;
 mod redis_py;
 mod redis_py_tour;
+mod secure;
 mod tls;
 mod topologies;
 #[path = "../../../sql/examples/transfer.rs"]

@@ -41,7 +41,7 @@ fn read(client: &mut ClientConnection, mut bytes: &[u8], into: &mut Vec<u8>) {
     while !bytes.is_empty() {
         client.read_tls(&mut bytes).expect("room");
         client.process_new_packets().expect("right");
-        let _ = io::Read::read_to_end(&mut client.reader(), into);
+        let _ = client.reader().read_to_end(into);
     }
 }
 
