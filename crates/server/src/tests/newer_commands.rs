@@ -363,10 +363,10 @@ fn names_of_redis_without_effect_are_set_and_told() {
             ("CONFIG GET hz", &pair("hz", "20")),
             ("CONFIG SET active-defrag-ignore-bytes 1mb", "+OK\r\n"),
             ("CONFIG GET active-defrag-ignore-bytes", &pair("active-defrag-ignore-bytes", "1048576")),
-            ("CONFIG SET tls-port 0", "+OK\r\n"),
+            ("CONFIG SET cluster-port 0", "+OK\r\n"),
             (
-                "CONFIG SET tls-port 1",
-                "-ERR CONFIG SET failed (possibly related to argument 'tls-port') - tls-port = 1: here it is always 0\r\n",
+                "CONFIG SET cluster-port 1",
+                "-ERR CONFIG SET failed (possibly related to argument 'cluster-port') - cluster-port = 1: here it is always 0\r\n",
             ),
             (
                 "CONFIG SET zset-max-ziplist-value 1 zset-max-listpack-value 2",
