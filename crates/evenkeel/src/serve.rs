@@ -78,8 +78,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
     warn_of_exposure(&settings);
     look_at_folder(&settings)?;
     let config = Arc::new(Config::new(with_files_that_fit(settings)?, file));
-    let settings = config.current();
-    let (ends, ended) = mpsc::channel();
+    let (settings, (ends, ended)) = (config.current(), mpsc::channel());
     watch_signals(ends.clone())?;
     let tls = secure::options(&settings)?;
 

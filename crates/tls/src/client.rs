@@ -1,4 +1,4 @@
-//! The side that connects.
+//! The side that connects: it trusts authorities, or anybody, and may show a certificate of its own.
 
 use std::sync::Arc;
 

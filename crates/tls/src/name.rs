@@ -1,4 +1,4 @@
-//! The name in a certificate.
+//! The name in a certificate: who an authority says that its owner is. What has another form has none.
 
 use rustls::pki_types::CertificateDer;
 use x509_cert::Certificate;

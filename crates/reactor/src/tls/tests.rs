@@ -1,3 +1,5 @@
+//! Sessions in memory: what leaves, when, and what comes, however it is cut.
+
 use std::io::Write as _;
 
 use proptest::prelude::*;

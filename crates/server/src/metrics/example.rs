@@ -18,6 +18,17 @@ use txn::phases::{Phases, Times};
 use super::*;
 use crate::held::ClientFigures;
 use crate::settings::ResourceKind;
+use reactor::HandshakeCounts;
+
+fn handshakes() -> HandshakeCounts {
+    let names = ["not_tls", "protocol", "certificate", "refused", "timed_out", "cut", "crowded"];
+    let mut count = 33;
+    let failed = names.map(|name| {
+        count += 1;
+        (name, count)
+    });
+    HandshakeCounts { done: 31, resumed: 32, under_way: 33, failed }
+}
 
 /// What a server has to show, as far as its writers tell things apart.
 pub(super) fn example() -> Snapshot {
@@ -42,20 +53,7 @@ pub(super) fn example() -> Snapshot {
             accepted: 12,
             refused: 1,
             failures: 0,
-            handshakes: reactor::HandshakeCounts {
-                done: 31,
-                resumed: 32,
-                under_way: 33,
-                failed: [
-                    ("not_tls", 34),
-                    ("protocol", 35),
-                    ("certificate", 36),
-                    ("refused", 37),
-                    ("timed_out", 38),
-                    ("cut", 39),
-                    ("crowded", 40),
-                ],
-            },
+            handshakes: handshakes(),
             max: 100,
             blocked: 1,
             message_bytes: 64,

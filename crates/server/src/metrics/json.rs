@@ -4,11 +4,13 @@
 //! Times have their unit in their names. Absent parts (the journal without engine `log`) are absent. Fields may be added; one
 //! that is there keeps its meaning. docs/manual/monitoring.md lists them.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use supervisor::{ComponentStatus, Report};
 
-use super::{CommandFigures, JournalFigures, LoopFigures, Snapshot, TransactionFigures};
+use super::{CommandFigures, ConnectionFigures, JournalFigures, LoopFigures, Snapshot, TransactionFigures};
 
 /// The line, without its end.
 pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
@@ -28,13 +30,7 @@ pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
         "loops": loops.collect::<Vec<_>>(),
         "commands": commands.collect::<Map<_, _>>(),
         "errors": snapshot.errors,
-        "connections": {
-            "accepted": connections.accepted, "refused": connections.refused, "accept_failures": connections.failures,
-            "max": connections.max, "blocked": connections.blocked, "message_bytes": connections.message_bytes,
-            "tls_handshakes": connections.handshakes.done, "tls_handshakes_resumed": connections.handshakes.resumed,
-            "tls_handshakes_under_way": connections.handshakes.under_way,
-            "tls_handshakes_failed": connections.handshakes.failed.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
-        },
+        "connections": of_connections(connections),
         "keys": {
             "hits": keys.hits, "misses": keys.misses, "expired": keys.expired, "evicted": keys.evicted,
             "databases": databases.map(|(db, (keys, expiring))| json!({"db": db, "keys": keys, "expiring": expiring})).collect::<Vec<_>>(),
@@ -104,6 +100,17 @@ fn of_loop(index: usize, figures: &LoopFigures, before: Option<&LoopFigures>, in
         all["longest_callback"] = json!({"us": micros, "command": longest.what});
     }
     all
+}
+
+fn of_connections(figures: &ConnectionFigures) -> Value {
+    let handshakes = &figures.handshakes;
+    json!({
+        "accepted": figures.accepted, "refused": figures.refused, "accept_failures": figures.failures,
+        "max": figures.max, "blocked": figures.blocked, "message_bytes": figures.message_bytes,
+        "tls_handshakes": handshakes.done, "tls_handshakes_resumed": handshakes.resumed,
+        "tls_handshakes_under_way": handshakes.under_way,
+        "tls_handshakes_failed": handshakes.failed.into_iter().collect::<BTreeMap<_, _>>(),
+    })
 }
 
 fn of_command(command: &CommandFigures) -> Value {
