@@ -141,11 +141,13 @@ impl EvenkeelProtocol {
         }
     }
 
-    /// Whether the certificate that the client has shown logs it in: there is one user, which has to be named.
+    /// Whether the certificate that the client has shown logs it in: so far as the user `default` alone, which has to be named.
     fn is_logged_in(&self, connection: &Connection) -> bool {
         let Some(name) = connection.peer_name() else { return false };
         let setting = self.server.settings.current().tls_user_from_certificate;
-        setting == CertificateUser::CommonName && **name == *"default"
+        setting == CertificateUser::CommonName
+            && **name == *"default"
+            && self.server.acl.default_user().enabled
     }
 
     /// Closes a connection that did not authenticate in time.
