@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Which crates stand on which floor, from the ground up.
 const FLOORS: &[&[&str]] = &[
-    &["capture", "clock", "decimal", "processes", "resp", "ticket", "tls", "vfs"],
+    &["capture", "clock", "decimal", "processes", "rdb", "resp", "ticket", "tls", "vfs"],
     &["collections", "connection", "journal", "reactor"],
     &["store", "topology", "transport", "txn"],
     &["commands", "components", "flux", "shell", "sql", "supervisor", "worker"],

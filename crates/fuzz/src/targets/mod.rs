@@ -5,6 +5,7 @@ mod collections;
 mod flux;
 mod folder;
 mod journal;
+mod rdb;
 mod resp;
 mod server;
 mod settings;
@@ -88,6 +89,20 @@ pub const TARGETS: &[Target] = &[
         seeds: folder::seeds,
         words: folder::WORDS,
         input_bytes_max: 128,
+    },
+    Target {
+        name: "rdb-file",
+        run: rdb::file,
+        seeds: rdb::file_seeds,
+        words: rdb::WORDS,
+        input_bytes_max: 2_048,
+    },
+    Target {
+        name: "rdb-payload",
+        run: rdb::payload,
+        seeds: rdb::payload_seeds,
+        words: rdb::WORDS,
+        input_bytes_max: 512,
     },
     Target {
         name: "resp-request",
