@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use resp::ArgsView;
-use store::{AwaitedMemory, Found, Large, Moment, Reserved, Store, Value, ValueKind};
+use store::{AwaitedMemory, Found, Large, Moment, Reserved, Store, Value};
 
 use crate::payload;
 
@@ -145,8 +145,7 @@ impl Copies {
                 let argument = usize::from(index);
                 let value = args.try_get(argument).filter(|payload| payload.len() >= Large::BYTES_MIN);
                 // a collection is made anew: it is not stored as it came
-                let string = value.and_then(payload::decode).filter(|(kind, _)| *kind == ValueKind::String);
-                let made = string.and_then(|(_, value)| store.large(value).ok());
+                let made = value.and_then(payload::plain_string).and_then(|string| store.large(string).ok());
                 self.list.extend(made.map(|large| Copy { command, argument, base: None, large }));
                 return;
             }

@@ -24,6 +24,7 @@ mod handlers;
 mod hyperloglog;
 pub mod lookup;
 pub mod payload;
+mod rdb_value;
 pub mod ready;
 pub mod relocate;
 pub mod sealed;

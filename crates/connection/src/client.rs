@@ -91,6 +91,14 @@ impl<S: Read + Write> Client<S> {
         Ok(self.stream.write_all(&request)?)
     }
 
+    /// Sends commands that are encoded, whose replies are to be received.
+    ///
+    /// # Errors
+    /// How the connection ended.
+    pub fn send_encoded(&mut self, requests: &[u8]) -> Result<(), ClientError> {
+        Ok(self.stream.write_all(requests)?)
+    }
+
     /// The next reply, errors of the server's included; `None`: it has not all come, and the stream does not wait.
     ///
     /// # Errors
@@ -122,6 +130,11 @@ impl<S: Read + Write> Client<S> {
                 None => {}
             }
         }
+    }
+
+    /// What it was over: all replies have been received.
+    pub fn into_stream(self) -> S {
+        self.stream
     }
 
     /// What it is over.

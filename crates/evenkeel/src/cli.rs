@@ -48,6 +48,10 @@ pub(crate) enum Request {
     Worker,
     /// Ask a server about its transactions.
     Tx(Box<crate::tx::Tx>),
+    /// Take keys of Redis or Valkey over.
+    Import(Box<crate::transfer::Import>),
+    /// Write the keys of a server to a file that these load.
+    Export(Box<crate::transfer::Export>),
     /// Measure a server: the arguments of the program that does it.
     Bench(Vec<std::ffi::OsString>),
     /// Write man pages and shell completions.
@@ -96,6 +100,14 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
             tx.map(|tx| Request::Tx(Box::new(tx))).map_err(|error| one_line(&error, false))
         }
         Some(("generate", m)) => Ok(Request::Generate { out: path(m, "OUT") }),
+        Some(("import", m)) => {
+            let import = crate::transfer::Import::from_arg_matches(m);
+            import.map(|it| Request::Import(Box::new(it))).map_err(|error| one_line(&error, false))
+        }
+        Some(("export", m)) => {
+            let export = crate::transfer::Export::from_arg_matches(m);
+            export.map(|it| Request::Export(Box::new(it))).map_err(|error| one_line(&error, false))
+        }
         Some(("bench", m)) => {
             Ok(Request::Bench(m.get_many("ARGUMENT").into_iter().flatten().cloned().collect()))
         }
@@ -264,6 +276,14 @@ pub(crate) fn command() -> Command {
                 .about("Run a topology for a server, which starts it")
                 .hide(true)
                 .arg(Arg::new("NAME").help("What it is called in lists of processes")),
+        )
+        .subcommand(
+            crate::transfer::Import::augment_args(Command::new("import"))
+                .about("Take keys of Redis or Valkey over into a running server: from a file, a folder, or a running server"),
+        )
+        .subcommand(
+            crate::transfer::Export::augment_args(Command::new("export"))
+                .about("Write the keys of a running server to a file that Redis and Valkey load"),
         )
         .subcommand(
             crate::tx::Tx::augment_args(Command::new("tx"))

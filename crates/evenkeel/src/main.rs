@@ -1,4 +1,4 @@
-//! The binary: `serve`, `check`, `backup`, `capture`, `tx`, `topology`, `worker`, `bench`, `generate`.
+//! The binary: `serve`, `check`, `backup`, `capture`, `tx`, `topology`, `worker`, `bench`, `generate`, `import`, `export`.
 //!
 //! It reads the command line, wires settings to store, reactor and server, and turns every failure into one line on
 //! standard error and an exit status: 2 for a wrong setting or flag, 1 for anything else. What it does not have: commands
@@ -30,6 +30,7 @@ mod small;
 mod steps;
 mod supervising;
 mod topologies;
+mod transfer;
 mod tx;
 mod watching;
 
@@ -53,6 +54,8 @@ fn main() -> ExitCode {
         cli::Request::Component(words) => topologies::component(&words),
         cli::Request::Topology(options) => topologies::run(&options),
         cli::Request::Worker => topologies::worker::run(),
+        cli::Request::Import(options) => transfer::import(&options),
+        cli::Request::Export(options) => transfer::export(&options),
         cli::Request::Tx(options) => tx::run(&options),
         cli::Request::Backup { dir, out, secure } => backup::run(&dir, &out, &secure),
         cli::Request::Generate { out } => generate::run(cli::command(), &out),

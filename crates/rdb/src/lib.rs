@@ -43,7 +43,7 @@ pub mod value;
 
 pub use encode::{FileWriter, StreamWriter, Writing, put_length, put_string};
 pub use error::{Error, Problem};
-pub use payload::{Body, FOOTER_BYTES, footer, read_payload, string_head, verify};
+pub use payload::{Body, FOOTER_BYTES, footer, plain_string, read_payload, string_head, verify};
 pub use reader::{Item, Key, Reader, Skipped};
 
 /// Which server wrote it.
@@ -177,6 +177,10 @@ pub struct StreamState {
 
 /// Payloads of this version and later ones are Valkey's; those of versions 12 up to it are Redis's alone.
 pub const VALKEY_VERSION_MIN: u16 = 80;
+/// The newest version of Valkey whose types are known.
+pub const VALKEY_VERSION_MAX: u16 = 80;
+/// The newest version of Redis whose types are known.
+pub const REDIS_VERSION_MAX: u16 = 14;
 /// What is written: Redis 7.0 reads it.
 pub const VERSION: u16 = 10;
 /// What is written of hashes whose fields have deadlines: Redis 7.4 reads it.

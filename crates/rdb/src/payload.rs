@@ -59,6 +59,20 @@ impl Body<'_> {
     }
 }
 
+/// The string in `body`, if it is one that lies there as it is.
+#[must_use]
+pub fn plain_string(body: &[u8]) -> Option<&[u8]> {
+    let rest = body.strip_prefix(&[crate::value::STRING])?;
+    let (len, rest) = match *rest.first()? {
+        first @ 0..0x40 => (first.into(), &rest[1..]),
+        first @ 0x40..0x80 => (u64::from(first & 0x3f) << 8 | u64::from(*rest.get(1)?), &rest[2..]),
+        0x80 => (u32::from_be_bytes(*rest[1..].first_chunk()?).into(), &rest[5..]),
+        0x81 => (u64::from_be_bytes(*rest[1..].first_chunk()?), &rest[9..]),
+        _ => return None,
+    };
+    (len == rest.len() as u64).then_some(rest)
+}
+
 /// What comes before the bytes of a string in its payload, if it is not to be copied.
 #[must_use]
 pub fn string_head(len: usize) -> Vec<u8> {

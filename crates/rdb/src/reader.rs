@@ -5,7 +5,7 @@ use std::io::Read;
 use crate::error::{Error, Problem};
 use crate::source::Source;
 use crate::value::{Began, Decoder, module_name, skip_module, step};
-use crate::{Dialect, Kind, Limits, Part};
+use crate::{Dialect, Kind, Limits, Part, REDIS_VERSION_MAX, VALKEY_VERSION_MAX};
 
 /// Reads a file from its beginning to its checksum.
 pub struct Reader<R> {
@@ -79,7 +79,7 @@ impl<R: Read> Reader<R> {
             Dialect::Redis => REDIS_VERSION_MAX,
             Dialect::Valkey => VALKEY_VERSION_MAX,
         };
-        if !(1..=newest).contains(&version) {
+        if !(1..=newest.into()).contains(&version) {
             return source.fail(Problem::Version(version));
         }
         Ok(Self { source, dialect, version, db: 0, expires_ms: None, value: None, is_over: false })
@@ -199,6 +199,4 @@ impl<R: Read> Reader<R> {
     }
 }
 
-const REDIS_VERSION_MAX: u32 = 14;
-const VALKEY_VERSION_MAX: u32 = 80;
 const CHECKSUM_VERSION_MIN: u32 = 5;

@@ -8,7 +8,7 @@ use serde_json::Value;
 const FLOORS: &[&[&str]] = &[
     &["capture", "clock", "decimal", "processes", "rdb", "resp", "ticket", "tls", "vfs"],
     &["collections", "connection", "journal", "reactor"],
-    &["store", "topology", "transport", "txn"],
+    &["migrate", "store", "topology", "transport", "txn"],
     &["commands", "components", "flux", "shell", "sql", "supervisor", "worker"],
     &["bench", "console", "script"],
     &["server"],

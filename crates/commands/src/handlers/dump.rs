@@ -1,6 +1,7 @@
 //! DUMP and RESTORE: a value as a `payload`, and back.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use clock::UnixMs;
 use resp::{ArgsView, Writer};
@@ -8,7 +9,8 @@ use store::{Deadline, Found, Packed, Value};
 
 use crate::args::{integer, is, option_value};
 use crate::call::{Attached, Data, Failure, Outcome, text};
-use crate::payload::{CRC_BYTES, HEAD, decode, encode, encode_collection, load};
+use crate::payload::{decode, encode, encode_collection, is_own, load};
+use crate::rdb_value::{self, Read, Unread};
 
 pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let found = data.access.get(data.db, args.get(1))?;
@@ -25,7 +27,8 @@ pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         None => out.null(),
         Some(Found { value, large: Some(large), .. }) => {
             // Nor is the checksum made while the key is locked.
-            let at = out.bulk_around(&HEAD, value.len(), &[0; CRC_BYTES]);
+            let head = rdb::string_head(value.len());
+            let at = out.bulk_around(&head, value.len(), &[0; rdb::FOOTER_BYTES]);
             let (bytes, part) = (Arc::<store::Large>::clone(large), 0..value.len());
             data.lend(Attached { at, bytes, part, unsealed: true });
         }
@@ -78,22 +81,19 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         return Err("BUSYKEY Target key name already exists.".into());
     }
     let ttl = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR Invalid TTL value, must be >= 0")?;
-    let damaged = "ERR DUMP payload version or checksum are wrong";
-    let (elements, mut is_empty);
+    let (restored, mut is_empty);
     is_empty = false;
     let value = match data.copies.find(3) {
         Some(value) => value,
         None => {
-            // before it is decoded nobody knows how many elements it has
-            data.access.charge(args.get(3).len() / RESTORED_BYTES)?;
-            let (kind, value) = decode(args.get(3)).ok_or(damaged)?;
-            match kind.shape() {
-                None => Value::String(value),
-                Some(shape) => {
-                    elements =
-                        load(shape, value, data.now, |element| data.access.tag(element)).ok_or(damaged)?;
-                    is_empty = Packed::new(shape, &elements).is_empty();
-                    Value::Collection(kind, &elements)
+            restored = read(data, args.get(3))?;
+            match &restored {
+                Restored::Lent(value) => Value::String(value),
+                Restored::Made(Read::String(value)) => Value::String(value),
+                Restored::Made(Read::Collection(kind, value)) => {
+                    let shape = kind.shape().expect("a type of collections");
+                    is_empty = Packed::new(shape, value).is_empty();
+                    Value::Collection(*kind, value)
                 }
             }
         }
@@ -108,6 +108,53 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     }
     out.ok();
     Ok(())
+}
+
+/// The value of a payload.
+enum Restored<'a> {
+    /// A string that lies in it as it is.
+    Lent(&'a [u8]),
+    Made(Read),
+}
+
+/// The value in a payload, Redis's or our own.
+fn read<'a>(data: &Data<'_, '_>, payload: &'a [u8]) -> Result<Restored<'a>, Failure> {
+    let damaged = "ERR DUMP payload version or checksum are wrong";
+    // before it is decoded nobody knows how many elements it has
+    data.access.charge(payload.len() / RESTORED_BYTES)?;
+    if is_own(payload) {
+        let (kind, value) = decode(payload).ok_or(damaged)?;
+        let Some(shape) = kind.shape() else { return Ok(Restored::Lent(value)) };
+        let elements = load(shape, value, data.now, |element| data.access.tag(element)).ok_or(damaged)?;
+        return Ok(Restored::Made(Read::Collection(kind, elements)));
+    }
+    let (body, version) = rdb::verify(payload).filter(|(_, version)| is_known(*version)).ok_or(damaged)?;
+    if let Some(string) = rdb::plain_string(body) {
+        return Ok(Restored::Lent(string));
+    }
+    let most = data.limits.value_bytes_max.load(Ordering::Relaxed);
+    let limits = rdb::Limits { string_bytes_max: most };
+    let mut bytes = 0;
+    // what is compressed may be many times as long
+    let ask = |more: usize| {
+        bytes += more;
+        data.access.charge(more / RESTORED_BYTES)?;
+        data.access.ask(bytes as u64)
+    };
+    let bad = |_| "ERR Bad data format";
+    let read =
+        rdb_value::read(&data.access, rdb::read_payload(body, version, limits).map_err(bad)?, data.now, ask);
+    match read {
+        Ok(read) => Ok(Restored::Made(read)),
+        Err(Unread::Damaged) => Err("ERR Bad data format".into()),
+        Err(Unread::Stop(stop)) => Err(stop.into()),
+    }
+}
+
+/// Whether Redis or Valkey has a version whose types are known.
+fn is_known(version: u16) -> bool {
+    (1..=rdb::REDIS_VERSION_MAX).contains(&version)
+        || (rdb::VALKEY_VERSION_MIN..=rdb::VALKEY_VERSION_MAX).contains(&version)
 }
 
 /// Bytes of a payload that take about as long as an element.

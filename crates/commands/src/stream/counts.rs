@@ -238,7 +238,7 @@ fn count_group(
 }
 
 /// The group in the key of a consumer, or of what is pending, and what comes behind it.
-fn behind_group(key: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(super) fn behind_group(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = key.get(1..)?.split_first_chunk()?;
     rest.split_at_checked(u32::from_be_bytes(*len) as usize)
 }

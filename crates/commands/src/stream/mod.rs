@@ -22,6 +22,7 @@ mod id;
 mod moved;
 pub(crate) mod pending;
 mod producers;
+mod rdb;
 
 pub(crate) use counts::Counts;
 pub use counts::kept_counts;
@@ -30,6 +31,7 @@ pub(crate) use id::{Id, IdError, Wanted};
 pub use moved::{move_group, remove_group};
 pub(crate) use pending::{Pending, is_block};
 pub(crate) use producers::{Tracking, automatic_name};
+pub(crate) use rdb::{RdbReading, write_rdb};
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

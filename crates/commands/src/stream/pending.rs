@@ -403,6 +403,11 @@ fn before(first: Id) -> Held {
 }
 
 /// The id in the key of a block.
+/// The entries of the block whose key has the id `first`.
+pub(super) fn told_of(first: Id, value: &[u8]) -> Vec<(Id, Pending)> {
+    Block::of(first, value).told().collect()
+}
+
 fn first_of(group: &[u8], key: &[u8]) -> Id {
     Reader(&key[group_prefix(b'p', group).len()..]).id()
 }

@@ -531,6 +531,16 @@ impl<'s> Access<'s> {
         Ok(whole.map(|whole| Sequence { access: self, whole, paged: None }))
     }
 
+    /// A collection of this type that nobody has: without elements.
+    ///
+    /// # Panics
+    /// If `kind` has no shape.
+    #[must_use]
+    pub fn empty_sequence(&self, kind: ValueKind) -> Sequence<'_, 's> {
+        let whole = Packed::empty(kind.shape().expect("a type of collections"));
+        Sequence { access: self, whole, paged: None }
+    }
+
     /// A node of the tree, with all that is known of it, and where it is.
     pub(super) fn tree_node_state(
         &self,
