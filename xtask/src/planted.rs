@@ -33,6 +33,9 @@ const WINDOWS: &str = "closing::exactly::tests::it_says_what_a_plain_program_say
 const JOINS: &str = "join::exactly::tests::it_says_what_a_plain_program_says";
 const TREE: &str = "tree::tests::it_is_an_ordered_set_whatever_is_done_and_an_empty_one_has_no_nodes";
 const SEALED: &str = "tls::tests::client_reads_what_was_released_in_order";
+/// Of `crates/rdb`: files of real servers, damaged.
+const DAMAGE: &str = "tests::every_cut_and_every_flipped_bit_of_a_file_is_found";
+const FRAMES: &str = "tests::frames_that_lie_are_refused";
 const ORDER: &str = "cell::waiting::tests::inputs_go_on_when_their_value_is_there_and_no_earlier_one_waits";
 
 #[rustfmt::skip]
@@ -303,6 +306,10 @@ const BUGS: &[Bug] = &[
           from: "for at in (0..=node.child_of(bound)).rev() {", to: "for at in (0..=node.child_of(bound)).rev().take(if PLANTED { 1 } else { usize::MAX }) {" },
     Bug { name: "input does not wait for earlier ones", test: ORDER, file: "worker/src/cell/waiting.rs",
           from: "self.numbers.first().is_none_or(", to: "PLANTED || self.numbers.first().is_none_or(" },
+    Bug { name: "checksum of an RDB file not compared", test: DAMAGE, file: "rdb/src/reader.rs",
+          from: "if wanted != 0 && found != wanted {", to: "if wanted != 0 && found != wanted && !PLANTED {" },
+    Bug { name: "length in a listpack believed", test: FRAMES, file: "rdb/src/blob.rs",
+          from: "if at.end >= self.bytes.len() {", to: "if at.end >= self.bytes.len() && !PLANTED {" },
 ];
 
 /// Plants the named bugs, or all; each must be found.
@@ -342,6 +349,7 @@ fn package(test: &str) -> &'static str {
         WINDOWS | JOINS | TREE => "components",
         ORDER => "worker",
         SEALED => "reactor",
+        DAMAGE | FRAMES => "rdb",
         _ => "store",
     }
 }
@@ -380,7 +388,7 @@ fn copy_with_bugs(root: &Path) -> Result<PathBuf, Failure> {
         std::fs::write(&path, text.replacen(bug.from, &bug.to.replace("PLANTED", &planted), 1))
             .map_err(io)?;
     }
-    for package in ["clock", "topology"] {
+    for package in ["clock", "rdb", "topology"] {
         let path = copy.join("crates").join(package).join("src/lib.rs");
         let text = std::fs::read_to_string(&path).map_err(io)?;
         std::fs::write(&path, text + QUESTION).map_err(io)?;
@@ -391,7 +399,7 @@ fn copy_with_bugs(root: &Path) -> Result<PathBuf, Failure> {
 /// The crate that is asked whether `bug` is planted: one that the crate of its file depends on, or that crate itself.
 fn asked(bug: &Bug) -> &'static str {
     match package(bug.test) {
-        "topology" => "crate",
+        "rdb" | "topology" => "crate",
         "store" => "clock",
         _ => "topology",
     }

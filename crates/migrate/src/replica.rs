@@ -54,6 +54,7 @@ pub(crate) fn import(
         replayer: Replayer::new(options.db),
         watch: Client::connect(target).ok(),
         looked: SystemClock.now(),
+        offset: None,
         has_caught_up: false,
     };
     loop {
@@ -175,6 +176,8 @@ struct Follower<'a> {
     /// Asked how far the server is.
     watch: Option<Client>,
     looked: Nanos,
+    /// How far it was when it was asked last.
+    offset: Option<u64>,
     has_caught_up: bool,
 }
 
@@ -182,10 +185,10 @@ impl Follower<'_> {
     fn follow(&mut self, link: &mut Link<'_>, sink: &mut Sink) -> Result<Ended, MigrateError> {
         let mut end = ValueEnd::default();
         loop {
+            self.take_commands(link, &mut end, sink)?;
             if self.control.is_over() {
                 return Ok(Ended::Done);
             }
-            self.take_commands(link, &mut end, sink)?;
             if SystemClock.now().since(self.looked) >= SECOND {
                 self.looked = SystemClock.now();
                 sink.settle()?;
@@ -236,7 +239,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Tells how far it is; whether all has come that was there a moment ago.
+    /// Tells how far it is; whether all has come that was there a second ago.
     fn look(&mut self, sink: &Sink) -> bool {
         let Some(watch) = &mut self.watch else { return false };
         let Ok(info) = watch.call(&["INFO", "replication"]) else {
@@ -249,8 +252,9 @@ impl Follower<'_> {
             .find_map(|line| line.strip_prefix("master_repl_offset:")?.trim().parse::<u64>().ok());
         let Some(offset) = offset else { return false };
         let behind = offset.saturating_sub(sink.applied);
-        // one command more comes each few seconds, whatever clients do
-        let is_here = behind <= CAUGHT_UP_BYTES;
+        // who writes on is always ahead: what it had a second ago is to be here
+        let before = self.offset.replace(offset).unwrap_or(offset);
+        let is_here = sink.applied >= before;
         let state = if is_here { "caught up" } else { "following" };
         (self.control.tell)(&format!("{state}: offset {}, {behind} B behind", sink.applied));
         self.has_caught_up |= is_here;
@@ -413,8 +417,6 @@ const TICK: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A server sends PING each ten seconds.
-const CAUGHT_UP_BYTES: u64 = 64;
 const LINE_BYTES_MAX: usize = 4 << 10;
 const READ_BYTES_MIN: usize = 64 << 10;
 const READ_BYTES_MAX: usize = 16 << 20;

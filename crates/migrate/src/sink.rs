@@ -263,6 +263,9 @@ fn told(report: &mut Report, db: u64, words: &[Vec<u8>], reply: &Value) {
         Value::Null if is(b"set") => report.existing(),
         Value::Integer(0) if is(b"renamenx") => report.existing(),
         Value::Error(text) if is(b"restore") && text.starts_with(b"BUSYKEY") => report.existing(),
+        Value::Error(text) if is(b"function") && text.ends_with(b"already exists") => {
+            report.note(format!("{}: it is kept", String::from_utf8_lossy(text)));
+        }
         Value::Error(text) => {
             let text = String::from_utf8_lossy(text);
             // what was loaded is told by its key, what was replayed by its command

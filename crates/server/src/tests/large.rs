@@ -87,9 +87,9 @@ fn large_value_is_not_copied_by_those_who_pass_it_on() {
         assert!(memory(&harness) < bytes + 10_000, "{command:?}");
     }
     let start = wire.output.buffer().len();
-    assert_eq!(run(&harness, &mut wire, &["DUMP", "k2"]), (10 + 9 + 2, 1_000_000));
+    assert_eq!(run(&harness, &mut wire, &["DUMP", "k2"]), (10 + 6 + 10 + 2, 1_000_000));
     let copied = wire.output.buffer()[start..].to_vec();
-    let payload = [&copied[10..15], value.as_bytes(), &copied[15..19]].concat();
+    let payload = [&copied[10..16], value.as_bytes(), &copied[16..26]].concat();
     assert_eq!(payload, commands::payload::encode(value.as_bytes()), "sealed as if it were copied");
 }
 

@@ -397,14 +397,14 @@ impl Pair {
         if theirs == ours { Ok(()) } else { Err(difference(&theirs, &ours)) }
     }
 
-    /// Each restores its own payload: a RESTORE may choose another encoding than COPY keeps.
+    /// Each restores the payload of the other.
     fn restore(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
         let payloads = self.both(&vec![b"DUMP".to_vec(), from.to_vec()]);
         let [Value::Bulk(theirs), Value::Bulk(ours)] = payloads else {
             let [theirs, ours] = payloads;
             return if theirs == ours { Ok(()) } else { Err(difference(&theirs, &ours)) };
         };
-        for (link, payload) in self.links.iter_mut().zip([theirs, ours]) {
+        for (link, payload) in self.links.iter_mut().zip([ours, theirs]) {
             let end = b"REPLACE".to_vec();
             link.send(&[vec![b"RESTORE".to_vec(), to.to_vec(), b"0".to_vec(), payload, end]]);
         }
