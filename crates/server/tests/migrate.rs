@@ -11,7 +11,7 @@
 #[path = "differential/servers.rs"]
 mod servers;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use connection::{Client, ClientError, Target};
@@ -29,6 +29,12 @@ struct Peer {
 impl Peer {
     fn at(port: u16) -> Self {
         Self { port, client: Client::connect(&Target::local(port)).unwrap() }
+    }
+
+    /// The folder of a redis-server.
+    fn folder(&mut self) -> PathBuf {
+        let answer = items(self.call(&["CONFIG", "GET", "dir"]));
+        std::str::from_utf8(bytes(&answer[1])).unwrap().into()
     }
 
     fn call(&mut self, words: &[&str]) -> Value {
@@ -57,7 +63,13 @@ impl Peer {
         match bytes(&kind) {
             b"string" => value.push(call(&[b"GET", name])),
             b"list" => value.push(call(&[b"LRANGE", name, b"0", b"-1"])),
-            b"zset" => value.push(call(&[b"ZRANGE", name, b"0", b"-1", b"WITHSCORES"])),
+            b"zset" => {
+                // Redis 7.0 writes 17 digits
+                for pair in items(call(&[b"ZRANGE", name, b"0", b"-1", b"WITHSCORES"])).chunks(2) {
+                    let score = std::str::from_utf8(bytes(&pair[1])).unwrap().parse().unwrap();
+                    value.extend([pair[0].clone(), Value::Double(score)]);
+                }
+            }
             b"set" => value.extend(sorted(items(call(&[b"SMEMBERS", name])), 1)),
             b"hash" => value.extend(sorted(items(call(&[b"HGETALL", name])), 2)),
             b"stream" => {
@@ -211,12 +223,10 @@ fn whole(report: Result<Report, MigrateError>) {
 fn file_of_redis_is_imported_and_redis_loads_the_export() {
     let (redis, (_server, mut evenkeel)) = (Redis::start(), evenkeel());
     let mut redis_peer = Peer::at(redis.port);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_str().unwrap();
+    let folder = redis_peer.folder();
     fill(&mut redis_peer);
-    redis_peer.call(&["CONFIG", "SET", "dir", path]);
     redis_peer.call(&["SAVE"]);
-    let file = folder.path().join("dump.rdb");
+    let file = folder.join("dump.rdb");
     whole(import(Source::Path(file.clone()), Existing::Refuse, &evenkeel));
     assert_same(&mut redis_peer, &mut evenkeel);
     assert_eq!(evenkeel.call(&["FCALL", "answer", "0"]), Value::Integer(42));
@@ -248,13 +258,12 @@ fn file_of_redis_is_imported_and_redis_loads_the_export() {
 fn import_that_ended_and_is_repeated_gives_the_same() {
     let (redis, (_server, mut evenkeel)) = (Redis::start(), evenkeel());
     let mut redis_peer = Peer::at(redis.port);
-    let folder = tempfile::tempdir().unwrap();
+    let folder = redis_peer.folder();
     fill(&mut redis_peer);
-    redis_peer.call(&["CONFIG", "SET", "dir", folder.path().to_str().unwrap()]);
     redis_peer.call(&["SAVE"]);
-    let file = folder.path().join("dump.rdb");
+    let file = folder.join("dump.rdb");
     let half = std::fs::read(&file).unwrap();
-    let cut = folder.path().join("cut.rdb");
+    let cut = folder.join("cut.rdb");
     write(&cut, &half[..half.len() / 2]);
     let error = import(Source::Path(cut), Existing::Refuse, &evenkeel).unwrap_err();
     assert!(error.to_string().contains("ends in the middle"), "{error}");
@@ -274,9 +283,8 @@ fn import_that_ended_and_is_repeated_gives_the_same() {
 fn folder_of_aof_files_is_imported_with_what_followed_and_a_torn_tail() {
     let (redis, (_server, mut evenkeel)) = (Redis::start(), evenkeel());
     let mut redis_peer = Peer::at(redis.port);
-    let folder = tempfile::tempdir().unwrap();
+    let folder = redis_peer.folder();
     fill(&mut redis_peer);
-    redis_peer.call(&["CONFIG", "SET", "dir", folder.path().to_str().unwrap()]);
     redis_peer.call(&["CONFIG", "SET", "appendonly", "yes"]);
     while !bytes(&redis_peer.call(&["INFO", "persistence"]))
         .windows(25)
@@ -294,7 +302,7 @@ fn folder_of_aof_files_is_imported_with_what_followed_and_a_torn_tail() {
     redis_peer.call(&["SELECT", "3"]);
     redis_peer.call(&["SET", "later", "1", "PX", "1000000"]);
     redis_peer.call(&["CONFIG", "SET", "appendonly", "no"]);
-    let dir = folder.path().join("appendonlydir");
+    let dir = folder.join("appendonlydir");
     whole(import(Source::Path(dir.clone()), Existing::Refuse, &evenkeel));
     assert_same(&mut redis_peer, &mut evenkeel);
 
@@ -306,7 +314,7 @@ fn folder_of_aof_files_is_imported_with_what_followed_and_a_torn_tail() {
     assert_same(&mut redis_peer, &mut evenkeel);
 }
 
-fn newest(dir: &Path, end: &str) -> std::path::PathBuf {
+fn newest(dir: &Path, end: &str) -> PathBuf {
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.to_string_lossy().ends_with(end)).max().unwrap()
 }
@@ -323,6 +331,7 @@ fn server_that_writes_on_is_followed_over_a_lost_connection() {
     let mut redis_peer = Peer::at(redis.port);
     fill(&mut redis_peer);
     redis_peer.call(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+    redis_peer.call(&["CONFIG", "SET", "repl-backlog-size", "256mb"]);
     let (is_told, looks, is_over) = (AtomicBool::new(false), AtomicU32::new(0), AtomicBool::new(false));
     let source = || Source::Server(Box::new(Target::local(redis.port)));
     std::thread::scope(|scope| {
@@ -359,11 +368,11 @@ fn server_that_writes_on_is_followed_over_a_lost_connection() {
             dry_run: false,
             until_synced: false,
         };
-        let report =
-            migrate::import(&options, &connect, &Control { is_told: &is_told, tell: &tell }).unwrap();
+        let report = migrate::import(&options, &connect, &Control { is_told: &is_told, tell: &tell });
         is_over.store(true, Ordering::Relaxed);
-        assert!(report.is_whole() && report.to_string().contains("followed:"), "{report}");
         writer.join().unwrap();
+        let report = report.unwrap();
+        assert!(report.is_whole() && report.to_string().contains("followed:"), "{report}");
     });
     assert_same(&mut redis_peer, &mut evenkeel);
     whole(import(source(), Existing::Flush, &evenkeel));

@@ -554,13 +554,16 @@ fn entry_that_is_pending_takes_a_few_bytes() {
     for id in 1..=2_000 {
         harness.line(&mut wire, &format!("XADD s {id}-0 f v"));
     }
-    let before = harness.line(&mut wire, "DUMP s").len();
+    let size = |harness: &mut Harness, wire: &mut Wire| -> f64 {
+        harness.line(wire, "MEMORY USAGE s").trim_matches([':', '\r', '\n']).parse().expect("a number")
+    };
+    let before = size(&mut harness, &mut wire);
     // one by one, and many at once
     for _ in 0..500 {
         harness.line(&mut wire, "XREADGROUP GROUP group consumer COUNT 1 STREAMS s >");
     }
     harness.line(&mut wire, "XREADGROUP GROUP group consumer COUNT 1500 STREAMS s >");
-    let each = (harness.line(&mut wire, "DUMP s").len() - before) as f64 / 2_000.0;
+    let each = (size(&mut harness, &mut wire) - before) / 2_000.0;
     assert!(each < 8.0, "{each} B");
     assert!(
         harness
