@@ -277,14 +277,7 @@ pub(crate) fn command() -> Command {
                 .hide(true)
                 .arg(Arg::new("NAME").help("What it is called in lists of processes")),
         )
-        .subcommand(
-            crate::transfer::Import::augment_args(Command::new("import"))
-                .about("Take keys of Redis or Valkey over into a running server: from a file, a folder, or a running server"),
-        )
-        .subcommand(
-            crate::transfer::Export::augment_args(Command::new("export"))
-                .about("Write the keys of a running server to a file that Redis and Valkey load"),
-        )
+        .subcommands(transfers())
         .subcommand(
             crate::tx::Tx::augment_args(Command::new("tx"))
                 .about("Show and resolve the transactions of a running server"),
@@ -309,6 +302,16 @@ pub(crate) fn command() -> Command {
 fn generate() -> Command {
     let command = Command::new("generate").about("Write man pages, and completions for bash, zsh and fish");
     command.arg(path_arg("OUT", "Folder to write them to"))
+}
+
+/// From and to Redis.
+fn transfers() -> [Command; 2] {
+    [
+        crate::transfer::Import::augment_args(Command::new("import"))
+            .about("Take keys of Redis or Valkey over: from a file, a folder, or a running server"),
+        crate::transfer::Export::augment_args(Command::new("export"))
+            .about("Write the keys of a running server to a file that Redis and Valkey load"),
+    ]
 }
 
 fn serve_only(command: Command) -> Command {

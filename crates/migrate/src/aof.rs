@@ -16,9 +16,9 @@ use resp::ValueEnd;
 
 use crate::error::MigrateError;
 use crate::load::Loader;
+use crate::options::{Control, Import};
 use crate::replay::{Replayer, next_command};
 use crate::sink::Sink;
-use crate::{Control, Import};
 
 /// Imports a file or a folder.
 pub(crate) fn import(

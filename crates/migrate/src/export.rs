@@ -13,8 +13,8 @@ use resp::Value;
 
 use crate::error::MigrateError;
 use crate::load::body;
+use crate::options::{Connect, Control};
 use crate::sink::text_of;
-use crate::{Connect, Control};
 
 /// What was written, and what not.
 #[derive(Debug, Default)]

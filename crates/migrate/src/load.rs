@@ -1,10 +1,10 @@
-//! Keys of a file as requests.
+//! Keys of a file as requests: SET, RESTORE of a payload, or, of a large collection, its parts under a name of its own and then RENAME.
 
 use rdb::value::{HASH, HASH_TIMED, LIST, SET, SORTED_SET};
 use rdb::{Item, Kind, Part, Pending, StreamWriter, Writing, put_length, put_string};
 
-use crate::Existing;
 use crate::error::MigrateError;
+use crate::options::{Existing, PARTIAL};
 use crate::sink::Sink;
 
 /// Takes items of a file, one after the other.
@@ -409,8 +409,6 @@ fn close_group(
     writer.group(Writing { name: &name, last, read, pending: &pending, consumers: &consumers });
 }
 
-/// What the name of a collection begins with until all of it has come.
-pub(crate) const PARTIAL: &[u8] = b"evenkeel:import:";
 /// A collection up to here is one request.
 const WHOLE_BYTES_MAX: u64 = 128 << 10;
 /// A stream up to here: in parts the times of its consumers would be lost.

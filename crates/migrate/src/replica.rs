@@ -20,9 +20,9 @@ use resp::ValueEnd;
 
 use crate::aof::{LoadError, Progress, load};
 use crate::error::MigrateError;
+use crate::options::{Control, Import};
 use crate::replay::{Replayer, next_command};
 use crate::sink::{Sink, text_of};
-use crate::{Control, Import};
 
 /// Imports all keys, and follows until it is told to end.
 pub(crate) fn import(

@@ -8,9 +8,8 @@ use connection::{Client, ClientError};
 use resp::Value;
 
 use crate::error::MigrateError;
-use crate::load::PARTIAL;
+use crate::options::{Connect, Existing, Import, PARTIAL};
 use crate::report::Report;
-use crate::{Connect, Existing, Import};
 
 /// Takes requests.
 pub(crate) struct Sink {

@@ -16,7 +16,11 @@
 //!
 //! All of the frame is checked before the first element, and each element where it is read: what a length says is in the string or refused.
 
+use std::io::Read;
 use std::ops::Range;
+
+use crate::error::Error;
+use crate::source::Source;
 
 /// A small collection, and how much of it was read.
 #[derive(Debug)]
@@ -232,6 +236,12 @@ impl Blob {
         self.take(free)?;
         Ok(Atom::Bytes(at))
     }
+}
+
+/// The collection in the string that comes.
+pub(crate) fn new_blob<R: Read>(form: Form, source: &mut Source<R>) -> Result<Blob, Error> {
+    let bytes = source.string()?;
+    Blob::new(form, bytes).or_else(|what| source.damaged(what))
 }
 
 /// A number of up to eight bytes.

@@ -1,4 +1,6 @@
-//! Writing what Redis reads.
+//! Writing what Redis reads: strings, files, and streams in listpacks.
+//!
+//! A number in a listpack takes two bytes or ten: Redis reads any form, and packs anew what it changes.
 
 use std::io::{self, Write};
 
@@ -49,7 +51,7 @@ impl<W: Write> FileWriter<W> {
     /// # Errors
     /// Those of `out`.
     pub fn begin(out: W, version: u16, notes: &[(&str, &str)]) -> io::Result<Self> {
-        let digest = crc_fast::Digest::new(crate::payload::ALGORITHM);
+        let digest = crc_fast::Digest::new(crate::ALGORITHM);
         let mut file = Self { out, digest, db: None, bytes: 0 };
         let mut head = format!("REDIS{version:04}").into_bytes();
         for (name, value) in notes {

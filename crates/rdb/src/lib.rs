@@ -185,3 +185,4 @@ pub const REDIS_VERSION_MAX: u16 = 14;
 pub const VERSION: u16 = 10;
 /// What is written of hashes whose fields have deadlines: Redis 7.4 reads it.
 pub const VERSION_TIMED: u16 = 12;
+pub(crate) const ALGORITHM: crc_fast::CrcAlgorithm = crc_fast::CrcAlgorithm::Crc64Redis;

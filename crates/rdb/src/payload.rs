@@ -1,9 +1,10 @@
 //! The payload of DUMP: a value with its type, a version and a checksum.
 
+use crate::encode::put_length;
 use crate::error::{Error, Problem};
 use crate::source::Source;
 use crate::value::{Began, Decoder};
-use crate::{Dialect, Kind, Limits, Part, VALKEY_VERSION_MIN, put_length};
+use crate::{ALGORITHM, Dialect, Kind, Limits, Part, VALKEY_VERSION_MIN};
 
 /// The value of a payload, part by part.
 pub struct Body<'a> {
@@ -96,4 +97,3 @@ pub fn footer(version: u16, parts: &[&[u8]]) -> [u8; FOOTER_BYTES] {
 
 /// Version and checksum.
 pub const FOOTER_BYTES: usize = 10;
-pub(crate) const ALGORITHM: crc_fast::CrcAlgorithm = crc_fast::CrcAlgorithm::Crc64Redis;

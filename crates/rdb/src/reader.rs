@@ -1,10 +1,12 @@
-//! A file, record by record.
+//! A file, record by record: keys with their parts, functions, notes, and what is left out.
+//!
+//! The checksum is compared behind the last record, so a file is known to be whole only once `next_item` has answered `None`.
 
 use std::io::Read;
 
 use crate::error::{Error, Problem};
-use crate::source::Source;
-use crate::value::{Began, Decoder, module_name, skip_module, step};
+use crate::source::{Source, step};
+use crate::value::{Began, Decoder, module_name, skip_module};
 use crate::{Dialect, Kind, Limits, Part, REDIS_VERSION_MAX, VALKEY_VERSION_MAX};
 
 /// Reads a file from its beginning to its checksum.

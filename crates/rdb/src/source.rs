@@ -32,7 +32,7 @@ impl<R: Read> Source<R> {
 
     /// Has the checksum of what is read from now on.
     pub(crate) fn with_checksum(mut self) -> Self {
-        self.digest = Some(crc_fast::Digest::new(crate::payload::ALGORITHM));
+        self.digest = Some(crc_fast::Digest::new(crate::ALGORITHM));
         self
     }
 
@@ -195,6 +195,13 @@ impl<R: Read> Source<R> {
         }
         Ok(())
     }
+}
+
+/// Counts one down; whether there was one.
+pub(crate) fn step(left: &mut u64) -> bool {
+    let is_left = *left > 0;
+    *left -= u64::from(is_left);
+    is_left
 }
 
 /// What is read at once.

@@ -15,10 +15,9 @@
 
 use std::io::Read;
 
-use crate::blob::{Blob, Form};
+use crate::blob::{Blob, Form, new_blob};
 use crate::error::Error;
-use crate::source::Source;
-use crate::value::{new_blob, step};
+use crate::source::{Source, step};
 use crate::{Id, Part, Pending, StreamState};
 
 /// What was read of a stream.

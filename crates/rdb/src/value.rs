@@ -21,9 +21,9 @@
 
 use std::io::Read;
 
-use crate::blob::{Blob, Form, score};
+use crate::blob::{Blob, Form, new_blob, score};
 use crate::error::{Error, Problem};
-use crate::source::Source;
+use crate::source::{Source, step};
 use crate::stream::StreamDecoder;
 use crate::{Dialect, Kind, Part};
 
@@ -185,18 +185,6 @@ impl State {
     fn stream<R: Read>(version: u8, source: &mut Source<R>) -> Result<Self, Error> {
         Ok(Self::Stream(Box::new(StreamDecoder::begin(version, source)?)))
     }
-}
-
-/// Counts one down; whether there was one.
-pub(crate) fn step(left: &mut u64) -> bool {
-    let is_left = *left > 0;
-    *left -= u64::from(is_left);
-    is_left
-}
-
-pub(crate) fn new_blob<R: Read>(form: Form, source: &mut Source<R>) -> Result<Blob, Error> {
-    let bytes = source.string()?;
-    Blob::new(form, bytes).or_else(|what| source.damaged(what))
 }
 
 fn blob_part(kind: Kind, has_times: bool, blob: &mut Blob) -> Result<Option<Part>, &'static str> {
