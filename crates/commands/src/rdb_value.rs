@@ -184,7 +184,7 @@ fn read_stream<S: FnMut(usize) -> Result<(), Stop>>(
     while let Some(part) = parts.next_part()? {
         reading.take(part).ok_or(Unread::Damaged)?;
     }
-    Ok(reading.finish(access)?.ok_or(Unread::Damaged)?)
+    reading.finish(access)?.ok_or(Unread::Damaged)
 }
 
 fn part_bytes(part: &Part) -> usize {

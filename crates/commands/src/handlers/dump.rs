@@ -143,7 +143,7 @@ fn read<'a>(data: &Data<'_, '_>, payload: &'a [u8]) -> Result<Restored<'a>, Fail
     };
     let bad = |_| "ERR Bad data format";
     let read =
-        rdb_value::read(&data.access, rdb::read_payload(body, version, limits).map_err(bad)?, data.now, ask);
+        rdb_value::read(data.access, rdb::read_payload(body, version, limits).map_err(bad)?, data.now, ask);
     match read {
         Ok(read) => Ok(Restored::Made(read)),
         Err(Unread::Damaged) => Err("ERR Bad data format".into()),
