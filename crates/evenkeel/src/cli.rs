@@ -271,12 +271,7 @@ pub(crate) fn command() -> Command {
             crate::topologies::Topology::augment_args(Command::new("topology"))
                 .about("Check and run definitions of topologies"),
         )
-        .subcommand(
-            Command::new("worker")
-                .about("Run a topology for a server, which starts it")
-                .hide(true)
-                .arg(Arg::new("NAME").help("What it is called in lists of processes")),
-        )
+        .subcommand(worker())
         .subcommands(transfers())
         .subcommand(
             crate::tx::Tx::augment_args(Command::new("tx"))
@@ -302,6 +297,13 @@ pub(crate) fn command() -> Command {
 fn generate() -> Command {
     let command = Command::new("generate").about("Write man pages, and completions for bash, zsh and fish");
     command.arg(path_arg("OUT", "Folder to write them to"))
+}
+
+fn worker() -> Command {
+    Command::new("worker")
+        .about("Run a topology for a server, which starts it")
+        .hide(true)
+        .arg(Arg::new("NAME").help("What it is called in lists of processes"))
 }
 
 /// From and to Redis.
