@@ -91,7 +91,7 @@ pub(crate) fn writes(entry: &Entry, queue: &[Queued]) -> bool {
     match entry.command.kind {
         Kind::Exec => queue.iter().any(|queued| writes(queued.entry, &[])),
         Kind::Script(invoked) => !invoked.read_only,
-        _ => entry.command.flags.has(Flags::WRITE) || entry.command.name == "publish",
+        _ => entry.command.flags.has(Flags::WRITE) || matches!(entry.command.name, "publish" | "spublish"),
     }
 }
 
@@ -129,5 +129,16 @@ pub(crate) fn runs_in_multi(entry: &Entry) -> bool {
 
 /// Allowed to a client of version 2 that has subscribed.
 fn runs_subscribed(name: &str) -> bool {
-    matches!(name, "ping" | "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" | "quit" | "reset")
+    matches!(
+        name,
+        "ping"
+            | "subscribe"
+            | "psubscribe"
+            | "ssubscribe"
+            | "unsubscribe"
+            | "punsubscribe"
+            | "sunsubscribe"
+            | "quit"
+            | "reset"
+    )
 }

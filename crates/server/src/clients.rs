@@ -28,6 +28,7 @@ pub(crate) struct Client {
     pub(crate) resp3: AtomicBool,
     pub(crate) channels: AtomicU32,
     pub(crate) patterns: AtomicU32,
+    pub(crate) shards: AtomicU32,
     /// Queued commands, -1 outside of MULTI.
     pub(crate) queued: AtomicI32,
     pub(crate) queued_bytes: AtomicU32,
@@ -77,6 +78,7 @@ impl Client {
             resp3: AtomicBool::new(false),
             channels: AtomicU32::new(0),
             patterns: AtomicU32::new(0),
+            shards: AtomicU32::new(0),
             queued: AtomicI32::new(-1),
             queued_bytes: AtomicU32::new(0),
             watched: AtomicU32::new(0),
@@ -138,7 +140,8 @@ impl Client {
 
     /// What CLIENT KILL TYPE calls it.
     pub(crate) fn kind(&self) -> &'static str {
-        let subscribed = self.channels.load(Ordering::Relaxed) + self.patterns.load(Ordering::Relaxed) > 0;
+        let counts = [&self.channels, &self.patterns, &self.shards];
+        let subscribed = counts.into_iter().any(|count| count.load(Ordering::Relaxed) > 0);
         if subscribed { "pubsub" } else { "normal" }
     }
 

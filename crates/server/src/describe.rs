@@ -23,7 +23,7 @@ pub(crate) fn describe(client: &Client, table: &'static Table, now: Nanos) -> Ve
     line.extend_from_slice(&labels.name);
     line.extend_from_slice(
         format!(
-            " age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} watch={} qbuf={input} qbuf-free=0 \
+            " age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} watch={} qbuf={input} qbuf-free=0 \
              argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={output} tot-mem={} events={} \
              cmd={} user=",
             now.since(client.created).as_secs(),
@@ -32,6 +32,7 @@ pub(crate) fn describe(client: &Client, table: &'static Table, now: Nanos) -> Ve
             client.db.load(Ordering::Relaxed),
             client.channels.load(Ordering::Relaxed),
             client.patterns.load(Ordering::Relaxed),
+            client.shards.load(Ordering::Relaxed),
             client.queued.load(Ordering::Relaxed),
             client.watched.load(Ordering::Relaxed),
             u8::from(output > 0),

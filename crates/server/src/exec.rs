@@ -519,9 +519,11 @@ fn ready_to_publish(
     transaction: &Transaction,
     now: Nanos,
 ) -> Result<Option<Nanos>, Failure> {
-    let mut queue = transaction.queue.iter().filter(|it| it.entry.command.name == "publish").peekable();
+    let is = |name| move |it: &&Queued| it.entry.command.name == name;
+    let mut queue = transaction.queue.iter().filter(is("publish")).peekable();
     if queue.peek().is_none() {
-        return Ok(None);
+        let publishes = transaction.queue.iter().any(|it| is("spublish")(&it));
+        return Ok(if publishes { server.pubsub.publish_at(now) } else { None });
     }
     let publishing = &mut session.pending.get_or_insert_default().publishing;
     let (mut steps_left, mut matches) = (SLICE_STEPS, 0);

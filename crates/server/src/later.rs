@@ -20,8 +20,6 @@ const COMMANDS: &[&str] = &[
     "xidmprecord",
     // vector sets
     "vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem vsetattr vsim",
-    // messages
-    "spublish ssubscribe sunsubscribe",
     // users, replication, cluster, server
     "asking cluster failover migrate psync readonly readwrite replconf replicaof \
      restore-asking slaveof sync",

@@ -53,6 +53,8 @@ pub enum Message {
 #[derive(Debug)]
 pub struct Published {
     pub(crate) pattern: Option<Arc<[u8]>>,
+    /// The channel is one of SSUBSCRIBE.
+    pub(crate) is_shard: bool,
     pub(crate) channel: Arc<[u8]>,
     pub(crate) payload: Arc<Payload>,
     /// What its publisher had seen: it must not arrive before that is durable.

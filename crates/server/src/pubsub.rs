@@ -35,6 +35,7 @@ use crate::traffic::{Payload, Traffic};
 pub(crate) struct PubSub {
     channels: RwLock<Listeners>,
     patterns: RwLock<Listeners>,
+    shards: RwLock<Listeners>,
     peers: Arc<Connections>,
     traffic: Arc<Traffic>,
     /// How often a command that publishes had to wait.
@@ -61,8 +62,14 @@ pub(crate) struct Listened {
 
 impl PubSub {
     pub(crate) fn new(peers: Arc<Connections>, traffic: Arc<Traffic>) -> Self {
-        let (channels, patterns) = (RwLock::default(), RwLock::default());
-        PubSub { channels, patterns, peers, traffic, waits: AtomicU64::new(0) }
+        PubSub {
+            channels: RwLock::default(),
+            patterns: RwLock::default(),
+            shards: RwLock::default(),
+            peers,
+            traffic,
+            waits: AtomicU64::new(0),
+        }
     }
 
     /// When a command that publishes may run: now, or after a moment because too much is on its way.
@@ -87,10 +94,11 @@ impl PubSub {
 
     /// Posts published messages to their listeners; they wait for `ticket`.
     pub(crate) fn deliver(&self, outbox: Outbox, ticket: Ticket) {
-        for Outgoing { channel, payload, is_for_channel, patterns } in outbox {
+        for Outgoing { channel, payload, to, patterns } in outbox {
             let payload_bytes = payload.len();
             let mut weighed_bytes = payload_bytes;
             let payload = Arc::new(self.traffic.payload(payload));
+            let is_shard = to == Some(Names::Shards);
             let mut send = |pattern: Option<Arc<[u8]>>, ids: &[u64]| {
                 let (channel, payload) = (Arc::clone(&channel), Arc::clone(&payload));
                 // Whoever listens to what else: the payload is there once.
@@ -98,13 +106,14 @@ impl PubSub {
                 let shared_bytes = channel.len() + std::mem::take(&mut weighed_bytes);
                 let own_bytes = own_bytes + channel.len();
                 let weight = self.traffic.weigh(shared_bytes, own_bytes, ids.len(), ticket);
-                let message = Arc::new(Published { pattern, channel, payload, ticket, _weight: weight });
+                let message =
+                    Arc::new(Published { pattern, is_shard, channel, payload, ticket, _weight: weight });
                 for id in ids {
                     self.peers.post(*id, Message::Published(Arc::clone(&message)));
                 }
             };
-            if is_for_channel {
-                self.with(Names::Channels, &channel, |ids| send(None, ids));
+            if let Some(names) = to {
+                self.with(names, &channel, |ids| send(None, ids));
             }
             for pattern in patterns {
                 self.with(Names::Patterns, &pattern, |ids| send(Some(Arc::clone(&pattern)), ids));
@@ -141,17 +150,16 @@ impl PubSub {
 
     /// Takes a connection out of all that it listens to.
     pub(crate) fn forget(&self, id: u64, subscriptions: &Subscriptions) {
-        for name in &subscriptions.channels {
-            self.remove(Names::Channels, name, id);
-        }
-        for name in &subscriptions.patterns {
-            self.remove(Names::Patterns, name, id);
+        for names in [Names::Channels, Names::Patterns, Names::Shards] {
+            for name in subscriptions.of(names) {
+                self.remove(names, name, id);
+            }
         }
     }
 
     /// Listeners of exactly this channel.
-    pub(crate) fn listeners(&self, channel: &[u8]) -> usize {
-        self.with(Names::Channels, channel, <[u64]>::len).unwrap_or(0)
+    pub(crate) fn listeners(&self, names: Names, channel: &[u8]) -> usize {
+        self.with(names, channel, <[u64]>::len).unwrap_or(0)
     }
 
     /// Goes on with `walk` through the names that are listened to, for about `steps_left` steps, which it counts down; says
@@ -191,10 +199,10 @@ impl PubSub {
         })
     }
 
-    /// How many channels and patterns there are.
-    pub(crate) fn counts(&self) -> (usize, usize) {
+    /// How many channels, patterns and shard channels there are.
+    pub(crate) fn counts(&self) -> [usize; 3] {
         let count = |map: &RwLock<Listeners>| map.read().unwrap_or_else(PoisonError::into_inner).list.len();
-        (count(&self.channels), count(&self.patterns))
+        [count(&self.channels), count(&self.patterns), count(&self.shards)]
     }
 
     /// Calls `with` with those who listen to `name`, if somebody does.
@@ -207,6 +215,7 @@ impl PubSub {
         match names {
             Names::Channels => &self.channels,
             Names::Patterns => &self.patterns,
+            Names::Shards => &self.shards,
         }
     }
 }
@@ -225,7 +234,11 @@ pub(crate) fn write(message: &Published, subscriptions: &Subscriptions, resp3: b
             writer.bulk(b"pmessage");
             writer.bulk(pattern);
         }
-        None if subscriptions.channels.contains(&message.channel) => {
+        None if message.is_shard && subscriptions.shards.contains(&message.channel) => {
+            writer.push(3);
+            writer.bulk(b"smessage");
+        }
+        None if !message.is_shard && subscriptions.channels.contains(&message.channel) => {
             writer.push(3);
             writer.bulk(b"message");
         }

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// One of the two kinds of names.
+/// One of the kinds of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     Channels,
     Patterns,
+    /// Channels of SSUBSCRIBE: no pattern meets them.
+    Shards,
 }
 
 /// What the client listens to; sorted, so that "all of them" has an order.
@@ -15,19 +17,58 @@ pub(crate) enum Names {
 pub(crate) struct Subscriptions {
     pub(crate) channels: BTreeSet<Arc<[u8]>>,
     pub(crate) patterns: BTreeSet<Arc<[u8]>>,
+    pub(crate) shards: BTreeSet<Arc<[u8]>>,
     /// What the names take.
     pub(crate) bytes: u64,
 }
 
 impl Subscriptions {
+    /// Names of all kinds.
     pub(crate) fn count(&self) -> usize {
-        self.channels.len() + self.patterns.len()
+        self.channels.len() + self.patterns.len() + self.shards.len()
+    }
+
+    /// What a confirmation about `names` counts: shard channels by themselves, the others together.
+    pub(crate) fn confirmed(&self, names: Names) -> usize {
+        match names {
+            Names::Channels | Names::Patterns => self.channels.len() + self.patterns.len(),
+            Names::Shards => self.shards.len(),
+        }
     }
 
     pub(crate) fn of(&self, names: Names) -> &BTreeSet<Arc<[u8]>> {
         match names {
             Names::Channels => &self.channels,
             Names::Patterns => &self.patterns,
+            Names::Shards => &self.shards,
+        }
+    }
+
+    pub(crate) fn of_mut(&mut self, names: Names) -> &mut BTreeSet<Arc<[u8]>> {
+        match names {
+            Names::Channels => &mut self.channels,
+            Names::Patterns => &mut self.patterns,
+            Names::Shards => &mut self.shards,
+        }
+    }
+}
+
+impl Names {
+    /// What a confirmation says was begun.
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            Self::Channels => "subscribe",
+            Self::Patterns => "psubscribe",
+            Self::Shards => "ssubscribe",
+        }
+    }
+
+    /// What a confirmation says was ended.
+    pub(crate) fn verb_of_end(self) -> &'static str {
+        match self {
+            Self::Channels => "unsubscribe",
+            Self::Patterns => "punsubscribe",
+            Self::Shards => "sunsubscribe",
         }
     }
 }
@@ -60,8 +101,8 @@ pub(crate) struct Publishing {
 pub(crate) struct Outgoing {
     pub(crate) channel: Arc<[u8]>,
     pub(crate) payload: Arc<[u8]>,
-    /// Whether those get it who listen to the channel itself.
-    pub(crate) is_for_channel: bool,
+    /// The kind of the channel, if those get it who listen to the channel itself.
+    pub(crate) to: Option<Names>,
     /// Patterns that the channel matches.
     pub(crate) patterns: Vec<Arc<[u8]>>,
 }
@@ -72,8 +113,8 @@ impl Publishing {
     }
 
     /// What was found of it, to be sent.
-    pub(crate) fn take(&mut self, is_for_channel: bool) -> Outgoing {
+    pub(crate) fn take(&mut self, to: Option<Names>) -> Outgoing {
         let (channel, payload) = (Arc::clone(&self.channel), Arc::clone(&self.payload));
-        Outgoing { channel, payload, is_for_channel, patterns: std::mem::take(&mut self.walk.found) }
+        Outgoing { channel, payload, to, patterns: std::mem::take(&mut self.walk.found) }
     }
 }

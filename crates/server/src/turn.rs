@@ -35,6 +35,7 @@ use crate::series;
 use crate::server::Server;
 use crate::session::{Pending, Replies, Session};
 use crate::strangers::TOO_TALKATIVE;
+use crate::subscriptions::Names;
 
 /// How a turn ended.
 #[derive(Debug)]
@@ -561,7 +562,7 @@ fn take_fetched(session: &mut Session, prepared: Prepared) {
 pub(crate) fn on_close(server: &Arc<Server>, session: &mut Session) {
     let (id, mut forgotten_beside, mut waits) = (session.client.id, None, false);
     if let Some(subscriptions) = session.subscriptions.take() {
-        if subscriptions.channels.len() + subscriptions.patterns.len() <= NAMES_FORGOTTEN_HERE {
+        if subscriptions.count() <= NAMES_FORGOTTEN_HERE {
             server.pubsub.forget(id, &subscriptions);
         } else {
             forgotten_beside = Some(subscriptions);
@@ -641,8 +642,9 @@ fn suppress(session: &mut Session, request: &Request<'_>, start: usize, output: 
 /// Whether the reply is a message in itself, as those that come later without being asked for: these are always sent.
 fn confirms(session: &Session, request: &Request<'_>) -> bool {
     let verb = request.args.get(0);
-    let verbs = ["subscribe", "psubscribe", "unsubscribe", "punsubscribe"];
-    session.transaction.is_none() && verbs.into_iter().any(|name| verb.eq_ignore_ascii_case(name.as_bytes()))
+    let kinds = [Names::Channels, Names::Patterns, Names::Shards];
+    let mut verbs = kinds.into_iter().flat_map(|names| [names.verb(), names.verb_of_end()]);
+    session.transaction.is_none() && verbs.any(|name| verb.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// A browser made to send a form here (cross-protocol scripting) ends up with these.

@@ -24,7 +24,7 @@ use crate::permit;
 use crate::pubsub::SLICE_STEPS;
 use crate::run::{Answered, Halt, Need, Step, Within, collect_keys};
 use crate::server::Server;
-use crate::subscriptions::Publishing;
+use crate::subscriptions::{Names, Publishing};
 use crate::table::{self, row::Handler};
 
 /// What the commands of an attempt share.
@@ -302,7 +302,8 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         let server = self.attempt.server;
         let mut writer = Writer::new(out, resp3);
         match entry.command.name {
-            "publish" => return self.publish(args, resp3, out),
+            "publish" => return self.publish(args, Names::Channels, resp3, out),
+            "spublish" => return self.publish(args, Names::Shards, resp3, out),
             "ping" => match args.try_get(1) {
                 Some(message) => writer.bulk(message),
                 None => writer.simple("PONG"),
@@ -330,7 +331,13 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         Ok(())
     }
 
-    fn publish(&mut self, args: ArgsView<'_>, resp3: bool, out: &mut Vec<u8>) -> Result<(), Ended> {
+    fn publish(
+        &mut self,
+        args: ArgsView<'_>,
+        to: Names,
+        resp3: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Ended> {
         let server = self.attempt.server;
         let (channel, payload) = (args.get(1), args.get(2));
         if let Err(failure) = admit_channel(channel) {
@@ -342,10 +349,12 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         }
         let mut publishing = Publishing::new(channel, payload);
         let mut steps_left = if self.attempt.running.is_some() { u64::MAX } else { SLICE_STEPS };
-        if !server.pubsub.walk_patterns(channel, &mut publishing.walk, &mut steps_left) {
+        if to == Names::Channels
+            && !server.pubsub.walk_patterns(channel, &mut publishing.walk, &mut steps_left)
+        {
             return Err(self.halt(Halt::long(self.number)));
         }
-        let audience = publishing.walk.audience + server.pubsub.listeners(channel);
+        let audience = publishing.walk.audience + server.pubsub.listeners(to, channel);
         if audience > 0 {
             self.published_bytes += (channel.len() + payload.len() + MESSAGE_BYTES) as u64;
             if self.published_bytes > self.effect_bytes_max {
@@ -356,7 +365,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
                 );
                 return Err(self.halt(Halt::GivenUp(text.into_bytes())));
             }
-            self.executed.outbox.push(publishing.take(true));
+            self.executed.outbox.push(publishing.take(Some(to)));
         }
         Writer::new(out, resp3).integer(audience as i64);
         Ok(())

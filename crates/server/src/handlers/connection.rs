@@ -65,6 +65,7 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     client.resp3.store(false, Ordering::Relaxed);
     client.channels.store(0, Ordering::Relaxed);
     client.patterns.store(0, Ordering::Relaxed);
+    client.shards.store(0, Ordering::Relaxed);
     client.no_evict.store(false, Ordering::Relaxed);
     client.no_touch.store(false, Ordering::Relaxed);
     client.relabel(|labels| labels.name = Box::default());

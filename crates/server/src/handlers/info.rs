@@ -423,7 +423,7 @@ fn journal(server: &View<'_>, text: &mut String) {
 
 fn stats(server: &View<'_>, text: &mut String) {
     let (hits, misses) = server.calls.hits_and_misses();
-    let (channels, patterns) = server.pubsub.counts();
+    let [channels, patterns, shards] = server.pubsub.counts();
     let loops = server.peers.get().map(Peers::loops).unwrap_or_default();
     let Accepts { refused, failures, handshakes, .. } =
         server.peers.get().map(Peers::accepts).unwrap_or_default();
@@ -478,7 +478,8 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "long_commands", server.long.count());
     line(text, "long_commands_waiting", server.long.waiting());
     line(text, "long_commands_held_others_back", server.store.claim_report().waits);
-    zeros(text, &["pubsubshard_channels", "latest_fork_usec", "total_forks", "migrate_cached_sockets"]);
+    line(text, "pubsubshard_channels", shards);
+    zeros(text, &["latest_fork_usec", "total_forks", "migrate_cached_sockets"]);
     zeros(text, &["slave_expires_tracked_keys", "tracking_total_keys", "tracking_total_items"]);
     line(text, "total_error_replies", server.stats.error_replies.load(Ordering::Relaxed));
     line(text, "total_reads_processed", loops.iter().map(|l| l.read_events()).sum::<u64>());

@@ -32,16 +32,33 @@ pub(crate) fn publish(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
         }
     };
     if !is_begun {
-        publishing.walk.audience += pubsub.listeners(channel);
+        publishing.walk.audience += pubsub.listeners(Names::Channels, channel);
     }
     if publishing.walk.audience > 0 {
-        control.outbox.push(publishing.take(!is_begun));
+        control.outbox.push(publishing.take((!is_begun).then_some(Names::Channels)));
     }
     if !is_done {
         control.session.pending.get_or_insert_default().publishing.push_back(publishing);
         return Err(Failure::Wait(control.now));
     }
     out.integer(publishing.walk.audience as i64);
+    Ok(())
+}
+
+pub(crate) fn spublish(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (channel, pubsub) = (args.get(1), &control.server.pubsub);
+    admit_channel(channel)?;
+    // EXEC waited before it ran
+    if !control.in_exec
+        && let Some(later) = pubsub.publish_at(control.now)
+    {
+        return Err(Failure::Wait(later));
+    }
+    let audience = pubsub.listeners(Names::Shards, channel);
+    if audience > 0 {
+        control.outbox.push(Publishing::new(channel, args.get(2)).take(Some(Names::Shards)));
+    }
+    out.integer(audience as i64);
     Ok(())
 }
 
@@ -65,6 +82,10 @@ pub(crate) fn psubscribe(control: &mut Control<'_>, args: ArgsView<'_>, out: &mu
     add(control, args, Names::Patterns, out)
 }
 
+pub(crate) fn ssubscribe(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    add(control, args, Names::Shards, out)
+}
+
 pub(crate) fn unsubscribe(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     remove(control, args, Names::Channels, out);
     Ok(())
@@ -75,23 +96,24 @@ pub(crate) fn punsubscribe(control: &mut Control<'_>, args: ArgsView<'_>, out: &
     Ok(())
 }
 
+pub(crate) fn sunsubscribe(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    remove(control, args, Names::Shards, out);
+    Ok(())
+}
+
 fn add(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Writer<'_>) -> Outcome {
     let patterns = admit(control, args, names)?;
     let id = control.session.client.id;
     for (name, pattern) in args.iter().skip(1).zip(patterns) {
         let subscriptions = control.session.subscriptions.get_or_insert_default();
-        let own = match names {
-            Names::Channels => &mut subscriptions.channels,
-            Names::Patterns => &mut subscriptions.patterns,
-        };
+        let own = subscriptions.of_mut(names);
         if !own.contains(name) {
             let name: Arc<[u8]> = Arc::from(name);
             own.insert(Arc::clone(&name));
             subscriptions.bytes += name_bytes(&name, pattern.as_deref());
             control.server.pubsub.add(names, &name, pattern, id);
         }
-        let verb: &[u8] = if names == Names::Channels { b"subscribe" } else { b"psubscribe" };
-        confirm(out, verb, Some(name), subscriptions.count());
+        confirm(out, names.verb(), Some(name), subscriptions.confirmed(names));
     }
     mirror(control);
     Ok(())
@@ -114,7 +136,7 @@ fn admit(
             continue;
         }
         let pattern = match names {
-            Names::Channels => {
+            Names::Channels | Names::Shards => {
                 admit_channel(name)?;
                 None
             }
@@ -139,27 +161,21 @@ fn name_bytes(name: &[u8], pattern: Option<&Pattern>) -> u64 {
 }
 
 fn remove(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Writer<'_>) {
-    let verb: &[u8] = if names == Names::Channels { b"unsubscribe" } else { b"punsubscribe" };
+    let verb = names.verb_of_end();
     let id = control.session.client.id;
     let mut subscriptions = control.session.subscriptions.take().unwrap_or_default();
-    let own = |subscriptions: &crate::subscriptions::Subscriptions| match names {
-        Names::Channels => subscriptions.channels.iter().cloned().collect::<Vec<_>>(),
-        Names::Patterns => subscriptions.patterns.iter().cloned().collect(),
+    let named: Vec<Arc<[u8]>> = match args.len() {
+        1 => subscriptions.of(names).iter().cloned().collect(),
+        _ => args.iter().skip(1).map(Arc::from).collect(),
     };
-    let named: Vec<Arc<[u8]>> =
-        if args.len() > 1 { args.iter().skip(1).map(Arc::from).collect() } else { own(&subscriptions) };
     for name in &named {
-        let gone = match names {
-            Names::Channels => subscriptions.channels.remove(name),
-            Names::Patterns => subscriptions.patterns.remove(name),
-        };
-        if gone {
+        if subscriptions.of_mut(names).remove(name) {
             subscriptions.bytes -= name_bytes(name, None) + control.server.pubsub.remove(names, name, id);
         }
-        confirm(out, verb, Some(name), subscriptions.count());
+        confirm(out, verb, Some(name), subscriptions.confirmed(names));
     }
     if named.is_empty() {
-        confirm(out, verb, None, subscriptions.count());
+        confirm(out, verb, None, subscriptions.confirmed(names));
     }
     if subscriptions.count() > 0 {
         control.session.subscriptions = Some(subscriptions);
@@ -167,23 +183,36 @@ fn remove(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut
     mirror(control);
 }
 
-fn confirm(out: &mut Writer<'_>, verb: &[u8], name: Option<&[u8]>, count: usize) {
+fn confirm(out: &mut Writer<'_>, verb: &str, name: Option<&[u8]>, count: usize) {
     out.push(3);
-    out.bulk(verb);
+    out.bulk(verb.as_bytes());
     out.bulk_or_null(name);
     out.integer(count as i64);
 }
 
 /// Shows the counts to CLIENT LIST.
 fn mirror(control: &Control<'_>) {
-    let counts =
-        control.session.subscriptions.as_ref().map_or((0, 0), |s| (s.channels.len(), s.patterns.len()));
-    let client = &control.session.client;
-    client.channels.store(u32::try_from(counts.0).unwrap_or(u32::MAX), Ordering::Relaxed);
-    client.patterns.store(u32::try_from(counts.1).unwrap_or(u32::MAX), Ordering::Relaxed);
+    let (client, subscriptions) = (&control.session.client, control.session.subscriptions.as_deref());
+    for (names, shown) in [
+        (Names::Channels, &client.channels),
+        (Names::Patterns, &client.patterns),
+        (Names::Shards, &client.shards),
+    ] {
+        let count = subscriptions.map_or(0, |subscriptions| subscriptions.of(names).len());
+        shown.store(u32::try_from(count).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
 }
 
 pub(crate) fn channels(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    list(control, args, Names::Channels, out)
+}
+
+pub(crate) fn shardchannels(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    list(control, args, Names::Shards, out)
+}
+
+/// Answers with the names of one kind that somebody listens to.
+fn list(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Writer<'_>) -> Outcome {
     if args.len() > 3 {
         return Err(commands::failure::sub_syntax("PUBSUB", args.get(1)));
     }
@@ -191,10 +220,9 @@ pub(crate) fn channels(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut 
     let begun = control.session.pending.as_mut().map(|pending| std::mem::take(&mut pending.walk));
     let mut walk = begun.unwrap_or_default();
     let mut steps_left = if control.in_exec { EXEC_STEPS_MAX } else { SLICE_STEPS };
-    let is_done =
-        control.server.pubsub.walk(Names::Channels, &mut walk, &mut steps_left, |listened, steps| {
-            pattern.as_ref().is_none_or(|pattern| pattern.matches(&listened.name, steps))
-        });
+    let is_done = control.server.pubsub.walk(names, &mut walk, &mut steps_left, |listened, steps| {
+        pattern.as_ref().is_none_or(|pattern| pattern.matches(&listened.name, steps))
+    });
     if !is_done && control.in_exec {
         return Err("ERR there are too many channels for PUBSUB CHANNELS inside MULTI".into());
     }
@@ -210,34 +238,26 @@ pub(crate) fn channels(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut 
 }
 
 pub(crate) fn numsub(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.array((args.len() - 2) * 2);
-    for channel in args.iter().skip(2) {
-        out.bulk(channel);
-        out.integer(control.server.pubsub.listeners(channel) as i64);
-    }
+    count(control, args, Names::Channels, out);
     Ok(())
 }
 
-/// There are no shard channels: SSUBSCRIBE is none of our commands.
-pub(crate) fn shardchannels(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    if args.len() > 3 {
-        return Err(commands::failure::sub_syntax("PUBSUB", args.get(1)));
-    }
-    out.array(0);
+pub(crate) fn shardnumsub(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    count(control, args, Names::Shards, out);
     Ok(())
 }
 
-pub(crate) fn shardnumsub(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+/// Answers how many listen to each channel that is named.
+fn count(control: &Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Writer<'_>) {
     out.array((args.len() - 2) * 2);
     for channel in args.iter().skip(2) {
         out.bulk(channel);
-        out.integer(0);
+        out.integer(control.server.pubsub.listeners(names, channel) as i64);
     }
-    Ok(())
 }
 
 pub(crate) fn numpat(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.integer(control.server.pubsub.counts().1 as i64);
+    out.integer(control.server.pubsub.counts()[1] as i64);
     Ok(())
 }
 
@@ -251,7 +271,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "    Return the number of subscribers for the specified channels, excluding",
         "    pattern subscriptions(default: no channels).",
         "SHARDCHANNELS [<pattern>]",
-        "    Return the currently active shard level channels. There are none.",
+        "    Return the currently active shard level channels matching a <pattern> (default: '*').",
         "SHARDNUMSUB [<shardchannel> ...]",
         "    Return the number of subscribers for the specified shard level channel(s)",
     ];

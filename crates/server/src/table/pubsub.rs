@@ -29,6 +29,18 @@ pub(crate) const ROWS: &[Row] = rows! {
         "pubsub slow", "", "pubsub", "2.0.0", "O(N+M)",
         "Stop listening for messages posted to channels matching the given patterns",
         args "[pattern:pattern+]";
+    "spublish", 3, [PUBSUB LOADING STALE FAST], [], Handler::Control(pubsub::spublish),
+        "pubsub fast", "", "pubsub", "7.0.0", "O(N)",
+        "Post a message to a shard channel",
+        args "shardchannel:string message:string";
+    "ssubscribe", -2, [PUBSUB NOSCRIPT LOADING STALE], [], Handler::Control(pubsub::ssubscribe),
+        "pubsub slow", "", "pubsub", "7.0.0", "O(N)",
+        "Listen for messages published to the given shard channels",
+        args "shardchannel:string+";
+    "sunsubscribe", -1, [PUBSUB NOSCRIPT LOADING STALE], [], Handler::Control(pubsub::sunsubscribe),
+        "pubsub slow", "", "pubsub", "7.0.0", "O(N)",
+        "Stop listening for messages posted to the given shard channels",
+        args "[shardchannel:string+]";
     "pubsub", -2, [], [], Handler::Container(PUBSUB),
         "slow", "", "pubsub", "2.8.0", "Depends on subcommand.",
         "A container for Pub/Sub commands";

@@ -56,6 +56,55 @@ fn command_alone_is_refused_like_any_other() {
 }
 
 #[test]
+fn shard_channels_are_apart_from_channels_and_patterns() {
+    let mut harness = Harness::new();
+    let (mut two, mut three, mut publisher) = (harness.connect(), harness.connect(), harness.connect());
+    harness.expect(
+        &mut two,
+        &[
+            ("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n"),
+            ("SSUBSCRIBE news", "*3\r\n$10\r\nssubscribe\r\n$4\r\nnews\r\n:1\r\n"),
+            ("PSUBSCRIBE n*", "*3\r\n$10\r\npsubscribe\r\n$2\r\nn*\r\n:2\r\n"),
+        ],
+    );
+    harness.line(&mut three, "HELLO 3");
+    harness.expect(&mut three, &[("SSUBSCRIBE news", ">3\r\n$10\r\nssubscribe\r\n$4\r\nnews\r\n:1\r\n")]);
+    harness.expect(
+        &mut publisher,
+        &[
+            ("SPUBLISH news hi", ":2\r\n"),
+            ("SPUBLISH other hi", ":0\r\n"),
+            ("PUBSUB SHARDCHANNELS", "*1\r\n$4\r\nnews\r\n"),
+            ("PUBSUB SHARDNUMSUB news nobody", "*4\r\n$4\r\nnews\r\n:2\r\n$6\r\nnobody\r\n:0\r\n"),
+            ("PUBSUB NUMSUB news", "*2\r\n$4\r\nnews\r\n:1\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("SPUBLISH news exec", "+QUEUED\r\n"),
+            ("EXEC", "*1\r\n:2\r\n"),
+        ],
+    );
+    let of = |payload: &str| {
+        let length = payload.len();
+        format!("3\r\n$8\r\nsmessage\r\n$4\r\nnews\r\n${length}\r\n{payload}\r\n")
+    };
+    let heard: String = ["hi", "exec"].iter().map(|payload| format!("*{}", of(payload))).collect();
+    assert_eq!(String::from_utf8_lossy(&harness.deliver(&mut two)), heard);
+    let heard = heard.replace("*3", ">3");
+    assert_eq!(String::from_utf8_lossy(&harness.deliver(&mut three)), heard);
+    let clients = harness.line(&mut publisher, "CLIENT LIST");
+    assert!(clients.contains(" sub=1 psub=1 ssub=1 "), "{clients}");
+    harness.expect(
+        &mut two,
+        &[
+            ("UNSUBSCRIBE", "*3\r\n$11\r\nunsubscribe\r\n$4\r\nnews\r\n:1\r\n"),
+            ("SUNSUBSCRIBE", "*3\r\n$12\r\nsunsubscribe\r\n$4\r\nnews\r\n:0\r\n"),
+            ("SUNSUBSCRIBE", "*3\r\n$12\r\nsunsubscribe\r\n$-1\r\n:0\r\n"),
+        ],
+    );
+    harness.end(three);
+    harness.expect(&mut publisher, &[("SPUBLISH news hi", ":0\r\n"), ("PUBLISH news hi", ":1\r\n")]);
+}
+
+#[test]
 fn published_messages_reach_channels_and_patterns_in_both_versions() {
     let mut harness = Harness::new();
     let (mut two, mut three, mut publisher) = (harness.connect(), harness.connect(), harness.connect());

@@ -196,6 +196,7 @@ impl Generator {
         // The first answer once for each argument, and the test counts replies; of the others, what they answer to
         // other arguments is listed among the differences.
         let counted = matches!(name, "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" | "wait")
+            || matches!(name, "ssubscribe" | "sunsubscribe")
             || matches!(
                 name,
                 "scan"
@@ -1262,10 +1263,10 @@ impl Generator {
             "client|setname" => words.push(self.pick(&["", "me", "a b", "x\n", "~"]).into()),
             "client|no-evict" => words.push(self.pick(&["on", "off", "x"]).into()),
             "client|unblock" => words.push(self.pick(&["99999", "x"]).into()),
-            "publish" => words.extend([self.pick(&["nobody", ""]).into(), self.value()]),
+            "publish" | "spublish" => words.extend([self.pick(&["nobody", ""]).into(), self.value()]),
             // One name each: there is a reply for each name.
-            "subscribe" | "psubscribe" if self.below(20) > 0 => return None,
-            "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" => {
+            "subscribe" | "psubscribe" | "ssubscribe" if self.below(20) > 0 => return None,
+            "subscribe" | "psubscribe" | "ssubscribe" | "unsubscribe" | "punsubscribe" | "sunsubscribe" => {
                 words.push(self.pick(&["one", "two", "th*"]).into());
             }
             "pubsub|numsub" | "pubsub|shardnumsub" => {
