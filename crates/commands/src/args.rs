@@ -36,7 +36,7 @@ pub(crate) fn count(arg: &[u8], wrong: &'static str) -> Result<usize, Failure> {
 /// The string at `key` for who asks for it: counts whether it was there.
 pub(crate) fn string<'a>(data: &'a Data<'_, '_>, key: &[u8]) -> Result<Option<Found<'a>>, Failure> {
     let found = data.access.get(data.db, key)?;
-    data.count_lookup(found.is_some());
+    data.count_lookup(found.is_some(), key);
     only_string(found)
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use reactor::SharedBytes;
 use resp::{ArgsView, Writer};
-use store::{Access, Found, KeyRef, Moment, Store};
+use store::{Access, EventClass, Found, KeyRef, Moment, Store};
 
 use crate::chunked::ChunkedReply;
 use crate::copies::Copied;
@@ -242,8 +242,16 @@ impl Data<'_, '_> {
         self.access.turn_to(&[KeyRef { db: self.db, key }]);
     }
 
-    /// Counts a key that a command looked for, for INFO's hits and misses.
-    pub(crate) fn count_lookup(&self, found: bool) {
+    /// Counts a key that a command looked for, for INFO's hits and misses; names it if it is missed.
+    pub(crate) fn count_lookup(&self, found: bool, key: &[u8]) {
+        if !found {
+            self.event(EventClass::Missed, "keymiss", key);
+        }
+        self.count_quietly(found);
+    }
+
+    /// Counts a key that a command looked for, and names nothing.
+    pub(crate) fn count_quietly(&self, found: bool) {
         let Lookups { hits, misses } = self.lookups.get();
         let (hit, miss) = (u32::from(found), u32::from(!found));
         self.lookups.set(Lookups { hits: hits + hit, misses: misses + miss });

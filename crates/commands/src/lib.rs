@@ -15,6 +15,7 @@ pub mod call;
 pub mod chunked;
 pub mod command;
 pub mod copies;
+mod events;
 pub mod failure;
 #[doc(hidden)]
 pub mod fuzzing;

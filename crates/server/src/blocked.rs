@@ -126,15 +126,16 @@ fn look(
     copies: &mut Copies,
     out: &mut Vec<u8>,
 ) -> Result<(Answered, ticket::Ticket), Stopped> {
-    let Caller { db, resp3, uses } = waiter.caller;
+    let Caller { db, resp3, origin } = waiter.caller;
     let (handler, args) = (waiter.handler, waiter.args.view(&[]));
-    let step = Step { handler, args, db, resp3, ready: Ready::Changed(key), in_parts: false };
+    let (entry, ready) = (Some(waiter.entry), Ready::Changed(key));
+    let step = Step { entry, handler, args, db, resp3, ready, in_parts: false };
     let plan = Plan {
         scope: Scope::Keys(keys),
         prepared,
         moment: None,
         growth_bytes: 0,
-        uses,
+        origin,
         effort_max: Some(EFFORT_MAX),
         effects: Effects::Commit,
     };

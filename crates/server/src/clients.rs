@@ -13,6 +13,7 @@ use reactor::Connection;
 
 use crate::holds::Hold;
 use crate::look::Look;
+use crate::tracker::Tracker;
 
 /// Who connections are that have not said who they are.
 pub(crate) const DEFAULT_USER: &[u8] = b"default";
@@ -48,6 +49,8 @@ pub(crate) struct Client {
     pub(crate) paused: AtomicBool,
     pub(crate) no_evict: AtomicBool,
     pub(crate) no_touch: AtomicBool,
+    /// What it keeps copies of.
+    tracker: Mutex<Option<Arc<Tracker>>>,
     /// Most clients call themselves nothing.
     labels: Mutex<Option<Box<Labels>>>,
 }
@@ -91,8 +94,19 @@ impl Client {
             paused: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
+            tracker: Mutex::default(),
             labels: Mutex::default(),
         }
+    }
+
+    /// What it keeps copies of, if it does.
+    pub(crate) fn tracker(&self) -> Option<Arc<Tracker>> {
+        self.tracker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Shows what it keeps copies of.
+    pub(crate) fn set_tracker(&self, tracker: Option<Arc<Tracker>>) {
+        *self.tracker.lock().unwrap_or_else(PoisonError::into_inner) = tracker;
     }
 
     /// What it calls itself.
@@ -153,12 +167,16 @@ impl Client {
     /// DeadLetterKeys of CLIENT LIST's `flags`.
     pub(crate) fn flags(&self) -> String {
         let mut letters = String::new();
-        let subscribed = self.kind() == "pubsub";
+        let (subscribed, tracker) = (self.kind() == "pubsub", self.tracker());
+        let tracks = |is: fn(&Tracker) -> bool| tracker.as_deref().is_some_and(is);
         for (set, letter) in [
             (self.monitor.load(Ordering::Relaxed), 'O'),
             (subscribed, 'P'),
             (self.queued.load(Ordering::Relaxed) >= 0, 'x'),
             (self.is_blocked(), 'b'),
+            (tracker.is_some(), 't'),
+            (tracks(|it| it.is_broken.load(Ordering::Relaxed)), 'R'),
+            (tracks(|it| it.options.bcast), 'B'),
             (self.no_evict.load(Ordering::Relaxed), 'e'),
             (self.no_touch.load(Ordering::Relaxed), 'T'),
         ] {

@@ -48,7 +48,11 @@ pub(crate) fn describe(client: &Client, table: &'static Table, now: Nanos) -> Ve
     );
     line.extend_from_slice(&client.user());
     line.extend_from_slice(
-        format!(" redir=-1 resp={} lib-name=", if client.resp3.load(Ordering::Relaxed) { 3 } else { 2 },)
+        format!(
+            " redir={} resp={} lib-name=",
+            client.tracker().map_or(-1, |tracker| tracker.options.redirect.cast_signed()),
+            if client.resp3.load(Ordering::Relaxed) { 3 } else { 2 },
+        )
             .as_bytes(),
     );
     line.extend_from_slice(&labels.lib_name);

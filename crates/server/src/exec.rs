@@ -54,7 +54,7 @@ use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::{Outbox, Publishing};
 use crate::table::{self, row::Handler};
-use crate::transaction::{Ahead, ConnectionState, Queued, Transaction};
+use crate::transaction::{Ahead, ConnectionState, Origin, Queued, Transaction};
 
 /// What EXEC runs.
 #[derive(Clone, Copy)]
@@ -82,12 +82,12 @@ impl<'a> Run<'a> {
         Self { server, transaction, watched, state, retained, beside }
     }
 
-    /// How it is run, over keys that are known; `uses` as in [`Plan`].
-    pub(crate) fn plan(&self, scope: Scope<'a>, prepared: &'a Prepared, uses: bool) -> Plan<'a> {
+    /// How it is run, over keys that are known; `origin` as in [`Plan`].
+    pub(crate) fn plan(&self, scope: Scope<'a>, prepared: &'a Prepared, origin: Origin) -> Plan<'a> {
         let grows = self.transaction.queue.iter().any(|it| it.entry.command.flags.has(Flags::DENYOOM));
         let growth_bytes = if grows { self.transaction.queued_bytes } else { 0 };
         let effort_max = if self.beside.is_some() { None } else { Some(EFFORT_MAX) };
-        Plan { scope, prepared, moment: None, growth_bytes, uses, effort_max, effects: Effects::Commit }
+        Plan { scope, prepared, moment: None, growth_bytes, origin, effort_max, effects: Effects::Commit }
     }
 
     /// Whether a key that is watched has changed.
@@ -148,7 +148,15 @@ impl<'a> Run<'a> {
         }
         let answered = within.step(
             number,
-            Step { handler, args, db, resp3, ready: Ready::default(), in_parts: false },
+            Step {
+                entry: Some(queued.entry),
+                handler,
+                args,
+                db,
+                resp3,
+                ready: Ready::default(),
+                in_parts: false,
+            },
             out,
         );
         let answered = answered?;
@@ -309,7 +317,7 @@ fn exec_queue(
     let (mut prepared, mut copies) = (session.take_prepared(), session.take_copies());
     let mut retained = session.take_retained();
     eval::begin(server, &mut retained);
-    let uses = session.caller().uses;
+    let origin = session.caller().origin;
     let tried = until_keys_are_known(&mut retained, |retained| {
         let mut keys = Vec::new();
         let everything = keys_of(server, &transaction, &watched, state, retained, &mut keys);
@@ -317,7 +325,7 @@ fn exec_queue(
         let run = Run::new(server, &transaction, &watched[..], state, retained, None);
         server
             .runner()
-            .run(&run, run.plan(scope, &prepared, uses), &mut copies, out)
+            .run(&run, run.plan(scope, &prepared, origin), &mut copies, out)
             .map(|(executed, ticket)| executed.committed(ticket))
     });
     match tried {
@@ -443,10 +451,11 @@ pub(crate) fn want(
                 let mut keys = Vec::new();
                 collect_keys(queued.entry, db, args, &mut keys);
                 let (scope, effects) = (Scope::Keys(&keys), Effects::Commit);
-                let (moment, growth_bytes, uses) = (None, 0, false);
+                let (moment, growth_bytes, origin) = (None, 0, Origin::default());
                 let effort_max = Some(EFFORT_MAX);
-                let plan = Plan { scope, prepared, moment, growth_bytes, uses, effort_max, effects };
-                let step = Step { handler, args, db, resp3, ready: Ready::default(), in_parts: false };
+                let plan = Plan { scope, prepared, moment, growth_bytes, origin, effort_max, effects };
+                let step =
+                    Step { entry: None, handler, args, db, resp3, ready: Ready::default(), in_parts: false };
                 let wanted = server.runner().look(step, &plan);
                 count += wanted.count();
                 all.push(wanted);

@@ -24,7 +24,7 @@ use script::is_long_source;
 use store::{KeyRef, Scope, Stop};
 use ticket::Ticket;
 
-use crate::admission::{admit, paused_until, queue, runs_in_multi};
+use crate::admission::{admit, paused_until, queue, runs_in_multi, writes};
 use crate::blocked;
 use crate::calls::Ending;
 use crate::capture::recorder;
@@ -90,6 +90,12 @@ pub(crate) fn execute(
         session.client.paused.store(true, Ordering::Relaxed);
         return Err(Unready::Until(until));
     }
+    if let Some(until) = server.notices.write_at(request.now)
+        && !session.is_served()
+        && waits_to_tell(session, entry)
+    {
+        return Err(Unready::Until(until));
+    }
     if session.transaction.is_some() && !runs_in_multi(entry) {
         let start = out.len();
         queue(server, session, entry, request, out);
@@ -97,6 +103,13 @@ pub(crate) fn execute(
         return Ok(Replied::at_once(request));
     }
     run(server, session, entry, request, out)
+}
+
+/// Whether a command waits while too much is to be told of changes: it would add to that.
+fn waits_to_tell(session: &Session, entry: &Entry) -> bool {
+    let is_kept = session.transaction.is_some() && !runs_in_multi(entry);
+    let queue = session.transaction.as_ref().map_or(&[][..], |transaction| &transaction.queue);
+    !is_kept && writes(entry, queue)
 }
 
 fn run(
@@ -194,6 +207,12 @@ fn finish(
 ) -> Nanos {
     let since = session.pending.take().and_then(|pending| pending.since);
     session.ticket = session.ticket.and(ran.ticket);
+    if let Some(tracking) = &mut session.tracking
+        && session.transaction.is_none()
+        && !entry.command.name.starts_with("client|")
+    {
+        tracking.caching = false;
+    }
     let ended = server.clock.now();
     let nanos = ended.0.saturating_sub(since.unwrap_or(request.now).0) / requests.len() as u64;
     let ending = if ran.failed { Ending::Failed } else { Ending::Answered };
@@ -266,15 +285,16 @@ fn run_data(
         }
     };
     let scope = scope_of(entry, request, keys);
-    let Caller { db, resp3, uses } = session.caller();
+    let Caller { db, resp3, origin } = session.caller();
     let ready = if blocks { Ready::Waits } else { Ready::AnswersAtOnce };
-    let step = Step { handler: run, args: request.args, db, resp3, ready, in_parts: session.takes_parts() };
+    let (args, in_parts) = (request.args, session.takes_parts());
+    let step = Step { entry: Some(entry), handler: run, args, db, resp3, ready, in_parts };
     let plan = Plan {
         scope,
         prepared: &prepared,
         moment: Some(request.moment),
         growth_bytes: entry.growth_bytes(request.bytes),
-        uses,
+        origin,
         effort_max: Some(EFFORT_MAX),
         effects: Effects::Commit,
     };

@@ -11,6 +11,7 @@ use crate::long::job::Done;
 use crate::outcome::Served;
 use crate::topologies::Checked;
 use crate::topologies::trial::TrialEnd;
+use crate::tracker::Invalidated;
 use crate::traffic::{Payload, Weight};
 use crate::tx::answer::Answer;
 
@@ -27,6 +28,15 @@ pub enum Message {
     Unblock(bool),
     /// A message was published.
     Published(Arc<Published>),
+    /// Copies of keys are to be dropped, by the client `source` or by this one for it.
+    Invalidated {
+        /// The client that has copies.
+        source: u64,
+        /// Of which keys.
+        invalidated: Arc<Invalidated>,
+    },
+    /// The client that is told of invalidations in place of this one has ended.
+    RedirectionBroken,
     /// A line of MONITOR.
     Monitor(Arc<Line>),
     /// Records of a capture.

@@ -23,7 +23,7 @@ use std::cell::{Cell, RefCell};
 use clock::Nanos;
 use commands::call::{Attachments, Data, DataFn, Failure, Lookups, Outcome, Wait};
 use commands::chunked::ChunkedReply;
-use commands::command::Kind;
+use commands::command::{Flags, Kind};
 use commands::copies::{Copied, Copies, Splice, Stored};
 use commands::lookup::Entry;
 use commands::ready::Ready;
@@ -35,6 +35,8 @@ use ticket::Ticket;
 
 use crate::retained::Retained;
 use crate::stats::Stats;
+use crate::tracker::Remembers;
+use crate::transaction::Origin;
 use crate::tuned::Tuned;
 
 /// Runs data commands.
@@ -43,6 +45,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) store: &'a Store,
     pub(crate) tuned: &'a Tuned,
     pub(crate) stats: &'a Stats,
+    pub(crate) remembers: &'a dyn Remembers,
 }
 
 /// What is run in one access.
@@ -73,8 +76,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) moment: Option<Moment>,
     /// Size of the requests that make data larger, 0 if none does: on a full disk the others must get at the reserve for deletes.
     pub(crate) growth_bytes: u64,
-    /// Whether keys that it looks up count as used.
-    pub(crate) uses: bool,
+    /// For whom.
+    pub(crate) origin: Origin,
     /// On a loop: the most elements that it may touch there. `None`: it runs where nobody waits for it.
     pub(crate) effort_max: Option<u64>,
     pub(crate) effects: Effects<'a>,
@@ -181,11 +184,15 @@ pub(crate) struct Within<'r, 's> {
     runner: Runner<'r>,
     copies: &'r Copies,
     pub(crate) access: &'r mut Access<'s>,
+    /// Keys that it reads are remembered.
+    tracks: bool,
 }
 
 /// A data command as its handler gets it.
 #[derive(Clone, Copy)]
 pub(crate) struct Step<'a> {
+    /// The command, if what it reads may be remembered.
+    pub(crate) entry: Option<&'static Entry>,
     pub(crate) handler: DataFn,
     pub(crate) args: ArgsView<'a>,
     /// The database it runs in.
@@ -248,7 +255,11 @@ impl Runner<'_> {
             }
         };
         loop {
-            let (command, splice) = match self.attempt(body, &mut plan, copies, &mut reserved, out) {
+            let attempted = self.attempt(body, &mut plan, copies, &mut reserved, out);
+            if plan.origin.tracks {
+                self.remembers.trim();
+            }
+            let (command, splice) = match attempted {
                 Ok(done) => return Ok(done),
                 Err(Missing::Value(command, splice)) => (command, splice),
                 Err(Missing::Run(mut unfinished)) => {
@@ -355,7 +366,8 @@ impl Runner<'_> {
     ) -> Result<(B::Done, Ticket), Missing> {
         let mut access = self.open(plan)?;
         reserved.iter_mut().for_each(Reserved::credited);
-        let result = body.run(&mut Within { runner: *self, copies, access: &mut access }, out);
+        let result = body
+            .run(&mut Within { runner: *self, copies, access: &mut access, tracks: plan.origin.tracks }, out);
         #[cfg(test)]
         if plan.effort_max.is_some() {
             self.stats.touched_max.fetch_max(access.touched(), std::sync::atomic::Ordering::Relaxed);
@@ -380,7 +392,7 @@ impl Runner<'_> {
     pub(crate) fn look(&self, step: Step<'_>, plan: &Plan<'_>) -> Wanted {
         let Ok(mut access) = self.open(plan) else { return Wanted::default() };
         let copies = Copies::default();
-        let mut within = Within { runner: *self, copies: &copies, access: &mut access };
+        let mut within = Within { runner: *self, copies: &copies, access: &mut access, tracks: false };
         // What it answers is of no interest.
         let _ = within.call(copies.of(0), step, &mut Vec::new());
         access.into_wanted()
@@ -394,9 +406,10 @@ impl Runner<'_> {
         };
         let moment = plan.moment.unwrap_or_else(|| self.store.now());
         let mut access = self.store.access_at(plan.scope, plan.prepared, credit_bytes, moment)?;
-        if !plan.uses {
+        if !plan.origin.uses {
             access.set_without_use();
         }
+        access.set_origin(plan.origin.client);
         match plan.effort_max {
             Some(most) => access.bound_effort(most),
             None => access.look_briefly(),
@@ -435,7 +448,10 @@ impl Within<'_, '_> {
         step: Step<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answered, (usize, Failure)> {
-        let (start, resp3) = (out.len(), step.resp3);
+        if self.tracks {
+            self.remember(&step);
+        }
+        let (start, resp3, events) = (out.len(), step.resp3, self.access.events());
         let (outcome, answered) = self.call(copies, step, out);
         let lookups = answered.lookups;
         match outcome {
@@ -446,10 +462,21 @@ impl Within<'_, '_> {
             }
             Err(failure) => {
                 out.truncate(start);
+                self.access.forget_events(events);
                 self.runner.stats.write_failure(failure, resp3, out);
                 Ok(Answered { failed: true, lookups, ..Answered::default() })
             }
         }
+    }
+
+    /// Remembers the keys of a command that reads, which are locked, for its client. It may not happen, or not find them: they are to be told
+    /// all the same.
+    #[cold]
+    fn remember(&self, step: &Step<'_>) {
+        let Some(entry) = step.entry.filter(|entry| entry.command.flags.has(Flags::READONLY)) else { return };
+        entry.command.each_key(step.args, |index| {
+            self.runner.remembers.remember(step.args.get(index), self.access.origin());
+        });
     }
 
     /// Calls the handler: how that ended, and what it has said beside its reply.
@@ -457,7 +484,7 @@ impl Within<'_, '_> {
     fn call(
         &mut self,
         copies: Copied<'_>,
-        Step { handler, args, db, resp3, ready, in_parts }: Step<'_>,
+        Step { handler, args, db, resp3, ready, in_parts, .. }: Step<'_>,
         out: &mut Vec<u8>,
     ) -> (Result<(), Failure>, Answered) {
         let how = How { db, resp3, ready, in_parts };
@@ -610,6 +637,7 @@ mod tests {
             within.step(
                 0,
                 Step {
+                    entry: None,
                     handler: data_handler("GET"),
                     args: self.args(0),
                     db,
@@ -624,6 +652,7 @@ mod tests {
                 within.step(
                     1,
                     Step {
+                        entry: None,
                         handler: data_handler("SET"),
                         args: self.args(1),
                         db,
@@ -655,7 +684,7 @@ mod tests {
                 prepared: &prepared,
                 moment: None,
                 growth_bytes: 0,
-                uses: true,
+                origin: Origin { uses: true, ..Origin::default() },
                 effort_max: None,
                 effects: Effects::Commit,
             };

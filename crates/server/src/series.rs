@@ -83,7 +83,7 @@ fn run(
         prepared: &prepared,
         moment: Some(first.moment),
         growth_bytes: entry.growth_bytes(first.bytes),
-        uses: caller.uses,
+        origin: caller.origin,
         effort_max: Some(EFFORT_MAX),
         effects: Effects::Commit,
     };

@@ -22,6 +22,7 @@ use crate::lines::Blocked;
 use crate::long::LongCommands;
 use crate::metrics::process::resident_bytes;
 use crate::monitor::Monitors;
+use crate::notices::Notices;
 use crate::pause::Pause;
 use crate::peers::Connections;
 use crate::pubsub::PubSub;
@@ -31,6 +32,7 @@ use crate::slowlog::SlowLog;
 use crate::stats::Stats;
 use crate::strangers::Strangers;
 use crate::topologies::Topologies;
+use crate::tracking::Tracking;
 use crate::traffic::Traffic;
 use crate::tuned::Tuned;
 use crate::tx::Transactions;
@@ -85,7 +87,8 @@ pub(crate) struct Server {
     pub(crate) run_id: String,
     pub(crate) started: Nanos,
     pub(crate) clients: Clients,
-    pub(crate) pubsub: PubSub,
+    pub(crate) pubsub: Arc<PubSub>,
+    pub(crate) notices: Arc<Notices>,
     pub(crate) stats: Stats,
     pub(crate) calls: Calls,
     pub(crate) captures: Captures,
@@ -129,6 +132,9 @@ impl Server {
         let unix_us = clock.unix_us();
         let (peers, traffic) = (Arc::new(Connections::default()), Arc::new(Traffic::new(Arc::clone(&store))));
         let long = Arc::new(LongCommands::new(Arc::clone(&store)));
+        let pubsub = Arc::new(PubSub::new(Arc::clone(&peers), Arc::clone(&traffic)));
+        let tracking = Tracking::new(Arc::clone(&peers), Arc::clone(&traffic));
+        let notices = Notices::new(&store, &pubsub, &traffic, &long, tracking);
         if let Some(transactions) = &transactions {
             transactions.attach(&peers, &long);
         }
@@ -136,7 +142,8 @@ impl Server {
             run_id: run_id(unix_us, clock.now()),
             started: clock.now(),
             clients: Clients::default(),
-            pubsub: PubSub::new(Arc::clone(&peers), Arc::clone(&traffic)),
+            pubsub,
+            notices,
             stats: Stats::default(),
             calls: Calls::new(loaded.loops_resolved(), table.entries().len()),
             captures: Captures::new(
@@ -192,13 +199,20 @@ impl Server {
             self.acl.take_password(&settings.requirepass);
             self.slowlog.set_max(settings.slowlog_length_max, slowlog_bytes_max);
             self.traffic.set_max(settings.connections_messages_max.0);
+            self.notices.set_classes(settings.notify_keyspace_events);
+            self.notices.tracking.set_max(settings.tracking_keys_max as u64);
         }
     }
 
     /// What runs data commands.
     #[inline]
     pub(crate) fn runner(&self) -> Runner<'_> {
-        Runner { store: &self.store, tuned: &self.tuned, stats: &self.stats }
+        Runner {
+            store: &self.store,
+            tuned: &self.tuned,
+            stats: &self.stats,
+            remembers: &self.notices.tracking,
+        }
     }
 
     /// Whether a client must authenticate.

@@ -33,7 +33,8 @@ use crate::subscriptions::{Publishing, Subscriptions, Walk};
 use crate::topologies::Checked;
 use crate::topologies::Login;
 use crate::topologies::trial::TrialEnd;
-use crate::transaction::{Caller, Transaction};
+use crate::tracker::{Invalidated, Tracker};
+use crate::transaction::{Caller, Origin, Transaction};
 use crate::tx::answer::Answer;
 
 /// State of one connection; moves between loops with it.
@@ -57,6 +58,10 @@ pub struct Session {
     pub(crate) transaction: Option<Box<Transaction>>,
     pub(crate) watched: Option<Box<Watched>>,
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
+    /// What it keeps copies of (CLIENT TRACKING).
+    pub(crate) tracking: Option<Box<CopiesTracked>>,
+    /// Invalidations that came while a reply was sent in parts, which nothing may come between.
+    pub(crate) late: Vec<(u64, Arc<Invalidated>)>,
     pub(crate) pending: Option<Box<Pending>>,
     /// The transaction that its last TX.BEGIN began, if it did: commands name it `$`.
     pub(crate) newest_tx: Option<Box<Newest>>,
@@ -83,6 +88,8 @@ impl Session {
             transaction: None,
             watched: None,
             subscriptions: None,
+            tracking: None,
+            late: Vec::new(),
             pending: None,
             newest_tx: None,
             chunked: None,
@@ -93,7 +100,9 @@ impl Session {
     /// What commands need to know of it.
     #[inline]
     pub(crate) fn caller(&self) -> Caller {
-        Caller { db: self.db, resp3: self.resp3, uses: !self.client.no_touch.load(Ordering::Relaxed) }
+        let uses = !self.client.no_touch.load(Ordering::Relaxed);
+        let tracks = self.tracking.as_ref().is_some_and(|tracking| tracking.remembers());
+        Caller { db: self.db, resp3: self.resp3, origin: Origin { uses, client: self.client.id, tracks } }
     }
 
     /// Whether the client has subscribed to anything.
@@ -111,7 +120,7 @@ impl Session {
 
     /// Whether a large reply may be sent in parts: nothing may come between them.
     pub(crate) fn takes_parts(&self) -> bool {
-        self.replies == Replies::On && !self.listens()
+        self.replies == Replies::On && !self.listens() && self.tracking.is_none()
     }
 
     /// Ends MULTI and WATCH; what they kept is dropped by `long` if it is much.
@@ -196,7 +205,13 @@ impl Session {
             pending.line_bytes + parsed_bytes as u64
         });
         let chunked_bytes = self.chunked.as_ref().map_or(0, |_| size_of::<ChunkedReply>() as u64);
-        let bytes = queued_bytes + subscribed_bytes + self.watched_bytes() + pending_bytes + chunked_bytes;
+        let tracked_bytes = self.tracking.as_ref().map_or(0, |tracking| tracking.bytes() as u64);
+        let bytes = tracked_bytes
+            + queued_bytes
+            + subscribed_bytes
+            + self.watched_bytes()
+            + pending_bytes
+            + chunked_bytes;
         SESSION_BYTES + self.parser.capacity_bytes() + bytes as usize
     }
 
@@ -226,6 +241,54 @@ impl Session {
         self.pending.is_some()
     }
 }
+
+/// What a connection that keeps copies of keys tracks, and how far it is with that.
+#[derive(Debug)]
+pub(crate) struct CopiesTracked {
+    pub(crate) tracker: Arc<Tracker>,
+    /// CLIENT CACHING was called, for the next command.
+    pub(crate) caching: bool,
+    /// What its options take.
+    options_bytes: usize,
+    /// Invalidations that came while a command waited: its reply may be older than they are, so they are told again behind it.
+    again: Vec<Arc<Invalidated>>,
+    /// They were too many: all copies are to be dropped then.
+    all_again: bool,
+}
+
+impl CopiesTracked {
+    pub(crate) fn new(tracker: Arc<Tracker>, options_bytes: usize) -> Self {
+        Self { tracker, caching: false, options_bytes, again: Vec::new(), all_again: false }
+    }
+
+    /// Whether keys that it reads now are remembered.
+    pub(crate) fn remembers(&self) -> bool {
+        let options = &self.tracker.options;
+        let is_opted = if self.caching { !options.optout } else { !options.optin };
+        !options.bcast && is_opted
+    }
+
+    /// Keeps an invalidation that came while a command waited.
+    pub(crate) fn keep(&mut self, invalidated: &Arc<Invalidated>) {
+        if self.again.len() < AGAIN_MAX {
+            self.again.push(Arc::clone(invalidated));
+        } else {
+            self.all_again = true;
+        }
+    }
+
+    /// Takes what was kept: invalidations, and whether they were too many.
+    pub(crate) fn take_kept(&mut self) -> (Vec<Arc<Invalidated>>, bool) {
+        (std::mem::take(&mut self.again), std::mem::take(&mut self.all_again))
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.options_bytes
+    }
+}
+
+/// Invalidations that are told again behind the reply of a command that has waited.
+const AGAIN_MAX: usize = 64;
 
 /// What WATCH keeps.
 #[derive(Debug)]

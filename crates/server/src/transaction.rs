@@ -49,8 +49,18 @@ pub(crate) enum Ahead {
 pub(crate) struct Caller {
     pub(crate) db: u16,
     pub(crate) resp3: bool,
+    pub(crate) origin: Origin,
+}
+
+/// For whom a command runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Origin {
     /// Keys that it looks up count as used: not after CLIENT NO-TOUCH.
     pub(crate) uses: bool,
+    /// 0: nobody in particular.
+    pub(crate) client: u64,
+    /// The client keeps copies of what it reads (CLIENT TRACKING).
+    pub(crate) tracks: bool,
 }
 
 /// The database and the version of the protocol that a command will find, before SELECT and HELLO have acted.

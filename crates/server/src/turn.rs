@@ -24,6 +24,7 @@ use crate::blocked;
 use crate::capture::recorder::Recorder;
 use crate::executor::{conclude, execute};
 use crate::handlers::tx;
+use crate::invalidations::{invalidate, invalidate_again, tell_broken};
 use crate::long::beside;
 use crate::long::job::{Done, Long, Work};
 use crate::message::Message;
@@ -343,6 +344,9 @@ fn send_rest(server: &Server, session: &mut Session, output: &mut Output) -> Opt
     let turn = match session.chunked.as_mut()?.go_on(&server.store, output) {
         Progress::Done => {
             session.chunked = None;
+            for (source, invalidated) in std::mem::take(&mut session.late) {
+                invalidate(session, source, invalidated, output);
+            }
             return None;
         }
         Progress::Full => Turn::ended(Step::Yield, 0),
@@ -374,6 +378,9 @@ fn settle_answer(
             }
             if !ticket.is_nothing() {
                 output.hold(ticket);
+            }
+            if session.tracking.is_some() {
+                invalidate_again(session, output);
             }
             if !session.authenticated
                 && server.strangers.is_talkative(&mut session.stranger, output.buffer().len() - start)
@@ -467,6 +474,14 @@ pub(crate) fn on_message(
             output.hold(published.ticket);
             return unchanged;
         }
+        Message::Invalidated { source, invalidated } => {
+            invalidate(session, source, invalidated, output);
+            return unchanged;
+        }
+        Message::RedirectionBroken => {
+            tell_broken(session, output);
+            return unchanged;
+        }
         Message::Monitor(line) => {
             if session.client.monitor.load(Ordering::Relaxed) {
                 if output.len() + line.bytes.len() > server.tuned.sizes.reply_bytes_max() {
@@ -543,6 +558,8 @@ fn take_result(pending: &mut Pending, result: Message) {
         | Message::UserChanged
         | Message::Serve
         | Message::Published(_)
+        | Message::Invalidated { .. }
+        | Message::RedirectionBroken
         | Message::Monitor(_)
         | Message::Captured(_)
         | Message::CaptureEnd(_) => {}
@@ -567,6 +584,10 @@ pub(crate) fn on_close(server: &Arc<Server>, session: &mut Session) {
         } else {
             forgotten_beside = Some(subscriptions);
         }
+    }
+    if session.tracking.take().is_some() {
+        server.notices.tracking.remove(id);
+        server.notices.refresh();
     }
     if session.client.monitor.load(Ordering::Relaxed) {
         server.monitors.remove(id);

@@ -30,6 +30,7 @@ mod large;
 mod locks;
 mod log;
 mod memory;
+mod notices;
 mod object;
 mod objects;
 mod options;
@@ -72,6 +73,7 @@ pub use index::cpu::prefetch;
 pub use large::Large;
 pub use log::LogReport;
 pub use memory::{AskedMemory, AwaitedMemory, MemoryReport, Reserved};
+pub use notices::{Event, EventClass, Notices, Observer, WANTS_CHANGES};
 pub use options::{Durability, EngineKind, Hooks, Options};
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Rebuilt, Salvaged, salvage};
@@ -138,6 +140,7 @@ pub struct Store {
     has_roots: AtomicBool,
     claims: access::Claims,
     changed: watch::Changed,
+    watchers: notices::Watchers,
     /// Held while a backup is made.
     backup: Mutex<()>,
     /// Engine `log`'s own side, and its housekeeping.
@@ -199,6 +202,7 @@ impl Store {
             has_roots: AtomicBool::default(),
             claims: access::Claims::default(),
             changed: watch::Changed::default(),
+            watchers: notices::Watchers::default(),
             backup: Mutex::default(),
             log,
             options,

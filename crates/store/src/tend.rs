@@ -85,7 +85,9 @@ impl Store {
         let now = self.now();
         let now_ms = now.server_ms();
         let active = self.active_expiry.load(Ordering::Relaxed);
-        let mut left = if active { budget } else { 0 };
+        // what expires is told: it waits for those who listen
+        let is_full = self.watchers.are_full();
+        let mut left = if active && !is_full { budget } else { 0 };
         let (mut next, newest, mut progress) = (u64::MAX, self.engine.newest(), false);
         for number in 0..STRIPES {
             let due = self.due_in(number, now, left);
@@ -116,6 +118,9 @@ impl Store {
         }
         if left < budget && active && !progress && next <= now_ms {
             next = now_ms + REFUSED_MS;
+        }
+        if is_full && next <= now_ms {
+            next = now_ms + FULL_MS;
         }
         if frees_more || evicts_more {
             next = next.min(now_ms);
@@ -347,6 +352,8 @@ const BUDGET_SPACES: usize = STRIPES / 16;
 const READS_MAX: u32 = 4;
 /// How soon released removals are looked for again.
 const SWEEP_MS: u64 = 10;
+/// A turn waits so long for those who are told what expires.
+const FULL_MS: u64 = 1;
 /// How soon removals that found no room are tried again: a full disk stays full for a while.
 const REFUSED_MS: u64 = 100;
 /// Longest wait of the thread: bounds how long a store that nobody holds lives on.

@@ -1,6 +1,7 @@
 //! BITFIELD: integers of any width at any bit of a string.
 
 use resp::{ArgsView, Writer};
+use store::EventClass;
 
 use super::bitmaps::bit_offset;
 use super::ranges::overwrite;
@@ -197,6 +198,7 @@ pub(crate) fn bitfield(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
     bytes.truncate(kept);
     if former.get(start..start + kept) != Some(&bytes[..]) {
         overwrite(data, args.get(1), start, &bytes)?;
+        data.event(EventClass::String, "setbit", args.get(1));
     }
     write_answers(&answers, out);
     Ok(())

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
-use store::Value;
+use store::{EventClass, Value};
 
 use super::ranges::overwrite;
 use crate::args::{integer, is, string, string_to_change};
@@ -52,6 +52,7 @@ pub(crate) fn setbit(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     let byte = former.get(at).copied().unwrap_or(0) & !(0x80 >> (offset % 8)) | bit;
     if at >= former.len() || was_set != (bit != 0) {
         overwrite(data, args.get(1), at, &[byte])?;
+        data.event(EventClass::String, "setbit", args.get(1));
     }
     out.integer(was_set.into());
     Ok(())
@@ -274,12 +275,14 @@ pub(crate) fn bitop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     let (target, len) = (args.get(2), sum.len());
     data.turn_to_key(target);
     if sum.is_empty() {
-        data.access.remove(data.db, target)?;
+        let was_there = data.access.remove(data.db, target)?;
+        data.removed(target, was_there);
     } else {
         match data.store.large(sum) {
             Ok(large) => data.access.put(data.db, target, Value::Large(&large), None),
             Err(value) => data.access.put(data.db, target, Value::String(&value), None),
         }
+        data.event(EventClass::String, "set", target);
     }
     out.integer(len as i64);
     Ok(())

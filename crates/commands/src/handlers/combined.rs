@@ -140,7 +140,7 @@ impl<'a> Query<'a> {
     fn members(&self, data: &mut Data<'_, '_>, key: &[u8], at: usize) -> Result<Vec<Scored>, Failure> {
         let kind = self.kind(data, key)?;
         let found = data.access.collection(data.db, key, kind)??;
-        data.count_lookup(!found.is_empty());
+        data.count_lookup(!found.is_empty(), key);
         data.access.charge(found.len())?;
         data.ask(found.iter().map(|(member, _)| member.len() + SCORED_BYTES).sum())?;
         let weighed = |(member, value): (&[u8], &[u8])| (member.to_vec(), self.weighed(at, kind, value));
@@ -231,7 +231,7 @@ impl<'a> Query<'a> {
             Some(found) => found.iter().map(|it| it.map(|value| self.weighed(at, kind, value))).collect(),
             None => vec![None; kept.len()],
         };
-        data.count_lookup(found.is_some());
+        data.count_lookup(found.is_some(), key);
         let mut others = others.drain(..);
         kept.retain_mut(|(_, score)| {
             let other = others.next().flatten();
@@ -294,11 +294,11 @@ fn store(
     data: &mut Data<'_, '_>,
     args: ArgsView<'_>,
     operation: Operation,
-    command: &str,
+    command: &'static str,
     out: &mut Writer<'_>,
 ) -> Outcome {
     let (_, members) = run(data, args, operation, Use::Stores, command)?;
-    put_members(data, args.get(1), &members)?;
+    put_members(data, args.get(1), &members, command)?;
     out.integer(members.len() as i64);
     Ok(())
 }

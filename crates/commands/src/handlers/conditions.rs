@@ -121,7 +121,9 @@ fn delete_if(
             return Ok(());
         }
     }
-    out.integer(data.access.remove(data.db, key)?.into());
+    let was_there = data.access.remove(data.db, key)?;
+    data.removed(key, was_there);
+    out.integer(was_there.into());
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use clock::UnixMs;
 use resp::{ArgsView, Writer};
-use store::{Deadline, Found, Packed, Value};
+use store::{Deadline, EventClass, Found, Packed, Value};
 
 use crate::args::{integer, is, option_value};
 use crate::call::{Attached, Data, Failure, Outcome, text};
@@ -14,7 +14,7 @@ use crate::rdb_value::{self, Read, Unread};
 
 pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let found = data.access.get(data.db, args.get(1))?;
-    data.count_lookup(found.is_some());
+    data.count_lookup(found.is_some(), args.get(1));
     if let Some(shape) = found.and_then(|found| found.kind.shape()) {
         let found = found.expect("it has a shape");
         data.admit_reply(found.value.len())?;
@@ -102,9 +102,11 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     let expiry = (ttl != 0).then(deadline);
     // the time of all fields may have come
     if is_empty || expiry.is_some_and(|at| data.now.has_passed(at)) {
-        data.access.remove(data.db, key)?;
+        let was_there = data.access.remove(data.db, key)?;
+        data.removed(key, was_there);
     } else {
         data.access.put(data.db, key, value, expiry);
+        data.event(EventClass::Generic, "restore", key);
     }
     out.ok();
     Ok(())

@@ -6,7 +6,10 @@ use std::ops::Range;
 
 use resp::{ArgsView, Writer};
 use smallvec::SmallVec;
-use store::{Edit, Element, Packed, Sequence, Shape, Snapshot, Stop, StoreError, ValueKind, Whole, score_of};
+use store::{
+    Edit, Element, EventClass, Packed, Sequence, Shape, Snapshot, Stop, StoreError, ValueKind, Whole,
+    score_of,
+};
 
 use super::scan::{More, Options, cursor};
 use crate::call::{BULK_OVERHEAD_BYTES, Data, Failure, Outcome, text};
@@ -14,7 +17,7 @@ use crate::call::{BULK_OVERHEAD_BYTES, Data, Failure, Outcome, text};
 /// The collection at `key` for a command that reads it, and counts as a hit or a miss; empty when it is absent.
 pub(crate) fn read<'a>(data: &'a Data<'_, '_>, key: &[u8], kind: ValueKind) -> Result<Packed<'a>, Failure> {
     let found = read_to_change(data, key, kind)?;
-    data.count_lookup(!found.is_empty());
+    data.count_lookup(!found.is_empty(), key);
     Ok(found)
 }
 
@@ -27,7 +30,7 @@ pub(crate) fn read_all<'a>(
     let (bytes_max, count_max) =
         if data.in_parts { (CHUNKED_BYTES_MIN, CHUNKED_ELEMENTS_MIN) } else { (u64::MAX, u64::MAX) };
     let whole = data.access.whole(data.db, key, kind, bytes_max, count_max)??;
-    data.count_lookup(!matches!(&whole, Whole::Here(found) if found.is_empty()));
+    data.count_lookup(!matches!(&whole, Whole::Here(found) if found.is_empty()), key);
     Ok(whole)
 }
 
@@ -92,7 +95,7 @@ pub(crate) fn sequence<'a, 's>(
     kind: ValueKind,
 ) -> Result<Sequence<'a, 's>, Failure> {
     let found = sequence_to_change(data, key, kind)?;
-    data.count_lookup(!found.is_empty());
+    data.count_lookup(!found.is_empty(), key);
     Ok(found)
 }
 
@@ -114,7 +117,7 @@ pub(crate) fn values<'a, 'e>(
 ) -> Result<Vec<Option<&'a [u8]>>, Failure> {
     let count = elements.len();
     let found = data.access.values(data.db, key, kind, elements)??;
-    data.count_lookup(found.is_some());
+    data.count_lookup(found.is_some(), key);
     Ok(found.unwrap_or_else(|| vec![None; count]))
 }
 
@@ -140,7 +143,7 @@ pub(crate) fn sample<'a>(
     kind: ValueKind,
 ) -> Result<Option<Element<'a>>, Failure> {
     let found = Chosen::sampled(data, key, kind, 1)?;
-    data.count_lookup(!found.is_empty());
+    data.count_lookup(!found.is_empty(), key);
     Ok(found.first().map(|(_, element)| *element))
 }
 
@@ -152,14 +155,16 @@ pub(crate) fn samples<'a>(
     count: i64,
 ) -> Result<Vec<Element<'a>>, Failure> {
     let found = Chosen::sampled(data, key, kind, count)?;
-    data.count_lookup(!found.is_empty());
+    // of none that are asked for nothing is found of a collection that is there
+    let is_there = !found.is_empty() || (count == 0 && data.access.meta(data.db, key)?.is_some());
+    data.count_lookup(is_there, key);
     Ok(found.into_iter().map(|(_, element)| element).collect())
 }
 
 /// How many elements the collection at `key` has, for a command that reads it.
 pub(crate) fn count(data: &Data<'_, '_>, key: &[u8], kind: ValueKind) -> Result<u64, Failure> {
     let count = data.access.count(data.db, key, kind)??;
-    data.count_lookup(count > 0);
+    data.count_lookup(count > 0, key);
     Ok(count)
 }
 
@@ -240,6 +245,9 @@ pub(super) fn delete_each(
 ) -> Outcome {
     let deleted =
         change_each(data, kind, requests, 1, |edit, tag, element| edit.delete(tag, element.get(0)))?;
+    let (class, name) =
+        if kind == ValueKind::Hash { (EventClass::Hash, "hdel") } else { (EventClass::Set, "srem") };
+    data.taken(class, name, requests[0].get(1), deleted.iter().filter(|count| **count > 0).count())?;
     answer_counts(deleted, out);
     Ok(())
 }
@@ -256,6 +264,8 @@ pub(super) fn delete_scored(
         Ok::<_, Failure>(None)
     };
     data.access.rescore(data.db, requests[0].get(1), places.elements(), delete)???;
+    let times = deleted.iter().filter(|count| **count > 0).count();
+    data.taken(EventClass::SortedSet, "zrem", requests[0].get(1), times)?;
     answer_counts(deleted, out);
     Ok(())
 }
@@ -386,7 +396,7 @@ impl<'a> Scan<'a> {
     ) -> Result<Option<Self>, Failure> {
         let from = cursor(args.get(2))?;
         if data.access.count(data.db, args.get(1), kind)?? == 0 {
-            data.count_lookup(false);
+            data.count_lookup(false, args.get(1));
             write_step(0, &[], out);
             return Ok(None);
         }
@@ -405,7 +415,7 @@ pub(crate) fn walk_reply(
     out: &mut Writer<'_>,
 ) -> Outcome {
     let (next, met) = data.access.walk(data.db, key, kind, scan.from, scan.options.count)??;
-    data.count_lookup(true);
+    data.count_lookup(true, key);
     let shape = kind.shape().expect("a type of collections");
     step_reply(data, shape, next, met.into_iter(), scan, out)
 }

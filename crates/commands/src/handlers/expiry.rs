@@ -2,7 +2,7 @@
 
 use clock::UnixMs;
 use resp::{ArgsView, Writer};
-use store::{Deadline, Moment};
+use store::{Deadline, EventClass, Moment};
 
 use crate::args::{Unit, integer, is};
 use crate::call::{Data, Failure, Outcome};
@@ -91,9 +91,15 @@ fn expire_by(
     }
     let deadline = |ms| if unit.absolute { Deadline::at(UnixMs(ms)) } else { data.now.after(ms) };
     match u64::try_from(millis).ok().map(deadline) {
-        Some(at) if !data.now.has_passed(at) => data.access.set_expiry(data.db, key, Some(at))?,
-        _ => data.access.remove(data.db, key)?,
-    };
+        Some(at) if !data.now.has_passed(at) => {
+            data.access.set_expiry(data.db, key, Some(at))?;
+            data.event(EventClass::Generic, "expire", key);
+        }
+        _ => {
+            let was_there = data.access.remove(data.db, key)?;
+            data.removed(key, was_there);
+        }
+    }
     out.integer(1);
     Ok(())
 }
@@ -122,7 +128,7 @@ fn tell(
     show: fn(at: Deadline, now: Moment) -> u64,
 ) -> Outcome {
     let meta = data.access.meta(data.db, args.get(1))?;
-    data.count_lookup(meta.is_some());
+    data.count_lookup(meta.is_some(), args.get(1));
     out.integer(match meta.map(|meta| meta.expiry) {
         None => -2,
         Some(None) => -1,
@@ -151,6 +157,7 @@ pub(crate) fn persist(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     let expires = data.access.meta(data.db, args.get(1))?.is_some_and(|meta| meta.expiry.is_some());
     if expires {
         data.access.set_expiry(data.db, args.get(1), None)?;
+        data.event(EventClass::Generic, "persist", args.get(1));
     }
     out.integer(expires.into());
     Ok(())

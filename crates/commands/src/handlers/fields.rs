@@ -5,7 +5,7 @@
 
 use clock::UnixMs;
 use resp::{ArgsView, Writer};
-use store::{Deadline, Edit, Moment, ValueKind};
+use store::{Deadline, Edit, EventClass, Moment, ValueKind};
 
 use super::elements::{values, values_bytes};
 use super::expiry::Conditions;
@@ -58,6 +58,22 @@ impl Retime {
     }
 }
 
+impl Retime {
+    /// Names what became of fields of `key`, if anything did.
+    fn name(self, data: &Data<'_, '_>, key: &[u8], is_any: bool) -> Outcome {
+        match self {
+            _ if !is_any => {}
+            Self::Keep => {}
+            Self::Never => data.event(EventClass::Hash, "hpersist", key),
+            Self::At(time) if data.now.has_passed(time.deadline) => {
+                data.taken(EventClass::Hash, "hdel", key, 1)?;
+            }
+            Self::At(_) => data.event(EventClass::Hash, "hexpire", key),
+        }
+        Ok(())
+    }
+}
+
 fn write_integers(answers: &[i64], out: &mut Writer<'_>) {
     out.array(answers.len());
     answers.iter().for_each(|answer| out.integer(*answer));
@@ -76,6 +92,7 @@ fn answer_each<'e>(
     key: &[u8],
     fields: impl Iterator<Item = &'e [u8]>,
     out: &mut Writer<'_>,
+    name: &'static str,
     change: impl Fn(&mut Edit<'_>, (u16, &[u8])) -> i64,
 ) -> Outcome {
     let fields: Vec<&[u8]> = fields.collect();
@@ -84,6 +101,10 @@ fn answer_each<'e>(
     data.access.edit_each(data.db, key, ValueKind::Hash, named, |hash, tag, number| {
         answers[number] = change(hash, (tag, fields[number]));
     })??;
+    if answers.contains(&SET) {
+        data.event(EventClass::Hash, name, key);
+    }
+    data.taken(EventClass::Hash, "hdel", key, answers.contains(&DELETED).into())?;
     write_integers(&answers, out);
     Ok(())
 }
@@ -99,7 +120,7 @@ fn expire_by(
     let conditions = Conditions::of_word(args.get(3));
     let fields = fields_at(args, if conditions.is_some() { 4 } else { 3 })?;
     let (conditions, now) = (conditions.unwrap_or_default(), data.now);
-    answer_each(data, args.get(1), fields, out, |hash, (tag, field)| {
+    answer_each(data, args.get(1), fields, out, "hexpire", |hash, (tag, field)| {
         let Some(current) = hash.deadline(tag, field) else { return NO_FIELD };
         if !conditions.allow(current.map(|at| now.unix_of(at)), time.unix_ms) {
             return NOT_ALLOWED;
@@ -134,7 +155,7 @@ fn tell(
 ) -> Outcome {
     let fields = fields_at(args, 2)?;
     let deadlines = data.access.deadlines(data.db, args.get(1), fields.clone())??;
-    data.count_lookup(deadlines.is_some());
+    data.count_lookup(deadlines.is_some(), args.get(1));
     let deadlines = deadlines.unwrap_or_else(|| vec![None; fields.count()]);
     let answer = |deadline: Option<Option<Deadline>>| match deadline {
         None => NO_FIELD,
@@ -167,12 +188,14 @@ pub(crate) fn hpexpiretime(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
 
 pub(crate) fn hpersist(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let fields = fields_at(args, 2)?;
-    answer_each(data, args.get(1), fields, out, |hash, (tag, field)| match hash.deadline(tag, field) {
-        None => NO_FIELD,
-        Some(None) => NEVER,
-        Some(Some(_)) => {
-            hash.set_deadline(tag, field, None);
-            SET
+    answer_each(data, args.get(1), fields, out, "hpersist", |hash, (tag, field)| {
+        match hash.deadline(tag, field) {
+            None => NO_FIELD,
+            Some(None) => NEVER,
+            Some(Some(_)) => {
+                hash.set_deadline(tag, field, None);
+                SET
+            }
         }
     })
 }
@@ -238,11 +261,14 @@ pub(crate) fn hgetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     if matches!(options.retime, Retime::Keep) {
         return Ok(());
     }
-    let (fields, now) = (fields.collect::<Vec<_>>(), data.now);
+    let (fields, now, mut is_any) = (fields.collect::<Vec<_>>(), data.now, false);
     let named = fields.iter().copied();
     data.access.edit_each(data.db, args.get(1), ValueKind::Hash, named, |hash, tag, number| {
+        let former = hash.deadline(tag, fields[number]);
+        is_any |= former.is_some_and(|at| at.is_some() || !matches!(options.retime, Retime::Never));
         options.retime.apply(hash, tag, fields[number], now);
     })??;
+    options.retime.name(data, args.get(1), is_any)?;
     Ok(())
 }
 
@@ -286,6 +312,10 @@ pub(crate) fn hsetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         }
         options.retime.apply(hash, tag, field, now);
     })??;
+    data.event(EventClass::Hash, "hset", args.get(1));
+    if matches!(options.retime, Retime::At(_)) {
+        options.retime.name(data, args.get(1), true)?;
+    }
     out.integer(1);
     Ok(())
 }

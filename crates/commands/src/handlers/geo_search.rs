@@ -372,7 +372,8 @@ fn run(data: &mut Data<'_, '_>, args: ArgsView<'_>, form: Form, out: &mut Writer
     let Some(target) = query.target else { return query.write(data, &found, out) };
     let score = |it: &Match<'_>| if query.stores_distances { it.distance_m / query.unit_m } else { it.score };
     let members: Vec<Scored> = found.iter().map(|it| (it.member.to_vec(), score(it))).collect();
-    put_members(data, args.get(target), &members)?;
+    let name = if form == Form::SearchStore { "geosearchstore" } else { "georadiusstore" };
+    put_members(data, args.get(target), &members, name)?;
     out.integer(members.len() as i64);
     Ok(())
 }

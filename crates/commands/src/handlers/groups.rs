@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use resp::{ArgsView, Writer};
-use store::Stop;
+use store::{EventClass, Stop};
 
 use super::stream_reads::Query;
 use super::streams::{
@@ -84,6 +84,7 @@ pub(super) fn read_group(
     };
     let mut changes = Changes::with_room(group_name.len() + consumer.len());
     let known = stream.consumer(group_name, consumer)?;
+    let is_new = known.is_none();
     let count = if query.id(nth) == b">" {
         let (claimed, ripe_in) = match query.claims_idle_ms {
             None => (Vec::new(), None),
@@ -101,6 +102,7 @@ pub(super) fn read_group(
             if !changes.is_empty() {
                 apply(data, key, &changes)?;
             }
+            name_consumer(data, key, is_new);
             return Ok(Delivered::Nothing { ripe_in });
         }
         admit(data, claimed.iter().map(|(entry, _)| entry).chain(&new))?;
@@ -122,7 +124,15 @@ pub(super) fn read_group(
         tell_again(data, stream, reading, query.id(nth), left, &mut changes, out)?
     };
     apply(data, key, &changes)?;
+    name_consumer(data, key, is_new);
     Ok(Delivered::Entries(count))
+}
+
+/// Names a consumer that a command has made.
+fn name_consumer(data: &Data<'_, '_>, key: &[u8], is_new: bool) {
+    if is_new {
+        data.event(EventClass::Stream, "xgroup-createconsumer", key);
+    }
 }
 
 /// Entries that were claimed, and what was pending of them.
@@ -496,12 +506,13 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         claimed.push(entry);
     }
     together.end()?;
-    note_consumer(stream, group_name, consumer, now_ms, !claimed.is_empty(), &mut changes)?;
+    let is_new = note_consumer(stream, group_name, consumer, now_ms, !claimed.is_empty(), &mut changes)?;
+    name_consumer(data, key, is_new);
     write_claimed(data, &claimed, claim.only_ids, out)?;
     apply(data, key, &changes)
 }
 
-/// Notes that a consumer asked, and whether it got something; makes it if it is new.
+/// Notes that a consumer asked, and whether it got something; makes it if it is new, which is returned.
 fn note_consumer(
     stream: Stream<'_, '_>,
     group: &[u8],
@@ -509,12 +520,13 @@ fn note_consumer(
     now_ms: u64,
     got: bool,
     changes: &mut Changes,
-) -> Result<(), Stop> {
+) -> Result<bool, Stop> {
     let known = stream.consumer(group, name)?;
+    let is_new = known.is_none();
     let active_ms = known.map_or(0, |known| known.active_ms);
     let active_ms = if got { now_ms } else { active_ms };
     changes.put_consumer(group, name, Consumer { seen_ms: now_ms, active_ms });
-    Ok(())
+    Ok(is_new)
 }
 
 fn write_claimed(
@@ -585,7 +597,8 @@ pub(crate) fn xautoclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         claimed.push(entry);
     }
     together.end()?;
-    note_consumer(stream, group, consumer, now_ms, !claimed.is_empty(), &mut changes)?;
+    let is_new = note_consumer(stream, group, consumer, now_ms, !claimed.is_empty(), &mut changes)?;
+    name_consumer(data, key, is_new);
     out.array(3);
     write_id(next, out);
     write_claimed(data, &claimed, only_ids, out)?;

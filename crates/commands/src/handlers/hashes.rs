@@ -2,7 +2,7 @@
 
 use resp::{ArgsView, Writer};
 use smallvec::SmallVec;
-use store::{Edit, Element, ValueKind, Whole};
+use store::{Edit, Element, EventClass, ValueKind, Whole};
 
 use super::elements::{
     Counts, Scan, answer_counts, change_each, count, delete_each, read_all, sample, samples, value, values,
@@ -37,13 +37,19 @@ fn put_all(data: &mut Data<'_, '_>, requests: &[ArgsView<'_>], command: &str) ->
     if requests.iter().any(|args| !args.len().is_multiple_of(2)) {
         return Err(format!("ERR wrong number of arguments for '{command}' command").into());
     }
-    change_each(data, ValueKind::Hash, requests, 2, |hash, tag, pair| hash.put(tag, pair.get(0), pair.get(1)))
+    let put = |hash: &mut Edit<'_>, tag, pair: ArgsView<'_>| hash.put(tag, pair.get(0), pair.get(1));
+    let counts = change_each(data, ValueKind::Hash, requests, 2, put)?;
+    requests.iter().for_each(|args| data.event(EventClass::Hash, "hset", args.get(1)));
+    Ok(counts)
 }
 
 pub(crate) fn hsetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (field, value) = (args.get(2), args.get(3));
     let set = |hash: &mut Edit<'_>, tag| hash.get(tag, field).is_none() && hash.put(tag, field, value);
     let is_new = data.access.edit_element(data.db, args.get(1), ValueKind::Hash, field, set)??;
+    if is_new {
+        data.event(EventClass::Hash, "hset", args.get(1));
+    }
     out.integer(is_new.into());
     Ok(())
 }
@@ -177,10 +183,11 @@ pub(crate) fn hgetdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         out.bulk_or_null(value.filter(|_| told.insert(field)));
     }
     let fields: Vec<&[u8]> = fields.collect();
-    let named = fields.iter().copied();
+    let (named, mut is_any) = (fields.iter().copied(), false);
     data.access.edit_each(data.db, args.get(1), ValueKind::Hash, named, |hash, tag, number| {
-        hash.delete(tag, fields[number]);
+        is_any |= hash.delete(tag, fields[number]);
     })??;
+    data.taken(EventClass::Hash, "hdel", args.get(1), is_any.into())?;
     Ok(())
 }
 
@@ -206,6 +213,7 @@ pub(crate) fn hincrby_series(
     if let Some(failure) = refused {
         return Err(failure);
     }
+    requests.iter().for_each(|args| data.event(EventClass::Hash, "hincrby", args.get(1)));
     sums.into_iter().for_each(|sum| out.integer(sum));
     Ok(())
 }
@@ -232,6 +240,7 @@ pub(crate) fn hincrbyfloat(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
         Ok::<_, Failure>(sum)
     };
     let sum = data.access.edit_element(data.db, args.get(1), ValueKind::Hash, field, add)???;
+    data.event(EventClass::Hash, "hincrbyfloat", args.get(1));
     out.bulk(sum.as_bytes());
     Ok(())
 }

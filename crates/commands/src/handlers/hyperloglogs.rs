@@ -1,7 +1,7 @@
 //! PFADD, PFCOUNT and PFMERGE, over `hyperloglog`: strings that hold sketches.
 
 use resp::{ArgsView, Writer};
-use store::Value;
+use store::{EventClass, Value};
 
 use crate::args::{string, string_to_change};
 use crate::call::{Data, Failure, Outcome};
@@ -28,6 +28,7 @@ pub(crate) fn pfadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     }
     if is_changed {
         data.access.put(data.db, args.get(1), Value::String(&sketch.into_bytes()), expiry);
+        data.event(EventClass::String, "pfadd", args.get(1));
     }
     out.integer(is_changed.into());
     Ok(())
@@ -82,6 +83,7 @@ pub(crate) fn pfmerge(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     sketch.merge(&all, any_dense)?;
     sketch.forget_count();
     data.access.put(data.db, target, Value::String(&sketch.into_bytes()), expiry);
+    data.event(EventClass::String, "pfadd", target);
     out.ok();
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Integers are of 64 bits. Floats are added as INCRBYFLOAT adds them (`decimal`).
 
 use resp::{ArgsView, Writer};
-use store::{Deadline, Value};
+use store::{Deadline, EventClass, Value};
 
 use crate::args::{Unit, expiry, integer, is, option_value, string_to_change};
 use crate::call::{Data, Failure, Outcome, text};
@@ -145,7 +145,11 @@ pub(crate) fn increx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
             None => (decimal::sum(former, b"0").flatten().ok_or(text::NOT_FLOAT)?, "0".to_owned(), false),
         };
         write_floats([&value, &added], out);
-        return if is_changed { put(data, args.get(1), value.as_bytes(), expiry) } else { Ok(()) };
+        return if is_changed {
+            put(data, args.get(1), value.as_bytes(), expiry, &increment)
+        } else {
+            Ok(())
+        };
     }
     let changed = increment.integers(former)?;
     let (value, added) = changed.map_or_else(|| Ok::<_, Failure>((integer(former)?, 0)), Ok)?;
@@ -155,7 +159,7 @@ pub(crate) fn increx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     if changed.is_none() {
         return Ok(());
     }
-    put(data, args.get(1), itoa::Buffer::new().format(value).as_bytes(), expiry)
+    put(data, args.get(1), itoa::Buffer::new().format(value).as_bytes(), expiry, &increment)
 }
 
 fn write_floats(texts: [&str; 2], out: &mut Writer<'_>) {
@@ -168,9 +172,22 @@ fn write_floats(texts: [&str; 2], out: &mut Writer<'_>) {
     }
 }
 
-fn put(data: &mut Data<'_, '_>, key: &[u8], value: &[u8], expiry: Option<Deadline>) -> Outcome {
+fn put(
+    data: &mut Data<'_, '_>,
+    key: &[u8],
+    value: &[u8],
+    expiry: Option<Deadline>,
+    increment: &Increment<'_>,
+) -> Outcome {
+    data.event(EventClass::String, if increment.is_float { "incrbyfloat" } else { "incrby" }, key);
+    match increment.retime {
+        Retime::Keep => {}
+        Retime::Persist => data.event(EventClass::Generic, "persist", key),
+        Retime::At(..) => data.event(EventClass::Generic, "expire", key),
+    }
     if expiry.is_some_and(|at| data.now.has_passed(at)) {
         data.access.remove(data.db, key)?;
+        data.event(EventClass::Expired, "expired", key);
     } else {
         data.access.put(data.db, key, Value::String(value), expiry);
     }

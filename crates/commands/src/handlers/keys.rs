@@ -1,7 +1,7 @@
 //! Keys of any type: whether they are there, and where.
 
 use resp::{ArgsView, Writer};
-use store::Stop;
+use store::{EventClass, Stop};
 
 use crate::args::{is, option_value, small_integer};
 use crate::call::{Data, Failure, Outcome, text};
@@ -11,7 +11,9 @@ pub(crate) fn del(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<
     let (mut count, keys) = (0, data.quick_keys(args, 1));
     for at in 0..keys.count {
         let at = data.turn_to(args, &keys, at);
-        count += i64::from(data.access.remove(data.db, args.get(at))?);
+        let was_there = data.access.remove(data.db, args.get(at))?;
+        data.removed(args.get(at), was_there);
+        count += i64::from(was_there);
     }
     out.integer(count);
     Ok(())
@@ -39,7 +41,7 @@ fn count_found(
     for at in 0..keys.count {
         let at = data.turn_to(args, &keys, at);
         let found = find(data, args.get(at))?;
-        data.count_lookup(found);
+        data.count_lookup(found, args.get(at));
         count += i64::from(found);
     }
     out.integer(count);
@@ -48,7 +50,7 @@ fn count_found(
 
 pub(crate) fn type_(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let meta = data.access.meta(data.db, args.get(1))?;
-    data.count_lookup(meta.is_some());
+    data.count_lookup(meta.is_some(), args.get(1));
     out.simple(meta.map_or("none", |meta| meta.kind.name()));
     Ok(())
 }
@@ -72,7 +74,16 @@ pub(crate) fn renamenx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
 }
 
 fn relocate(data: &mut Data<'_, '_>, args: ArgsView<'_>) -> Outcome {
-    let is_there = rename_key(data.access, data.db, args.get(1), args.get(2))?;
+    let (from, to) = (args.get(1), args.get(2));
+    let replaces = from != to && data.tells_new(data.db, to)?;
+    let is_there = rename_key(data.access, data.db, from, to)?;
+    if is_there && replaces {
+        data.event(EventClass::New, "new", to);
+    }
+    if is_there && from != to {
+        data.event(EventClass::Generic, "rename_from", from);
+        data.event(EventClass::Generic, "rename_to", to);
+    }
     if is_there { Ok(()) } else { Err(text::NO_SUCH_KEY.into()) }
 }
 
@@ -91,6 +102,8 @@ pub(crate) fn move_(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     let possible = data.access.meta(data.db, key)?.is_some() && data.access.meta(target, key)?.is_none();
     if possible && duplicate(data.access, from, (target, key))? {
         data.access.remove(data.db, key)?;
+        data.event(EventClass::Generic, "move_from", key);
+        data.access.event(EventClass::Generic, "move_to", target, key);
     }
     out.integer(possible.into());
     Ok(())
@@ -128,9 +141,16 @@ pub(crate) fn copy(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         return Err(SAME_OBJECTS.into());
     }
     let taken = !replace && data.access.meta(to.0, to.1)?.is_some();
+    let replaces = replace && data.tells_new(to.0, to.1)?;
     let is_there =
         if taken { data.access.meta(from.0, from.1)?.is_some() } else { duplicate(data.access, from, to)? };
-    data.count_lookup(is_there);
+    data.count_lookup(is_there, args.get(1));
+    if is_there && replaces {
+        data.access.event(EventClass::New, "new", to.0, to.1);
+    }
+    if is_there && !taken {
+        data.access.event(EventClass::Generic, "copy_to", to.0, to.1);
+    }
     out.integer((is_there && !taken).into());
     Ok(())
 }

@@ -46,8 +46,8 @@ impl Options {
 pub(crate) fn lcs(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let found_a = data.access.get(data.db, args.get(1))?;
     let found_b = data.access.get(data.db, args.get(2))?;
-    data.count_lookup(found_a.is_some());
-    data.count_lookup(found_b.is_some());
+    data.count_lookup(found_a.is_some(), args.get(1));
+    data.count_lookup(found_b.is_some(), args.get(2));
     let no_string = [found_a, found_b].into_iter().flatten().any(|f| f.kind != store::ValueKind::String);
     if no_string {
         return Err("ERR The specified keys must contain string values".into());

@@ -1,7 +1,7 @@
 //! LMOVEM and BLMOVEM: several elements go from one list to another.
 
 use resp::{ArgsView, Writer};
-use store::{ListChange, ValueKind};
+use store::{EventClass, ListChange, ValueKind};
 
 use super::blocking::{Nothing, first, timeout};
 use super::elements::sequence_to_change;
@@ -87,6 +87,9 @@ impl Move {
                 change(data, target, &added)?;
             }
         }
+        data.event(EventClass::List, self.to.pushed(), target);
+        data.turn_to_key(source);
+        data.taken(EventClass::List, self.from.popped(), source, 1)?;
         write_all(&moved, out);
         Ok(true)
     }

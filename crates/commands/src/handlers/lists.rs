@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use resp::{ArgsView, Writer};
-use store::{Element, ListChange, ListChanged, ListEnd, Popped, Sequence, ValueKind};
+use store::{Element, EventClass, ListChange, ListChanged, ListEnd, Popped, Sequence, ValueKind};
 
 use super::blocking::{MultiPop, Nothing, first, timeout};
 use super::elements::{Part, count, key_of_pops, part, sequence, sequence_to_change};
@@ -34,6 +34,16 @@ impl End {
             Self::Left => ListChange::PushFront(value),
             Self::Right => ListChange::PushBack(value),
         }
+    }
+
+    /// What a push to this end is called.
+    pub(super) fn pushed(self) -> &'static str {
+        if self == Self::Left { "lpush" } else { "rpush" }
+    }
+
+    /// What a pop from this end is called.
+    pub(super) fn popped(self) -> &'static str {
+        if self == Self::Left { "lpop" } else { "rpop" }
     }
 
     /// Which of `len` elements is at the end.
@@ -94,6 +104,7 @@ fn push(data: &mut Data<'_, '_>, requests: &[ArgsView<'_>], end: End, out: &mut 
     for args in requests {
         len += args.len() - 2;
         out.integer(len as i64);
+        data.event(EventClass::List, end.pushed(), requests[0].get(1));
     }
     Ok(())
 }
@@ -135,9 +146,17 @@ fn pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'
         }
     };
     match count {
-        None => out.bulk_or_null(take_one(data, args.get(1), end)?.as_deref()),
+        None => {
+            let taken = take_one(data, args.get(1), end)?;
+            data.taken(EventClass::List, end.popped(), args.get(1), taken.is_some().into())?;
+            out.bulk_or_null(taken.as_deref());
+        }
         Some(_) if length(data, args.get(1))? == 0 => out.null_array(),
-        Some(count) => write_all(&take(data, args.get(1), end, count)?, out),
+        Some(count) => {
+            let taken = take(data, args.get(1), end, count)?;
+            data.taken(EventClass::List, end.popped(), args.get(1), (!taken.is_empty()).into())?;
+            write_all(&taken, out);
+        }
     }
     Ok(())
 }
@@ -162,6 +181,7 @@ pub(crate) fn rpop_series(
 fn pop_series(data: &mut Data<'_, '_>, requests: &[ArgsView<'_>], end: End, out: &mut Writer<'_>) -> Outcome {
     let key = key_of_pops(data, requests, ValueKind::List)?;
     let taken = take(data, key, end, requests.len())?;
+    data.taken(EventClass::List, end.popped(), key, taken.len())?;
     (0..requests.len()).for_each(|at| out.bulk_or_null(taken.get(at).map(|value| &value[..])));
     Ok(())
 }
@@ -233,6 +253,7 @@ pub(crate) fn lset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     }
     let at = place(integer(args.get(2))?, len).ok_or("ERR index out of range")?;
     change(data, args.get(1), &[ListChange::Set(at, args.get(3))])?;
+    data.event(EventClass::List, "lset", args.get(1));
     out.ok();
     Ok(())
 }
@@ -279,6 +300,7 @@ pub(crate) fn ltrim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         let removals: Vec<_> = removals.map(|(from, count)| ListChange::Remove(from, count)).collect();
         change(data, args.get(1), &removals)?;
     }
+    data.taken(EventClass::List, "ltrim", args.get(1), (len > 0).into())?;
     out.ok();
     Ok(())
 }
@@ -291,6 +313,7 @@ pub(crate) fn lrem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     };
     let equal = ListChange::RemoveEqual { value: args.get(3), most, from_back: count < 0 };
     let removed = change(data, args.get(1), &[equal])?.removed;
+    data.taken(EventClass::List, "lrem", args.get(1), (removed > 0).into())?;
     out.integer(removed as i64);
     Ok(())
 }
@@ -309,6 +332,7 @@ pub(crate) fn linsert(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         None => -1,
         Some(pivot) => {
             change(data, args.get(1), &[ListChange::Insert(pivot + behind, args.get(4))])?;
+            data.event(EventClass::List, "linsert", args.get(1));
             len as i64 + 1
         }
     };
@@ -433,6 +457,8 @@ fn carry(
             change(data, target, &[added])?;
         }
     }
+    data.event(EventClass::List, to.pushed(), target);
+    data.taken(EventClass::List, from.popped(), source, 1)?;
     out.bulk(&value);
     Ok(true)
 }
@@ -455,6 +481,7 @@ fn pop_first(
     let Some(key) = first(data, pop.keys.all(args), ValueKind::List)? else { return Ok(false) };
     let key = &key[..];
     let taken = take(data, key, pop.side, pop.count)?;
+    data.taken(EventClass::List, pop.side.popped(), key, (!taken.is_empty()).into())?;
     out.array(2);
     out.bulk(key);
     write_all(&taken, out);
@@ -478,6 +505,7 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mu
     };
     let key = &key[..];
     let taken = take_one(data, key, end)?;
+    data.taken(EventClass::List, end.popped(), key, taken.is_some().into())?;
     out.array(2);
     out.bulk(key);
     taken.iter().for_each(|value| out.bulk(value));

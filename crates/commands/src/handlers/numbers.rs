@@ -1,7 +1,7 @@
 //! Strings as numbers: INCR and its family.
 
 use resp::{ArgsView, Writer};
-use store::Value;
+use store::{EventClass, Value};
 
 use crate::args::{integer, string_to_change};
 use crate::call::{Data, Failure, Outcome, text};
@@ -33,6 +33,7 @@ fn add(data: &mut Data<'_, '_>, args: ArgsView<'_>, by: i64, out: &mut Writer<'_
     let sum = former.checked_add(by).ok_or(text::OVERFLOW)?;
     let mut digits = itoa::Buffer::new();
     data.access.put(data.db, key, Value::String(digits.format(sum).as_bytes()), expiry);
+    data.event(EventClass::String, "incrby", key);
     out.integer(sum);
     Ok(())
 }
@@ -46,6 +47,7 @@ pub(crate) fn incrbyfloat(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut
     let sum = decimal::sum(former, args.get(2)).ok_or_else(invalid)?;
     let sum = sum.ok_or("ERR increment would produce NaN or Infinity")?;
     data.access.put(data.db, key, Value::String(sum.as_bytes()), expiry);
+    data.event(EventClass::String, "incrbyfloat", key);
     out.bulk(sum.as_bytes());
     Ok(())
 }

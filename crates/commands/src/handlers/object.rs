@@ -10,12 +10,12 @@ use crate::call::{Data, Failure, Outcome, Small};
 pub(crate) fn encoding(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if data.access.leaf_count(data.db, args.get(2))? > 0 {
         let kind = data.access.meta(data.db, args.get(2))?.and_then(|meta| meta.kind.shape());
-        data.count_lookup(true);
+        data.count_quietly(true);
         out.bulk(kind.map_or("hashtable", large_encoding).as_bytes());
         return Ok(());
     }
     let found = data.access.peek(data.db, args.get(2))?;
-    data.count_lookup(found.is_some());
+    data.count_quietly(found.is_some());
     match found {
         Some(found) => out.bulk(encoding_of(&found, &data.limits.small).as_bytes()),
         None => out.null(),
@@ -98,7 +98,7 @@ pub(crate) fn refcount(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
 /// Whether there is the key that is asked about.
 fn is_there(data: &Data<'_, '_>, args: ArgsView<'_>) -> Result<bool, Failure> {
     let found = data.access.meta(data.db, args.get(2))?.is_some();
-    data.count_lookup(found);
+    data.count_quietly(found);
     Ok(found)
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn freq(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 
 fn usage(data: &Data<'_, '_>, args: ArgsView<'_>) -> Result<Option<Usage>, Failure> {
     let usage = data.access.usage(data.db, args.get(2))?;
-    data.count_lookup(usage.is_some());
+    data.count_quietly(usage.is_some());
     Ok(usage)
 }
 

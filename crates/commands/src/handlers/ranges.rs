@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
-use store::{Large, Value, ValueKind};
+use store::{EventClass, Large, Value, ValueKind};
 
 use crate::args::{integer, string, string_to_change};
 use crate::call::{Data, Failure, Outcome, text};
@@ -12,7 +12,7 @@ use crate::copies::{Splice, spliced};
 
 pub(crate) fn strlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let meta = data.access.meta(data.db, args.get(1))?;
-    data.count_lookup(meta.is_some());
+    data.count_lookup(meta.is_some(), args.get(1));
     match meta {
         Some(meta) if meta.kind != ValueKind::String => return Err(text::WRONG_TYPE.into()),
         Some(meta) => out.integer(meta.value_len.cast_signed()),
@@ -45,6 +45,7 @@ fn splice(
     out: &mut Writer<'_>,
 ) -> Outcome {
     let (key, part) = (args.get(1), args.get(argument));
+    let name = if at.is_some() { "setrange" } else { "append" };
     let found = string_to_change(data, key)?;
     let (former, expiry) = found.map_or((&[][..], None), |found| (found.value, found.expiry));
     let at = at.unwrap_or(former.len() as u64);
@@ -56,12 +57,15 @@ fn splice(
     let changed = at.min(former.len())..at + part.len();
     if let Some(made) = data.copies.made(argument, found) {
         data.access.put_part(data.db, key, made, changed, expiry)?;
+        data.event(EventClass::String, name, key);
         return Ok(());
     }
     if len >= Large::BYTES_MIN && data.copies.may_ask() {
         return Err(Failure::Make(Splice::new(found, at, argument)));
     }
-    overwrite(data, key, at, part)
+    overwrite(data, key, at, part)?;
+    data.event(EventClass::String, name, key);
+    Ok(())
 }
 
 /// Puts `part` over the string at `key` from `at` on, with zeroes in a gap before it.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use resp::{ArgsView, Writer};
-use store::{Element, Sequence, Stop, score_of};
+use store::{Element, EventClass, Sequence, Stop, score_of};
 
 use super::elements::{Part, part, sequence, sequence_to_change};
 use super::lists::span;
@@ -260,9 +260,9 @@ pub(crate) fn zrevrangebylex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &
 pub(crate) fn zrangestore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let query = Query::parse(args, 2, None, None, true)?;
     let limits = query.bounds.parse()?;
-    let set = sequence_to_change(data, args.get(2), SORTED_SET)?;
+    let set = sequence(data, args.get(2), SORTED_SET)?;
     let members = kept(query.members(query.range(&limits, &set)?, &set)?);
-    put_members(data, args.get(1), &members)?;
+    put_members(data, args.get(1), &members, "zrangestore")?;
     out.integer(members.len() as i64);
     Ok(())
 }
@@ -293,6 +293,12 @@ fn remove(data: &mut Data<'_, '_>, args: ArgsView<'_>, by: By, out: &mut Writer<
     let range = limits.of(&set, false)?;
     let count = range.len();
     data.access.remove_range(data.db, args.get(1), SORTED_SET, range)??;
+    let name = match by {
+        By::Rank => "zremrangebyrank",
+        By::Score => "zremrangebyscore",
+        By::Member => "zremrangebylex",
+    };
+    data.taken(EventClass::SortedSet, name, args.get(1), (count > 0).into())?;
     out.integer(count as i64);
     Ok(())
 }

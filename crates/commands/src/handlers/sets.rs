@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use resp::{ArgsView, Writer};
-use store::{Drawn, Element, Packed, ValueKind, Whole};
+use store::{Drawn, Element, EventClass, Packed, ValueKind, Whole};
 
 use super::elements::{
     Chosen, Scan, answer_counts, change_each, count, delete_each, read, read_all, read_to_change, sample,
@@ -28,6 +28,9 @@ pub(crate) fn sadd_series(
 ) -> Outcome {
     let added =
         change_each(data, ValueKind::Set, requests, 1, |set, tag, member| set.add(tag, member.get(0)))?;
+    for _ in added.iter().filter(|count| **count > 0) {
+        data.event(EventClass::Set, "sadd", requests[0].get(1));
+    }
     answer_counts(added, out);
     Ok(())
 }
@@ -99,7 +102,10 @@ pub(crate) fn smove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     if is_there && from != to {
         let (kind, db) = (ValueKind::Set, data.db);
         data.access.edit_element(db, from, kind, member, |set, tag| set.delete(tag, member))??;
-        data.access.edit_element(db, to, kind, member, |set, tag| set.add(tag, member))??;
+        data.taken(EventClass::Set, "srem", from, 1)?;
+        if data.access.edit_element(db, to, kind, member, |set, tag| set.add(tag, member))?? {
+            data.event(EventClass::Set, "sadd", to);
+        }
     }
     out.integer(is_there.into());
     Ok(())
@@ -123,6 +129,7 @@ pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     data.access.edit_each(data.db, args.get(1), ValueKind::Set, members, |set, tag, number| {
         set.delete(tag, &popped[number]);
     })??;
+    data.taken(EventClass::Set, "spop", args.get(1), (!popped.is_empty()).into())?;
     match count {
         None => out.bulk_or_null(popped.first().map(|member| &member[..])),
         Some(_) => {
@@ -137,6 +144,7 @@ pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 fn pop_drawn(data: &mut Data<'_, '_>, key: &[u8], drawn: &Drawn, out: &mut Writer<'_>) -> Outcome {
     data.admit_reply(drawn.iter().map(|member| member.len() + BULK_OVERHEAD_BYTES).sum())?;
     data.access.remove_drawn(data.db, key, drawn)?;
+    data.taken(EventClass::Set, "spop", key, (!drawn.is_empty()).into())?;
     out.set(drawn.len());
     drawn.iter().for_each(|member| out.bulk(member));
     Ok(())
@@ -169,6 +177,17 @@ enum Operation {
     Union,
     Intersection,
     Difference,
+}
+
+impl Operation {
+    /// What it is called where the result is stored.
+    fn stored(self) -> &'static str {
+        match self {
+            Self::Union => "sunionstore",
+            Self::Intersection => "sinterstore",
+            Self::Difference => "sdiffstore",
+        }
+    }
 }
 
 pub(crate) fn sunion(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -215,6 +234,8 @@ fn store(data: &mut Data<'_, '_>, args: ArgsView<'_>, operation: Operation, out:
     let tags: Vec<u16> = members.iter().map(|member| data.access.tag(member)).collect();
     let target = args.get(1);
     data.turn_to_key(target);
+    let was_there = data.may_go(target)?;
+    data.stored(EventClass::Set, operation.stored(), target, !members.is_empty(), was_there);
     data.access.make(data.db, target, ValueKind::Set, |set| {
         members.iter().zip(tags).for_each(|(member, tag)| _ = set.add(tag, member));
     })?;

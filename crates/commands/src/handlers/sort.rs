@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use resp::{ArgsView, Writer};
-use store::{KeyRef, ListChange, Stop, ValueKind};
+use store::{EventClass, KeyRef, ListChange, Stop, ValueKind};
 
 use super::elements::{read_to_change, sequence_to_change};
 use super::lists::change;
@@ -178,7 +178,7 @@ fn number(text: &[u8]) -> Option<f64> {
 /// The elements of the collection at `key`, in its order: all, or if nothing is sorted those that are wanted.
 fn elements(data: &Data<'_, '_>, query: &Query<'_>, key: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
     let meta = data.access.meta(data.db, key)?;
-    data.count_lookup(meta.is_some());
+    data.count_lookup(meta.is_some(), key);
     let Some(meta) = meta else { return Ok(Vec::new()) };
     let owned = |element: &[u8]| element.to_vec();
     match meta.kind {
@@ -321,7 +321,8 @@ fn run(data: &mut Data<'_, '_>, args: ArgsView<'_>, stores: bool, out: &mut Writ
     reach_key(data, target, &mut missing);
     have(data, missing)?;
     data.turn_to_key(target);
-    data.access.remove(data.db, target)?;
+    let was_there = data.access.remove(data.db, target)?;
+    data.stored(EventClass::List, "sortstore", target, !values.is_empty(), was_there);
     let pushes = values.iter().map(|value| ListChange::PushBack(value.as_deref().unwrap_or_default()));
     change(data, target, &pushes.collect::<Vec<_>>())?;
     out.integer(values.len() as i64);

@@ -2,7 +2,7 @@
 
 use resp::{ArgsView, Writer};
 use smallvec::SmallVec;
-use store::{Element, ValueKind, score_of};
+use store::{Element, EventClass, ValueKind, score_of};
 
 use super::blocking::{MultiPop, Nothing, first, timeout};
 use super::elements::{
@@ -117,6 +117,9 @@ pub(super) fn add(
         Ok::<_, Failure>(Some(score))
     };
     data.access.rescore(data.db, key, named, settle)???;
+    if done.added + done.updated > 0 {
+        data.event(EventClass::SortedSet, if options.increments { "zincr" } else { "zadd" }, key);
+    }
     Ok(done)
 }
 
@@ -144,13 +147,15 @@ pub(crate) fn zadd_series(
         _ => Err(text::BY_ITSELF.into()),
     });
     let members = members.collect::<Result<Vec<_>, Failure>>()?;
-    let mut is_new = vec![false; members.len()];
+    let (mut is_new, mut changes) = (vec![false; members.len()], 0);
     let settle = |former: Option<f64>, number: usize| {
         is_new[number] = former.is_none();
+        changes += usize::from(former != Some(members[number].1));
         Ok::<_, Failure>(Some(members[number].1))
     };
     let named = members.iter().map(|(member, _)| *member);
     data.access.rescore(data.db, requests[0].get(1), named, settle)???;
+    (0..changes).for_each(|_| data.event(EventClass::SortedSet, "zadd", requests[0].get(1)));
     is_new.into_iter().for_each(|is_new| out.integer(is_new.into()));
     Ok(())
 }
@@ -166,12 +171,15 @@ pub(crate) fn zincrby_series(
 ) -> Outcome {
     let scores = requests.iter().map(|args| score(args.get(2)));
     let mut scores: SmallVec<[f64; 1]> = scores.collect::<Result<_, Failure>>()?;
+    let mut changes = 0;
     let add = |former: Option<f64>, number: usize| {
         scores[number] = sum(former.unwrap_or(0.0), scores[number])?;
+        changes += usize::from(former != Some(scores[number]));
         Ok::<_, Failure>(Some(scores[number]))
     };
     let named = requests.iter().map(|args| args.get(3));
     data.access.rescore(data.db, requests[0].get(1), named, add)???;
+    (0..changes).for_each(|_| data.event(EventClass::SortedSet, "zincr", requests[0].get(1)));
     scores.into_iter().for_each(|score| out.double(score));
     Ok(())
 }
@@ -359,6 +367,11 @@ enum Side {
 }
 
 impl Side {
+    /// What a pop from this side is called.
+    fn popped(self) -> &'static str {
+        if self == Self::Min { "zpopmin" } else { "zpopmax" }
+    }
+
     fn parse(arg: &[u8]) -> Result<Self, Failure> {
         match arg {
             _ if is(arg, "min") => Ok(Self::Min),
@@ -401,6 +414,7 @@ fn pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, side: Side, out: &mut Writer
         _ => return Err(text::SYNTAX.into()),
     };
     let taken = take(data, args.get(1), side, count)?;
+    data.taken(EventClass::SortedSet, side.popped(), args.get(1), (!taken.is_empty()).into())?;
     write_kept(data, &taken, format, out)
 }
 
@@ -429,6 +443,7 @@ fn pop_series(
 ) -> Outcome {
     let key = key_of_pops(data, requests, SORTED_SET)?;
     let taken = take(data, key, side, requests.len())?;
+    data.taken(EventClass::SortedSet, side.popped(), key, taken.len())?;
     for at in 0..requests.len() {
         write_kept(data, taken.get(at..=at).unwrap_or_default(), MemberFormat::Flat, out)?;
     }
@@ -445,6 +460,7 @@ fn pop_first(
     let Some(key) = first(data, pop.keys.all(args), SORTED_SET)? else { return Ok(false) };
     let key = &key[..];
     let taken = take(data, key, pop.side, pop.count)?;
+    data.taken(EventClass::SortedSet, pop.side.popped(), key, (!taken.is_empty()).into())?;
     out.array(2);
     out.bulk(key);
     write_kept(data, &taken, MemberFormat::Pairs, out)?;
@@ -485,6 +501,7 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, side: Side, out: &
     };
     let key = &key[..];
     let taken = take(data, key, side, 1)?;
+    data.taken(EventClass::SortedSet, side.popped(), key, (!taken.is_empty()).into())?;
     out.array(3);
     out.bulk(key);
     for (member, score) in &taken {
@@ -500,9 +517,16 @@ pub(super) fn kept(members: Vec<Element<'_>>) -> Vec<Scored> {
 }
 
 /// Lets the sorted set at `target` consist of these members; none, and the key is gone.
-pub(super) fn put_members(data: &mut Data<'_, '_>, target: &[u8], members: &[Scored]) -> Outcome {
+pub(super) fn put_members(
+    data: &mut Data<'_, '_>,
+    target: &[u8],
+    members: &[Scored],
+    name: &'static str,
+) -> Outcome {
     let tags: Vec<u16> = members.iter().map(|(member, _)| data.access.tag(member)).collect();
     data.turn_to_key(target);
+    let was_there = data.may_go(target)?;
+    data.stored(EventClass::SortedSet, name, target, !members.is_empty(), was_there);
     data.access.make(data.db, target, SORTED_SET, |set| {
         members.iter().zip(tags).for_each(|((member, score), tag)| _ = set.put_score(tag, member, *score));
     })?;

@@ -2,7 +2,7 @@
 //! what XINFO tells in `stream_info`.
 
 use resp::{ArgsView, Writer};
-use store::{Element, Stop, ValueKind};
+use store::{Element, EventClass, Stop, ValueKind};
 
 use super::elements::{Part, part, sequence, sequence_to_change};
 use super::together::Together;
@@ -306,6 +306,7 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     if trim.adds_alone()
         && let Some(ids) = add_at_end(data.access, data.db, args.get(1), &[args], at + 1, wanted, now_ms)??
     {
+        data.event(EventClass::Stream, "xadd", args.get(1));
         ids.into_iter().for_each(|id| write_id(id, out));
         return Ok(());
     }
@@ -345,6 +346,10 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         changes.put_name(stream, producer, name, id, now_ms)?;
     }
     apply(data, args.get(1), &changes)?;
+    data.event(EventClass::Stream, "xadd", args.get(1));
+    if trimmed > 0 {
+        data.event(EventClass::Stream, "xtrim", args.get(1));
+    }
     write_id(id, out);
     Ok(())
 }
@@ -362,6 +367,7 @@ pub(crate) fn xadd_series(
     let (now_ms, key) = (data.now.unix().0, requests[0].get(1));
     let ids = add_at_end(data.access, data.db, key, requests, 3, Wanted::Any, now_ms)??;
     let ids = ids.ok_or(text::BY_ITSELF)?;
+    requests.iter().for_each(|_| data.event(EventClass::Stream, "xadd", key));
     ids.into_iter().for_each(|id| write_id(id, out));
     Ok(())
 }
@@ -372,6 +378,9 @@ pub(crate) fn xtrim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     let mut changes = Changes::default();
     let trimmed = remove_oldest(&trim, stream, trim.count(stream, None)?, &mut changes)?;
     apply(data, args.get(1), &changes)?;
+    if trimmed > 0 {
+        data.event(EventClass::Stream, "xtrim", args.get(1));
+    }
     out.integer(trimmed as i64);
     Ok(())
 }
@@ -393,6 +402,9 @@ pub(crate) fn xdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     }
     ids.iter().for_each(|id| changes.delete_entry(*id));
     apply(data, args.get(1), &changes)?;
+    if !ids.is_empty() {
+        data.event(EventClass::Stream, "xdel", args.get(1));
+    }
     out.integer(ids.len() as i64);
     Ok(())
 }
@@ -506,6 +518,7 @@ pub(crate) fn xsetid(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     meta.max_deleted = max_deleted.filter(|id| *id != Id::MIN).unwrap_or(meta.max_deleted);
     changes.put_meta(meta);
     apply(data, args.get(1), &changes)?;
+    data.event(EventClass::Stream, "xsetid", args.get(1));
     out.ok();
     Ok(())
 }

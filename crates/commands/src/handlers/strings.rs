@@ -1,7 +1,7 @@
 //! Reading and writing whole strings.
 
 use resp::{ArgsView, Writer};
-use store::{Deadline, Value};
+use store::{Deadline, EventClass, Value, ValueKind};
 
 use super::conditions::Condition;
 use crate::args::{Unit, expiry, is, string};
@@ -54,6 +54,7 @@ pub(crate) fn set(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<
     let (key, value) = (args.get(1), data.copies.value(args, 2));
     if args.len() == 3 {
         data.access.put(data.db, key, value, None);
+        data.event(EventClass::String, "set", key);
         out.ok();
         return Ok(());
     }
@@ -88,10 +89,22 @@ pub(crate) fn set(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<
         expires = found;
     }
     put(data, key, value, expires)?;
+    name_put(data, key, options.expiry.and(expires));
     if !options.get {
         out.ok();
     }
     Ok(())
+}
+
+/// Names what [`put`] has done; `expires`: the time that was given.
+fn name_put(data: &Data<'_, '_>, key: &[u8], expires: Option<Deadline>) {
+    data.event(EventClass::String, "set", key);
+    if let Some(at) = expires {
+        data.event(EventClass::Generic, "expire", key);
+        if data.now.has_passed(at) {
+            data.event(EventClass::Expired, "expired", key);
+        }
+    }
 }
 
 /// Stores `value`, unless its time is over already: then the key goes.
@@ -109,6 +122,7 @@ pub(crate) fn setnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     let absent = data.access.meta(data.db, key)?.is_none();
     if absent {
         data.access.put(data.db, key, data.copies.value(args, 2), None);
+        data.event(EventClass::String, "set", key);
     }
     out.integer(absent.into());
     Ok(())
@@ -117,6 +131,7 @@ pub(crate) fn setnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 pub(crate) fn setex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let at = expiry(args.get(2), Unit::EX, data.now, "setex")?;
     put(data, args.get(1), data.copies.value(args, 3), Some(at))?;
+    name_put(data, args.get(1), Some(at));
     out.ok();
     Ok(())
 }
@@ -124,6 +139,7 @@ pub(crate) fn setex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 pub(crate) fn psetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let at = expiry(args.get(2), Unit::PX, data.now, "psetex")?;
     put(data, args.get(1), data.copies.value(args, 3), Some(at))?;
+    name_put(data, args.get(1), Some(at));
     out.ok();
     Ok(())
 }
@@ -131,6 +147,7 @@ pub(crate) fn psetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 pub(crate) fn getset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     data.value(string(data, args.get(1))?, out);
     data.access.put(data.db, args.get(1), data.copies.value(args, 2), None);
+    data.event(EventClass::String, "set", args.get(1));
     Ok(())
 }
 
@@ -141,6 +158,7 @@ pub(crate) fn getdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         return Ok(());
     }
     data.access.remove(data.db, args.get(1))?;
+    data.removed(args.get(1), true);
     Ok(())
 }
 
@@ -189,9 +207,15 @@ pub(crate) fn getex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     data.value(Some(found), out);
     match (retime, at) {
         (Retime::Keep, _) => {}
-        (_, Some(at)) if data.now.has_passed(at) => drop(data.access.remove(data.db, key)?),
+        (_, Some(at)) if data.now.has_passed(at) => {
+            data.access.remove(data.db, key)?;
+            data.removed(key, true);
+        }
         (Retime::Persist, _) if !expires => {}
-        (_, at) => drop(data.access.set_expiry(data.db, key, at)?),
+        (_, at) => {
+            data.access.set_expiry(data.db, key, at)?;
+            data.event(EventClass::Generic, if at.is_some() { "expire" } else { "persist" }, key);
+        }
     }
     Ok(())
 }
@@ -203,9 +227,12 @@ pub(crate) fn mget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     for at in 0..keys.count {
         let at = data.turn_to(args, &keys, at);
         // Keys of other types are absent here, not errors.
-        let found =
-            data.access.get(data.db, args.get(at))?.filter(|found| found.kind == store::ValueKind::String);
-        data.count_lookup(found.is_some());
+        let there = data.access.get(data.db, args.get(at))?;
+        let found = there.filter(|found| found.kind == ValueKind::String);
+        match there {
+            None => data.count_lookup(false, args.get(at)),
+            Some(_) => data.count_quietly(found.is_some()),
+        }
         data.value(found, out);
         data.admit_reply(out.position() - start)?;
     }
@@ -221,6 +248,7 @@ fn put_pairs(data: &mut Data<'_, '_>, args: ArgsView<'_>, pairs: &Keys) {
     for at in 0..pairs.count {
         let at = data.expect(pairs, at);
         data.access.put(data.db, args.get(at), data.copies.value(args, at + 1), None);
+        data.event(EventClass::String, "set", args.get(at));
     }
 }
 
@@ -304,6 +332,7 @@ pub(crate) fn msetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         let kept =
             if options.keep_ttl { data.access.meta(data.db, key)?.and_then(|it| it.expiry) } else { None };
         put(data, key, data.copies.value(args, at + 1), expires.or(kept))?;
+        name_put(data, key, expires);
     }
     out.integer(1);
     Ok(())

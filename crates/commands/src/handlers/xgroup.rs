@@ -1,6 +1,7 @@
 //! XGROUP: groups of consumers are made, changed and removed.
 
 use resp::{ArgsView, Writer};
+use store::EventClass;
 
 use super::groups::pending_at;
 use super::streams::{apply, stream_to_change};
@@ -80,6 +81,7 @@ pub(crate) fn xgroup_create(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &m
     }
     changes.put_group(name, Group { last_delivered, read });
     apply(data, key, &changes)?;
+    data.event(EventClass::Stream, "xgroup-create", key);
     out.ok();
     Ok(())
 }
@@ -102,6 +104,7 @@ pub(crate) fn xgroup_setid(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
     let mut changes = Changes::default();
     changes.put_group(args.get(3), Group { last_delivered, read });
     apply(data, args.get(2), &changes)?;
+    data.event(EventClass::Stream, "xgroup-setid", args.get(2));
     out.ok();
     Ok(())
 }
@@ -109,11 +112,15 @@ pub(crate) fn xgroup_setid(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
 pub(crate) fn xgroup_destroy(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (stream, group) = group_of(data, args)?;
     let mut changes = Changes::default();
-    if group.is_some() {
+    let is_there = group.is_some();
+    if is_there {
         changes.delete_group(stream, args.get(3))?;
     }
     apply(data, args.get(2), &changes)?;
-    out.integer(group.is_some().into());
+    if is_there {
+        data.event(EventClass::Stream, "xgroup-destroy", args.get(2));
+    }
+    out.integer(is_there.into());
     Ok(())
 }
 
@@ -134,6 +141,9 @@ pub(crate) fn xgroup_createconsumer(
         changes.put_consumer(group, consumer, Consumer { seen_ms: now_ms, active_ms: 0 });
     }
     apply(data, args.get(2), &changes)?;
+    if is_new {
+        data.event(EventClass::Stream, "xgroup-createconsumer", args.get(2));
+    }
     out.integer(is_new.into());
     Ok(())
 }
@@ -149,7 +159,8 @@ pub(crate) fn xgroup_delconsumer(
     }
     let (group, consumer) = (args.get(3), args.get(4));
     let (mut changes, mut count) = (Changes::default(), 0);
-    if stream.consumer(group, consumer)?.is_some() {
+    let is_there = stream.consumer(group, consumer)?.is_some();
+    if is_there {
         let mut left = pending_at(stream, group, consumer)?;
         for it in stream.pending_from(group, Id::MIN)? {
             let (id, pending) = it?;
@@ -164,6 +175,9 @@ pub(crate) fn xgroup_delconsumer(
         changes.delete_consumer(group, consumer);
     }
     apply(data, args.get(2), &changes)?;
+    if is_there {
+        data.event(EventClass::Stream, "xgroup-delconsumer", args.get(2));
+    }
     out.integer(count);
     Ok(())
 }

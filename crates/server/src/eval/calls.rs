@@ -145,7 +145,8 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
         let mut keys = Vec::new();
         collect_keys(entry, self.db, args, &mut keys);
         self.reach(&keys)?;
-        let mut step = Step { handler, args, db: self.db, resp3, ready: Ready::default(), in_parts: true };
+        let (db, ready) = (self.db, Ready::default());
+        let mut step = Step { entry: Some(entry), handler, args, db, resp3, ready, in_parts: true };
         let start = out.len();
         // only there it may be executed again within this attempt
         if self.attempt.running.is_some() {

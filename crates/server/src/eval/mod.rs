@@ -49,6 +49,7 @@ use crate::retained::Retained;
 use crate::run::{Effects, Halt, Plan, Stopped, Tried, collect_keys, until_keys_are_known};
 use crate::server::Server;
 use crate::session::Session;
+use crate::transaction::Origin;
 
 /// What a request runs.
 #[derive(Debug)]
@@ -205,7 +206,7 @@ pub(crate) fn run(
         let keys = keys_of(entry, caller.db, request.args, retained);
         let scope = if retained.everything { Scope::Everything } else { Scope::Keys(&keys) };
         let attempt = Attempt::new(server, &invocation, caller.into(), retained);
-        let plan = attempt.plan(scope, &prepared, Some(request.moment), request.bytes, caller.uses);
+        let plan = attempt.plan(scope, &prepared, Some(request.moment), request.bytes, caller.origin);
         server
             .runner()
             .run(&attempt, plan, &mut copies, out)
@@ -283,7 +284,7 @@ pub(crate) fn run_beside(
             if retained.everything { Scope::Everything } else { Scope::Claimed { keys: &keys, writes } };
         let attempt =
             Attempt::new(server, &invocation, caller.into(), retained).beside(&guard.running, &keys);
-        let plan = attempt.plan(scope, prepared, None, bytes, caller.uses);
+        let plan = attempt.plan(scope, prepared, None, bytes, caller.origin);
         let result = server
             .runner()
             .run(&attempt, plan, &mut Copies::closed(), out)
@@ -326,18 +327,18 @@ fn time_max(server: &Server, running: Option<&Arc<Running>>, retained: &Retained
 }
 
 impl Attempt<'_> {
-    /// How it is run, over keys that are known; the request has so many `bytes`, and `uses` as in [`Plan`].
+    /// How it is run, over keys that are known; the request has so many `bytes`, and `origin` as in [`Plan`].
     fn plan<'p>(
         &self,
         scope: Scope<'p>,
         prepared: &'p Prepared,
         moment: Option<store::Moment>,
         bytes: usize,
-        uses: bool,
+        origin: Origin,
     ) -> Plan<'p> {
         let growth_bytes = if self.invocation.no_writes { 0 } else { bytes as u64 };
         let effort_max = if self.running.is_some() { None } else { Some(EFFORT_MAX) };
-        Plan { scope, prepared, moment, growth_bytes, uses, effort_max, effects: Effects::Commit }
+        Plan { scope, prepared, moment, growth_bytes, origin, effort_max, effects: Effects::Commit }
     }
 }
 

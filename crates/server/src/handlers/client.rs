@@ -217,62 +217,6 @@ fn end_wait(server: &Server, client: &Client, with_error: bool) -> Option<bool> 
     Some(waited)
 }
 
-pub(crate) fn getredir(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.integer(-1);
-    Ok(())
-}
-
-pub(crate) fn trackinginfo(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.map(3);
-    out.bulk(b"flags");
-    out.set(1);
-    out.bulk(b"off");
-    out.bulk(b"redirect");
-    out.integer(-1);
-    out.bulk(b"prefixes");
-    out.array(0);
-    Ok(())
-}
-
-pub(crate) fn tracking(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    match args.get(2) {
-        status if is(status, "off") => {
-            check_tracking_options(control, args)?;
-            out.ok();
-            return Ok(());
-        }
-        status if is(status, "on") => check_tracking_options(control, args)?,
-        _ => return Err(text::SYNTAX.into()),
-    }
-    Err("ERR client-side caching is not supported yet: CLIENT TRACKING follows in a later version".into())
-}
-
-/// Clients may send their options with OFF, too.
-fn check_tracking_options(control: &Control<'_>, args: ArgsView<'_>) -> Outcome {
-    let mut index = 3;
-    while let Some(option) = args.try_get(index) {
-        let value = args.try_get(index + 1);
-        if let Some(id) = value.filter(|_| is(option, "redirect")) {
-            let id = u64::try_from(integer(id)?).ok();
-            id.and_then(|id| control.server.clients.find(id))
-                .ok_or("ERR The client ID you want redirect to does not exist")?;
-            index += 1;
-        } else if value.is_some() && is(option, "prefix") {
-            index += 1;
-        } else if !["bcast", "optin", "optout", "noloop"].iter().any(|word| is(option, word)) {
-            return Err(text::SYNTAX.into());
-        }
-        index += 1;
-    }
-    Ok(())
-}
-
-pub(crate) fn caching(_control: &mut Control<'_>, _args: ArgsView<'_>, _out: &mut Writer<'_>) -> Outcome {
-    Err("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
-         enabled"
-        .into())
-}
-
 /// `CLIENT MOVE id loop`: ours, for operators and for tests of the balancer's mechanism. OK says that the order is given; a
 /// newer one replaces one that has not been followed yet.
 pub(crate) fn move_(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -316,8 +260,13 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "    Set client meta attr. Options are:",
         "    * LIB-NAME: the client lib name.",
         "    * LIB-VER: the client lib version.",
+        "CACHING (YES|NO)",
+        "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
         "SETNAME <name>",
         "    Assign the name <name> to the current connection.",
+        "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+        "         [OPTIN] [OPTOUT] [NOLOOP]",
+        "    Control server assisted client side caching.",
         "TRACKINGINFO",
         "    Report tracking status for the current connection.",
         "UNBLOCK <clientid> [TIMEOUT|ERROR]",

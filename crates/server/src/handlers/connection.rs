@@ -76,6 +76,11 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     if let Some(subscriptions) = session.subscriptions.take() {
         server.pubsub.forget(client.id, &subscriptions);
     }
+    if session.tracking.take().is_some() {
+        client.set_tracker(None);
+        server.notices.tracking.remove(client.id);
+        server.notices.refresh();
+    }
     session.end_transaction(&server.long);
     session.newest_tx = None;
     session.db = 0;

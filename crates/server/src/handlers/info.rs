@@ -228,7 +228,8 @@ fn clients(server: &View<'_>, text: &mut String) {
     };
     line(text, "client_recent_max_input_buffer", largest(reactor::Connection::input_bytes));
     line(text, "client_recent_max_output_buffer", largest(reactor::Connection::output_bytes));
-    zeros(text, &["tracking_clients", "clients_in_timeout_table"]);
+    line(text, "tracking_clients", server.notices.tracking.clients());
+    zeros(text, &["clients_in_timeout_table"]);
 }
 
 fn memory(server: &View<'_>, text: &mut String) {
@@ -480,7 +481,13 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "long_commands_held_others_back", server.store.claim_report().waits);
     line(text, "pubsubshard_channels", shards);
     zeros(text, &["latest_fork_usec", "total_forks", "migrate_cached_sockets"]);
-    zeros(text, &["slave_expires_tracked_keys", "tracking_total_keys", "tracking_total_items"]);
+    zeros(text, &["slave_expires_tracked_keys"]);
+    let [keys, items, prefixes] = server.notices.tracking.totals();
+    line(text, "tracking_total_keys", keys);
+    line(text, "tracking_total_items", items);
+    line(text, "tracking_total_prefixes", prefixes);
+    line(text, "tracking_bytes", server.notices.tracking.bytes());
+    line(text, "notices_dropped", server.notices.dropped());
     line(text, "total_error_replies", server.stats.error_replies.load(Ordering::Relaxed));
     line(text, "total_reads_processed", loops.iter().map(|l| l.read_events()).sum::<u64>());
     line(text, "total_writes_processed", loops.iter().map(|l| l.write_events()).sum::<u64>());

@@ -22,6 +22,7 @@ pub(crate) mod slowlog;
 pub(crate) mod topology;
 mod topology_args;
 pub(crate) mod topology_show;
+pub(crate) mod tracking;
 pub(crate) mod transactions;
 pub(crate) mod trials;
 pub(crate) mod tx;

@@ -235,7 +235,7 @@ fn exec_beside(
         let run = Run::new(server, transaction, watched, state, retained, beside);
         server
             .runner()
-            .run(&run, run.plan(scope, prepared, caller.uses), copies, out)
+            .run(&run, run.plan(scope, prepared, caller.origin), copies, out)
             .map(|(executed, ticket)| executed.committed(ticket))
     });
     Ok(match tried? {
@@ -262,7 +262,7 @@ fn run_data(
     look: Option<&Look>,
     out: &mut Vec<u8>,
 ) -> Result<End, Stopped> {
-    let Context { entry, args, bytes, caller: Caller { db, resp3, uses }, prepared, copies, retained } =
+    let Context { entry, args, bytes, caller: Caller { db, resp3, origin }, prepared, copies, retained } =
         context;
     let writes = entry.command.flags.has(Flags::WRITE);
     let ready = match looks_at {
@@ -270,7 +270,7 @@ fn run_data(
         None if entry.command.flags.has(Flags::BLOCKING) => Ready::Waits,
         None => Ready::AnswersAtOnce,
     };
-    let step = Step { handler: run, args, db, resp3, ready, in_parts: false };
+    let step = Step { entry: Some(entry), handler: run, args, db, resp3, ready, in_parts: false };
     let (moment, growth_bytes, effort_max) = (None, entry.growth_bytes(bytes), None);
     // what looks for keys in vain may get in line for all of them: others only hold what their requests come to
     let _asked = match ready {
@@ -289,7 +289,7 @@ fn run_data(
             _ => Scope::Claimed { keys: &keys, writes },
         };
         let effects = Effects::Commit;
-        let plan = Plan { scope, prepared, moment, growth_bytes, uses, effort_max, effects };
+        let plan = Plan { scope, prepared, moment, growth_bytes, origin, effort_max, effects };
         let body = Looking { single: Single { step, stored: entry.command.stored }, look };
         server.runner().run(&body, plan, copies, out)
     });

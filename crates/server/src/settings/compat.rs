@@ -245,7 +245,6 @@ static ROWS: &[Row] = rows! {
     "tls-prefer-server-ciphers" = "no", YesNo;
     "tls-session-cache-size" = "20480", INT;
     "tls-session-cache-timeout" = "300", INT;
-    "tracking-table-max-keys" = "1000000", COUNT;
     "zset-max-listpack-entries" = "128", COUNT;
     "zset-max-listpack-value" = "64", Bytes;
     "zset-max-ziplist-entries" = "128", COUNT;

@@ -12,6 +12,7 @@
 //! `values` has the values, `kinds` what they are, `table` the rows, `file` TOML with line numbers, `redis` the names that Redis's tools
 //! use for these, `compat` those without effect, `config` changes at run time, `secure` those of TLS, `error` why one is not taken, `text` what is generated.
 
+mod classes;
 mod compat;
 mod config;
 mod error;
@@ -31,6 +32,7 @@ use std::net::IpAddr;
 
 use kinds::Kind as _;
 
+pub use classes::Classes;
 pub(crate) use config::replace_file;
 pub use config::{ChangeError, Config, RewriteError};
 pub use error::{Expected, SettingError, Unreadable};

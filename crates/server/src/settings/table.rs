@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tls::{ClientCertificates, Versions};
 
+use super::classes::Classes;
 use super::error::{Expected, SettingError};
 use super::kinds::{Kind, Size};
 use super::secure::CertificateUser;
@@ -533,6 +534,19 @@ table! {
         form: SWITCH, default: "false", bounds: ["", ""], runtime: false,
         summary: "Log one JSON object on each line.",
         reason: "JSON is for log collectors, the default form for people.",
+    }
+    notify_keyspace_events: Classes = "notify.keyspace_events" {
+        form: "CLASSES", default: "", bounds: ["", ""], runtime: true,
+        summary: "Events of keys that are published, as in Redis: K to __keyspace@DB__:KEY, E to __keyevent@DB__:EVENT, of the classes \
+                  g (generic) $ (strings) l (lists) s (sets) h (hashes) z (sorted sets) x (expired) e (evicted) t (streams); A for \
+                  all of these, and m (missed), n (new). Without K or E nothing is published.",
+        reason: "Each event costs its command some microseconds. Redis: off.",
+    }
+    tracking_keys_max: usize = "tracking.keys_max" {
+        form: "COUNT", default: "1000000", bounds: ["0", "1000000000"], runtime: true,
+        summary: "Most keys that are remembered for clients that keep copies (CLIENT TRACKING); beyond it some are forgotten, and their \
+                  clients drop them. 0: no limit.",
+        reason: "As in Redis. A key takes about 60 B.",
     }
     slowlog_threshold: Threshold = "slowlog.threshold" {
         form: "off|DURATION", default: "10ms", bounds: ["0", "1h"], runtime: true,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tls::{ClientCertificates, Versions};
 
+use super::classes::Classes;
 use super::kinds::{
     Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
     Node, Percent, Policy, Secret, Size, Threshold, TxnLog, User, WorkerTransport,
@@ -95,6 +96,8 @@ pub struct Settings {
 
     pub log_level: LogLevel,
     pub log_json: bool,
+    pub notify_keyspace_events: Classes,
+    pub tracking_keys_max: usize,
     pub slowlog_threshold: Threshold,
     pub slowlog_length_max: usize,
     pub latency_threshold: Duration,

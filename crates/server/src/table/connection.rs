@@ -5,7 +5,7 @@
 use commands::rows;
 
 use super::row::{Handler, Row};
-use crate::handlers::{client, connection, kill};
+use crate::handlers::{client, connection, kill, tracking};
 
 /// The rows.
 pub(crate) const ROWS: &[Row] = rows! {
@@ -104,17 +104,17 @@ const CLIENT: &[Row] = rows! {
         "admin slow dangerous connection", "", "connection", "5.0.0", "O(log N)",
         "Unblock a client blocked in a blocking command from a different connection",
         args "client-id:integer [timeout_error(timeout=TIMEOUT|error=ERROR)]";
-    "client|getredir", 2, [NOSCRIPT LOADING STALE], [], Handler::Control(client::getredir),
+    "client|getredir", 2, [NOSCRIPT LOADING STALE], [], Handler::Control(tracking::getredir),
         "slow connection", "", "connection", "6.0.0", "O(1)",
         "Get tracking notifications redirection client ID if any";
-    "client|trackinginfo", 2, [NOSCRIPT LOADING STALE], [], Handler::Control(client::trackinginfo),
+    "client|trackinginfo", 2, [NOSCRIPT LOADING STALE], [], Handler::Control(tracking::trackinginfo),
         "slow connection", "", "connection", "6.2.0", "O(1)",
         "Return information about server assisted client side caching for the current connection";
-    "client|tracking", -3, [NOSCRIPT LOADING STALE], [], Handler::Control(client::tracking),
+    "client|tracking", -3, [NOSCRIPT LOADING STALE], [], Handler::Control(tracking::tracking),
         "slow connection", "", "connection", "6.0.0", "O(1)",
         "Enable or disable server assisted client side caching support",
         args "status(on=ON|off=OFF) [client-id:integer=REDIRECT] [prefix:string=PREFIX++] [bcast=BCAST] [optin=OPTIN] [optout=OPTOUT] [noloop=NOLOOP]";
-    "client|caching", 3, [NOSCRIPT LOADING STALE], [], Handler::Control(client::caching),
+    "client|caching", 3, [NOSCRIPT LOADING STALE], [], Handler::Control(tracking::caching),
         "slow connection", "", "connection", "6.0.0", "O(1)",
         "Instruct the server about tracking or not keys in the next request",
         args "mode(yes=YES|no=NO)";

@@ -17,6 +17,7 @@ mod long;
 mod newer;
 mod newer_commands;
 mod newer_streams;
+mod notices;
 mod observed;
 mod paged;
 mod pipelines;
@@ -75,10 +76,14 @@ struct Posts {
     messages: Mutex<HashMap<u64, Vec<Message>>>,
     /// Noted, not acted on.
     killed: Mutex<Vec<u64>>,
+    ended: Mutex<Vec<u64>>,
 }
 
 impl Peers for Arc<Posts> {
     fn post(&self, id: u64, message: Message) -> bool {
+        if self.ended.lock().unwrap().contains(&id) {
+            return false;
+        }
         self.messages.lock().unwrap().entry(id).or_default().push(message);
         true
     }
@@ -132,7 +137,7 @@ impl Peers for Arc<Posts> {
 
 /// One connection.
 pub(crate) struct Wire {
-    session: Session,
+    pub(crate) session: Session,
     input: Input,
     output: Output,
     pub(crate) step: Step,
@@ -293,6 +298,7 @@ impl Harness {
 
     /// Ends a connection, as its loop would.
     pub(crate) fn end(&self, mut wire: Wire) {
+        self.posts.ended.lock().unwrap().push(wire.session.client.id);
         turn::on_close(&self.server, &mut wire.session);
     }
 

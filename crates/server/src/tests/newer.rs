@@ -60,11 +60,31 @@ fn maxage_kills_only_connections_that_are_old_enough() {
 }
 
 #[test]
-fn tracking_says_that_it_follows() {
+fn tracking_checks_its_options() {
     let mut harness = Harness::new();
     let mut wire = harness.connect();
     assert_eq!(harness.line(&mut wire, "CLIENT TRACKING off"), "+OK\r\n");
-    assert!(harness.line(&mut wire, "CLIENT TRACKING on").contains("follows in a later version"));
+    let no_mix = "Prefixes for a single client must not overlap.\r\n";
+    harness.expect(
+        &mut wire,
+        &[
+            ("CLIENT TRACKING on OPTIN OPTOUT", "-ERR You can't specify both OPTIN mode and OPTOUT mode\r\n"),
+            ("CLIENT TRACKING on PREFIX a", "-ERR PREFIX option requires BCAST mode to be enabled\r\n"),
+            ("CLIENT TRACKING on BCAST OPTIN", "-ERR OPTIN and OPTOUT are not compatible with BCAST\r\n"),
+            (
+                "CLIENT TRACKING on BCAST PREFIX a PREFIX ab",
+                &format!("-ERR Prefix 'a' overlaps with another provided prefix 'ab'. {no_mix}"),
+            ),
+            ("CLIENT TRACKING on BCAST PREFIX foo", "+OK\r\n"),
+            (
+                "CLIENT TRACKING on BCAST PREFIX fo",
+                &format!("-ERR Prefix 'fo' overlaps with an existing prefix 'foo'. {no_mix}"),
+            ),
+            ("CLIENT TRACKING on BCAST PREFIX bar", "+OK\r\n"),
+            ("CLIENT GETREDIR", ":0\r\n"),
+            ("CLIENT TRACKING off", "+OK\r\n"),
+        ],
+    );
     harness.expect(
         &mut wire,
         &[

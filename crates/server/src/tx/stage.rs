@@ -115,7 +115,7 @@ pub(crate) fn stage(
     is_beside: bool,
     out: &mut Vec<u8>,
 ) -> Result<Ran, Stopped> {
-    let Context { args, bytes, caller: Caller { db, resp3, uses }, prepared, copies, .. } = context;
+    let Context { args, bytes, caller: Caller { db, resp3, origin }, prepared, copies, .. } = context;
     let Staged { tx, entry, run, .. } = staged;
     let refused = |failure: Failure, out: &mut Vec<u8>| {
         server.stats.write_failure(failure, resp3, out);
@@ -133,13 +133,14 @@ pub(crate) fn stage(
         _ if is_beside && !work.workspace.moves_databases() => Scope::Claimed { keys, writes: false },
         _ => Scope::Keys(keys),
     };
-    let step = Step { handler: *run, args, db, resp3, ready: Ready::default(), in_parts: false };
+    let step =
+        Step { entry: Some(entry), handler: *run, args, db, resp3, ready: Ready::default(), in_parts: false };
     let plan = Plan {
         scope,
         prepared,
         moment: None,
         growth_bytes: entry.growth_bytes(bytes),
-        uses,
+        origin,
         effort_max: if is_beside { None } else { Some(EFFORT_MAX) },
         effects: Effects::Keep(&mut work.workspace),
     };

@@ -69,9 +69,10 @@ impl Access<'_> {
     pub(super) fn apply(&mut self, staged: Staged, plan: &Plan, appended: Appended) -> i64 {
         let store = self.store;
         let released = store.engine.released();
-        let expired = matches!(staged.cause, Cause::Expired | Cause::Purged(_));
+        let expired = matches!(staged.cause, Cause::Expired | Cause::Emptied | Cause::Purged(_));
         debug_assert!(plan.old.is_none_or(|old| old.seq < appended.seq), "an effect replaces a newer one");
         store.count(staged.cause);
+        self.tell(&staged, plan);
         let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
         let prepared = self.read_anew.as_deref().or(self.late.as_deref()).unwrap_or(self.prepared);
         store.snapshots.on_change(&staged, stripe, prepared, || store.memory.read_bytes_max());
@@ -141,6 +142,7 @@ impl Access<'_> {
             mapping.iter().all(|id| *id < next),
             "a keyspace that is still to come: {mapping:?}, {next:?}"
         );
+        self.tell_moved();
         let index = &self.store.index;
         let before = index.mapping();
         for number in 0..STRIPES {
@@ -218,7 +220,7 @@ impl Store {
     /// Counts keys that go by themselves.
     fn count(&self, cause: Cause) {
         match cause {
-            Cause::Expired => self.expired_keys.fetch_add(1, Ordering::Relaxed),
+            Cause::Expired | Cause::Emptied => self.expired_keys.fetch_add(1, Ordering::Relaxed),
             Cause::Purged(fields) => self.expired_fields.fetch_add(fields.into(), Ordering::Relaxed),
             Cause::Evicted => self.evictor.evicted_keys.fetch_add(1, Ordering::Relaxed),
             _ => 0,

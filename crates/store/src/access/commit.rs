@@ -31,9 +31,16 @@ impl Access<'_> {
     /// Any [`Stop`]; then nothing was appended or applied.
     pub fn commit(&mut self) -> Result<Ticket, Stop> {
         let committed = self.carry_out();
+        let is_told = match committed {
+            Ok(ticket) if self.told.get_mut().is_some() => self.hand_over(ticket),
+            _ => false,
+        };
         // Not left to the drop: a caller that keeps the access would lock itself out.
         self.guards = Guards::none();
         self.claim = None;
+        if is_told {
+            self.deliver();
+        }
         committed
     }
 
@@ -44,7 +51,7 @@ impl Access<'_> {
 
     /// As [`Access::commit`], but the keys stay locked.
     pub(super) fn carry_out(&mut self) -> Result<Ticket, Stop> {
-        if let Some(stop) = self.stopped.take() {
+        if let Some(stop) = self.take_stop() {
             return Err(stop);
         }
         if let Some(seq) = self.commit_within()? {
@@ -130,6 +137,7 @@ impl Access<'_> {
             if stripe.watches.touch(touched.db, object.key(), seq, false) {
                 self.store.changed.note(touched.db, object.key());
             }
+            self.tell_key(object.key());
         }
     }
 
@@ -480,7 +488,8 @@ impl Access<'_> {
     /// A read has no credits; if the journal has none to spare a removal can wait, the answer is the same. Large hashes that are written
     /// whole, without what has ended, wait rather than take the room that is kept for removals.
     fn make_room_for_expired(&mut self) {
-        let goes_by_itself = |cause| matches!(cause, Cause::Expired | Cause::Purged(_) | Cause::Swept);
+        let goes_by_itself =
+            |cause| matches!(cause, Cause::Expired | Cause::Emptied | Cause::Purged(_) | Cause::Swept);
         let only_expired = self.overlay.mapping().is_none()
             && self.overlay.iter().any(|staged| staged.cause != Cause::Swept)
             && self.overlay.iter().all(|staged| goes_by_itself(staged.cause));

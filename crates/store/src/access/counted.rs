@@ -406,6 +406,10 @@ impl<'s> Access<'s> {
         if stripe.watches.touch(*db, key, appended.seq, false) {
             store.changed.note(*db, key);
         }
+        if self.tells_changes() {
+            self.tell_key(key);
+        }
+        let stripe = self.guards.stripe_mut(counted.hash.stripe()).expect("found before");
         if counted.changes_root() {
             let space = stripe.space_mut(counted.keyspace);
             let side_bytes = space.side_bytes();

@@ -66,7 +66,7 @@ impl Access<'_> {
                 keyspace,
                 hash,
                 change: Change::removal(key),
-                cause: Cause::Expired,
+                cause: Cause::Emptied,
             });
             return None;
         }

@@ -62,6 +62,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod timed;
+mod told;
 mod tree_edit;
 mod writing;
 
@@ -160,9 +161,23 @@ pub struct Access<'s> {
     node_spots: NodeSpots,
     /// How often it has waited for room.
     room_waits: Cell<u32>,
+    /// What others are to be told, and for whom it is.
+    told: RefCell<Option<Box<told::Told>>>,
+    origin: u64,
     /// Whether it is to end, beside [`Prepared::end_when`].
     is_over: Option<IsOver>,
 }
+
+/// The key of a scope of one, and its hash.
+fn only_key<'s>(store: &Store, scope: Scope<'s>) -> Option<(&'s [u8], KeyHash)> {
+    match scope {
+        _ if !store.engine_keeps() => None,
+        Scope::Foreseen(KeyRef { key, .. }, Foreseen(hash)) => Some((*key, hash)),
+        Scope::Keys([KeyRef { key, .. }]) => Some((*key, store.hasher.hash(key))),
+        _ => None,
+    }
+}
+
 /// Changes of what a node counts on its base, at most: who finds it cold after a crash reads each of them.
 const COUNTS_MAX: usize = 32;
 /// Effects that are more by so much are asked for.
@@ -182,12 +197,7 @@ impl<'s> Access<'s> {
         credits: Option<Credits>,
         now: Moment,
     ) -> Self {
-        let only = match scope {
-            _ if !store.engine_keeps() => None,
-            Scope::Foreseen(KeyRef { key, .. }, Foreseen(hash)) => Some((*key, hash)),
-            Scope::Keys([KeyRef { key, .. }]) => Some((*key, store.hasher.hash(key))),
-            _ => None,
-        };
+        let only = only_key(store, scope);
         debug_assert!(only.is_none_or(|(key, hash)| hash == store.hasher.hash(key)), "of another key");
         let (mut guards, mut claim) = (Guards::none(), None);
         match (only, scope) {
@@ -240,6 +250,8 @@ impl<'s> Access<'s> {
             copied: Copied::default(),
             node_spots: NodeSpots::default(),
             room_waits: Cell::new(0),
+            told: RefCell::default(),
+            origin: 0,
             is_over: None,
         };
         access.look(store.index.mapping_seq());
@@ -301,7 +313,7 @@ impl<'s> Access<'s> {
 
     /// What stops the command whatever it does next, if anything does.
     pub fn take_stop(&mut self) -> Option<Stop> {
-        self.stopped.take()
+        self.stopped.take().or_else(|| self.take_events_stop())
     }
 
     /// Lets this access touch `key`, too, if that needs no waiting: returns whether it may from now on.
@@ -367,6 +379,7 @@ impl<'s> Access<'s> {
     pub fn save(&mut self) {
         self.settle_counts();
         self.overlay.save();
+        self.save_events();
         self.drawn_before = self.drawn.get();
         self.made_before = (self.made_bytes.get(), self.effects_bytes);
     }
@@ -375,6 +388,7 @@ impl<'s> Access<'s> {
     /// does, so it must not meet its own effects.
     pub fn undo(&mut self) {
         self.drawn.set(self.drawn_before);
+        self.undo_events();
         // it gives back what it takes itself
         self.forget_copied();
         let (made_bytes, effects_bytes) = self.made_before;

@@ -59,6 +59,8 @@ pub(super) enum Cause {
     Retime,
     /// Its time had come.
     Expired,
+    /// The time of all its fields had come.
+    Emptied,
     /// The time of so many of its fields had come.
     Purged(u32),
     /// It makes room for others.

@@ -105,7 +105,7 @@ impl Access<'_> {
         let KeyPlace { db, keyspace, hash, key } = place;
         let stripe = self.at_stripe(hash.stripe())?;
         // where the stripe stays locked nobody begins to watch before the commit
-        let is_watched = stripe.watches.is_any() || self.reads_here();
+        let is_watched = stripe.watches.is_any() || self.reads_here() || self.tells_changes();
         if !is_watched && stripe.locks.is_none() {
             return Ok(());
         }

@@ -42,6 +42,8 @@ pub(super) struct Old {
     pub(super) record_bytes: u64,
     pub(super) hot_bytes: i64,
     pub(super) expiry: Option<Deadline>,
+    /// When the key itself expires, as far as that is known of a hash.
+    pub(super) own_expiry: Option<Deadline>,
     pub(super) removed: bool,
 }
 
@@ -62,6 +64,7 @@ impl Old {
             record_bytes: current.record_bytes(),
             hot_bytes: if let Current::Hot(object) = current { object.memory_bytes() as i64 } else { 0 },
             expiry: current.expiry(),
+            own_expiry: if current.has_value() { current.own_expiry() } else { None },
             removed: current.is_removed(),
         }
     }
@@ -77,6 +80,7 @@ impl Old {
             record_bytes: 0,
             hot_bytes: 0,
             expiry: None,
+            own_expiry: None,
             removed: false,
         }
     }

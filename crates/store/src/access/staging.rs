@@ -97,7 +97,7 @@ impl<'s> Access<'s> {
     /// a key that was not [touched](crate::Store::touch). [`Stop::Busy`] where memory waits for the disk. The workspace is then as it
     /// was.
     pub fn keep(mut self, workspace: &mut Workspace) -> Result<Ticket, Stop> {
-        if let Some(stop) = self.stopped.take() {
+        if let Some(stop) = self.take_stop() {
             return Err(stop);
         }
         self.charge(0)?;
@@ -107,6 +107,13 @@ impl<'s> Access<'s> {
         self.overlay.retain(|staged| staged.cause != Cause::Resumed);
         let contents = |keyspace| contents_in(keyspace, &before, first);
         self.admit_kept(workspace, mapping.is_some(), contents)?;
+        let events = self.take_events();
+        let (size_bytes, limit_bytes) =
+            (workspace.events_bytes_with(&events), self.store.options.transaction_bytes_max);
+        if size_bytes > limit_bytes {
+            return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
+        }
+        workspace.add_events(events);
         if let Some((mapping, next)) = mapping {
             workspace.rearrange(mapping.into_iter().map(contents).collect(), next.0 - first.0);
         }
@@ -216,6 +223,7 @@ impl<'s> Access<'s> {
         let branch = Branch::of(self.store, "", workspace, 0);
         self.map(&branch.moves);
         self.stage_branch(&branch)?;
+        self.resume_events(workspace.events());
         self.look(workspace.looked);
         let ticket = self.commit()?;
         Ok(Staging::Done { ticket })
@@ -228,6 +236,7 @@ impl<'s> Access<'s> {
         if commits {
             self.map(&branch.moves);
             self.stage_branch(branch)?;
+            self.resume_events(&branch.events);
         }
         let removal = Object::new(record::REMOVED, branch.id.as_bytes(), Bytes::Plain(&[]), None);
         self.stage_record(branch, Change::Remove(removal));
@@ -246,8 +255,12 @@ impl<'s> Access<'s> {
             locks += u64::from(stripe.let_go(keyspace, key.hash, &key.key, &branch.id));
         }
         self.store.branches.remove(&branch.id, locks);
+        let is_told = self.hand_over(ticket);
         self.guards = Guards::none();
         self.claim = None;
+        if is_told {
+            self.deliver();
+        }
         Ok(ticket)
     }
 

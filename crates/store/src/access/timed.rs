@@ -253,7 +253,7 @@ impl Access<'_> {
     fn stage_purged(&mut self, purged: Purged, purges: Vec<Purge>) {
         let Purged { key: TimedKey { db, keyspace, hash, key }, root, expiry, cause } = purged;
         if root.count == 0 {
-            let cause = if cause == Cause::Command { cause } else { Cause::Expired };
+            let cause = if cause == Cause::Command { cause } else { Cause::Emptied };
             return self.stage(Staged { db, keyspace, hash, change: Change::removal(&key), cause });
         }
         for purge in purges {

@@ -13,6 +13,7 @@ use crate::error::StoreError;
 use crate::hash::{KeyHash, STRIPES};
 use crate::keyspaces::PREPARED_KEYSPACE;
 use crate::large::{Bytes, Held};
+use crate::notices::Event;
 use crate::object::Object;
 use crate::sought::Sought;
 
@@ -26,6 +27,8 @@ pub(crate) struct Branch {
     pub(crate) moves: Vec<Move>,
     /// By database, as it is numbered after the moves, and key.
     pub(crate) keys: Vec<BranchKey>,
+    /// What its commands named: told when it commits, unless the server has restarted meanwhile.
+    pub(crate) events: Vec<Event>,
     _held: Held,
 }
 
@@ -99,7 +102,7 @@ impl Branch {
             is_needed.then(|| BranchKey { db, hash: touched.hash, key: touched.key().into(), intent })
         });
         let keys = keys.collect();
-        Self::new(store, id, since_ms, moves, keys)
+        Self { events: workspace.events().to_vec(), ..Self::new(store, id, since_ms, moves, keys) }
     }
 
     /// The branch `id` from its image.
@@ -125,7 +128,15 @@ impl Branch {
         held.add(
             keys.iter().map(BranchKey::memory_bytes).sum::<u64>() + id.len() as u64 + 8 * moves.len() as u64,
         );
-        Self { id: id.into(), hash: store.hasher.hash(id.as_bytes()), since_ms, moves, keys, _held: held }
+        Self {
+            id: id.into(),
+            hash: store.hasher.hash(id.as_bytes()),
+            since_ms,
+            moves,
+            keys,
+            events: Vec::new(),
+            _held: held,
+        }
     }
 
     /// Its image.

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use crate::error::{Stop, StoreError};
 use crate::hash::KeyHash;
 use crate::large::{Bytes, Held};
+use crate::notices::{Event, bytes_of};
 use crate::object::Object;
 use crate::record;
 use crate::watch::Watch;
@@ -68,6 +69,9 @@ pub struct Workspace {
     writes: usize,
     /// The newest effect that some answer depended on.
     pub(crate) looked: Seq,
+    /// What its commands named.
+    events: Vec<Event>,
+    events_bytes: u64,
     held: Held,
 }
 
@@ -142,6 +146,24 @@ impl Workspace {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.touched.is_empty() && self.contents.is_empty()
+    }
+
+    /// What its commands named, to be told when it commits.
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Bytes of these, with those of `more`.
+    pub(crate) fn events_bytes_with(&self, more: &[Event]) -> u64 {
+        self.events_bytes + bytes_of(more)
+    }
+
+    /// Adds what a command named.
+    pub(crate) fn add_events(&mut self, events: Vec<Event>) {
+        let bytes = bytes_of(&events);
+        self.events_bytes += bytes;
+        self.held.add(bytes);
+        self.events.extend(events);
     }
 
     /// Keys that it means to change, and databases.
@@ -334,6 +356,8 @@ impl Store {
             bytes: 0,
             large_bytes: 0,
             writes: 0,
+            events: Vec::new(),
+            events_bytes: 0,
             looked: Seq::NONE,
             held: Held::new(self.memory.ledger()),
         }
