@@ -10,11 +10,10 @@
 //! The offset that is acknowledged is that up to which the server that takes the keys has replied.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use clock::{Clock, Nanos, SystemClock};
-use connection::{Client, Target};
+use connection::{Client, Stream, Target};
 use rdb::{Limits, Reader};
 use resp::ValueEnd;
 
@@ -264,7 +263,7 @@ impl Follower<'_> {
 
 /// The connection to the server that has the keys.
 struct Link<'a> {
-    stream: TcpStream,
+    stream: Stream,
     control: &'a Control<'a>,
     input: Vec<u8>,
     taken: usize,
@@ -281,7 +280,7 @@ impl<'a> Link<'a> {
     fn connect(target: &Target, control: &'a Control<'a>) -> Result<Self, MigrateError> {
         let source = |error: &dyn std::fmt::Display| MigrateError::Source(error.to_string());
         let stream = Client::connect(target).map_err(|error| source(&error))?.into_stream();
-        stream.set_read_timeout(Some(TICK)).map_err(|error| source(&error))?;
+        stream.socket().set_read_timeout(Some(TICK)).map_err(|error| source(&error))?;
         let now = SystemClock.now();
         let mut link = Self {
             stream,

@@ -13,7 +13,7 @@ use super::thrown;
 use super::{Shared, invoke};
 
 /// The version of Redis that scripts are told.
-pub const VERSION: &str = "7.2.0";
+pub const VERSION: &str = "7.4.0";
 
 /// The table.
 pub(super) fn module(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {

@@ -15,7 +15,7 @@ use commands::lookup::Entry;
 use resp::Args;
 use supervisor::Hold;
 
-use crate::acl::Origin;
+use crate::acl::AclContext;
 use crate::errors;
 use crate::pause::Pause;
 use crate::permit;
@@ -58,9 +58,9 @@ pub(crate) fn admit(
         let is_queued = session.transaction.is_some() && !runs_in_multi(entry);
         // SELECT may be queued before
         let db = session.transaction.is_none().then_some(session.db);
-        let origin = if is_queued { Origin::Queued } else { Origin::Direct };
+        let context = if is_queued { AclContext::Queued } else { AclContext::Direct };
         let permissions = &session.member.permissions;
-        permit::check(server, permissions, entry, args, db, origin)
+        permit::check(server, permissions, entry, args, db, context)
             .map_err(|failure| (Some(entry), failure))?;
     }
     if session.transaction.is_some() && command.flags.has(Flags::NO_MULTI) {

@@ -53,7 +53,7 @@ pub(crate) fn describe(client: &Client, table: &'static Table, now: Nanos) -> Ve
             client.tracker().map_or(-1, |tracker| tracker.options.redirect.cast_signed()),
             if client.resp3.load(Ordering::Relaxed) { 3 } else { 2 },
         )
-            .as_bytes(),
+        .as_bytes(),
     );
     line.extend_from_slice(&labels.lib_name);
     line.extend_from_slice(b" lib-ver=");

@@ -32,7 +32,7 @@ use script::is_long_source;
 use store::{Access, KeyRef, Prepared, Scope, Stop, Store, Wanted};
 use ticket::Ticket;
 
-use crate::acl::{Origin, Permissions};
+use crate::acl::{AclContext, Permissions};
 use crate::clients::Client;
 use crate::control::{Control, ReplyMemory};
 use crate::errors;
@@ -638,7 +638,7 @@ fn may_still_run(
         return Ok(());
     }
     let args = queued.args.view(&[]);
-    permit::check(server, permissions, queued.entry, args, Some(db), Origin::Exec)
+    permit::check(server, permissions, queued.entry, args, Some(db), AclContext::Exec)
 }
 
 /// Lets `state` go past a command.

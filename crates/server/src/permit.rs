@@ -6,7 +6,7 @@ use resp::ArgsView;
 
 use crate::acl::log::{Entry as LogEntry, Reason};
 use crate::acl::selector::Denied;
-use crate::acl::{Origin, Permissions};
+use crate::acl::{AclContext, Permissions};
 use crate::clients::Client;
 use crate::describe::describe;
 use crate::server::Server;
@@ -23,14 +23,14 @@ pub(crate) fn check(
     entry: &Entry,
     args: ArgsView<'_>,
     db: Option<u16>,
-    origin: Origin,
+    context: AclContext,
 ) -> Result<(), Failure> {
     if let Some(user) = &permissions.user {
         match user.check(entry, args, db) {
             // As in Redis the option is refused when the command runs.
             Ok(()) => {}
-            Err(Denied::Option(_)) if origin == Origin::Queued => {}
-            Err(denied) => return Err(refuse(server, permissions, entry, args, denied, origin)),
+            Err(Denied::Option(_)) if context == AclContext::Queued => {}
+            Err(denied) => return Err(refuse(server, permissions, entry, args, denied, context)),
         }
     }
     if let Some(rights) = &permissions.rights {
@@ -46,7 +46,7 @@ fn refuse(
     entry: &Entry,
     args: ArgsView<'_>,
     denied: Denied,
-    origin: Origin,
+    context: AclContext,
 ) -> Failure {
     let name = entry.command.name;
     let (reason, object) = match denied {
@@ -58,10 +58,10 @@ fn refuse(
         Denied::Channel(at) => (Reason::Channel, args.get(at).to_vec()),
     };
     if let (Some(client), Some(user)) = (&permissions.client, &permissions.user) {
-        note_refusal(server, client, &user.name, reason, origin, &object);
+        note_refusal(server, client, &user.name, reason, context, &object);
     }
-    match (origin, denied) {
-        (Origin::Script, _) => script_text(denied).into(),
+    match (context, denied) {
+        (AclContext::Script, _) => script_text(denied).into(),
         (_, Denied::Command) => {
             format!("NOPERM this user has no permissions to run the '{name}' command").into()
         }
@@ -86,11 +86,11 @@ pub(crate) fn note_refusal(
     client: &Client,
     user: &[u8],
     reason: Reason,
-    origin: Origin,
+    context: AclContext,
     object: &[u8],
 ) {
     let line = describe(client, server.table, server.clock.now()).into();
-    let (context, object, user) = (origin.name(), object.into(), user.into());
+    let (context, object, user) = (context.name(), object.into(), user.into());
     let entry = LogEntry { reason, context, object, user, client: line };
     let length_max = server.settings.current().acl_log_length_max;
     server.acl.log.add(entry, server.clock.unix_us() / 1_000, length_max);

@@ -14,6 +14,7 @@ use resp::Writer;
 use store::StoreError;
 use ticket::Ticket;
 
+use crate::acl::user::User;
 use crate::blocked;
 use crate::clients::Client;
 use crate::errors;
@@ -27,6 +28,7 @@ use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
 use crate::settings::CertificateUser;
 use crate::table::commands;
+use crate::topologies::Login;
 use crate::turn::{self, Turn};
 
 /// Evenkeel, as the reactor sees it.
@@ -141,13 +143,12 @@ impl EvenkeelProtocol {
         }
     }
 
-    /// Whether the certificate that the client has shown logs it in: so far as the user `default` alone, which has to be named.
-    fn is_logged_in(&self, connection: &Connection) -> bool {
-        let Some(name) = connection.peer_name() else { return false };
+    /// The user that the certificate of the client names, if it logs clients in.
+    fn user_of_certificate(&self, connection: &Connection) -> Option<Arc<User>> {
+        let name = connection.peer_name()?;
         let setting = self.server.settings.current().tls_user_from_certificate;
-        setting == CertificateUser::CommonName
-            && **name == *"default"
-            && self.server.acl.default_user().enabled
+        let user = self.server.acl.find(name.as_bytes()).filter(|user| user.enabled);
+        user.filter(|_| setting == CertificateUser::CommonName)
     }
 
     /// Closes a connection that did not authenticate in time.
@@ -172,7 +173,11 @@ impl Protocol for EvenkeelProtocol {
         let client = Arc::new(client);
         server.clients.add(&client);
         server.stats.connections_received.fetch_add(1, Ordering::Relaxed);
-        Session::new(client, !server.wants_password() || self.is_logged_in(connection))
+        let mut session = Session::new(client, !server.wants_password());
+        if let Some(user) = self.user_of_certificate(connection) {
+            session.log_in(Login { user: Arc::clone(&user.name), rights: None, hold: None });
+        }
+        session
     }
 
     fn on_input(&self, session: &mut Session, io: &mut Io<'_, Self>) -> Step {

@@ -482,16 +482,7 @@ pub(crate) fn on_message(
             tell_broken(session, output);
             return unchanged;
         }
-        Message::Monitor(line) => {
-            if session.client.monitor.load(Ordering::Relaxed) {
-                if output.len() + line.bytes.len() > server.tuned.sizes.reply_bytes_max() {
-                    server.monitors.note_cut();
-                    return Step::Kill;
-                }
-                output.buffer().extend_from_slice(&line.bytes);
-            }
-            return unchanged;
-        }
+        Message::Monitor(line) => return show_line(server, session, &line.bytes, output, unchanged),
         Message::Captured(chunk) => {
             server.captures.on_captured(
                 &session.client,
@@ -530,13 +521,26 @@ pub(crate) fn on_message(
     if session.pending.is_some() || parked { Step::Continue } else { unchanged }
 }
 
+/// Appends a line of MONITOR; a client that does not read them is closed.
+fn show_line(server: &Server, session: &Session, line: &[u8], output: &mut Output, unchanged: Step) -> Step {
+    if session.client.monitor.load(Ordering::Relaxed) {
+        if output.len() + line.len() > server.tuned.sizes.reply_bytes_max() {
+            server.monitors.note_cut();
+            return Step::Kill;
+        }
+        output.buffer().extend_from_slice(line);
+    }
+    unchanged
+}
+
 /// Whether the session's user is still there, and may listen to all that it listens to.
 fn may_listen(server: &Server, session: &mut Session) -> bool {
     server.acl.refresh(&mut session.member, &session.client);
     let (user, subscriptions) = (&session.member.permissions.user, &session.subscriptions);
     let hears_all = |user: &User| {
         subscriptions.as_ref().is_none_or(|held| {
-            held.channels.iter().all(|name| user.hears(name, false))
+            let mut channels = held.channels.iter().chain(&held.shards);
+            channels.all(|name| user.hears(name, false))
                 && held.patterns.iter().all(|name| user.hears(name, true))
         })
     };

@@ -12,8 +12,8 @@ const SCRIPTS: &str = include_str!("differential/scripts.lua");
 
 /// Scripts that are answered otherwise, and why.
 const LISTED: &[(&str, &str)] = &[
-    ("return redis.REDIS_VERSION", "the version that we follow is 7.2"),
-    ("return redis.REDIS_VERSION_NUM", "the version that we follow is 7.2"),
+    ("return redis.REDIS_VERSION", "the version that we follow is 7.4"),
+    ("return redis.REDIS_VERSION_NUM", "the version that we follow is 7.4"),
     ("return redis.call('info', 'server'):sub(1, 8)", "commands about the server are not for scripts"),
     ("return redis.call('command', 'count') > 100", "commands about the server are not for scripts"),
     ("return redis.call('lastsave') > 0", "commands about the server are not for scripts"),

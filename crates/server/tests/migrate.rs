@@ -70,8 +70,8 @@ impl Peer {
                     value.extend([pair[0].clone(), Value::Double(score)]);
                 }
             }
-            b"set" => value.extend(sorted(items(call(&[b"SMEMBERS", name])), 1)),
-            b"hash" => value.extend(sorted(items(call(&[b"HGETALL", name])), 2)),
+            b"set" => value.extend(sorted(&items(call(&[b"SMEMBERS", name])), 1)),
+            b"hash" => value.extend(sorted(&items(call(&[b"HGETALL", name])), 2)),
             b"stream" => {
                 value.push(call(&[b"XRANGE", name, b"-", b"+"]));
                 for group in items(call(&[b"XINFO", b"GROUPS", name])) {
@@ -110,7 +110,7 @@ fn bytes(value: &Value) -> &[u8] {
 }
 
 /// Elements of so many parts each, in an order of their own.
-fn sorted(items: Vec<Value>, parts: usize) -> Vec<Value> {
+fn sorted(items: &[Value], parts: usize) -> Vec<Value> {
     let mut elements: Vec<Vec<Value>> = items.chunks(parts).map(<[Value]>::to_vec).collect();
     elements.sort_by_key(|element| bytes(&element[0]).to_vec());
     elements.concat()
@@ -262,7 +262,7 @@ fn import_that_ended_and_is_repeated_gives_the_same() {
     fill(&mut redis_peer);
     redis_peer.call(&["SAVE"]);
     let file = folder.join("dump.rdb");
-    let half = std::fs::read(&file).unwrap();
+    let half = read(&file);
     let cut = folder.join("cut.rdb");
     write(&cut, &half[..half.len() / 2]);
     let error = import(Source::Path(cut), Existing::Refuse, &evenkeel).unwrap_err();
@@ -307,7 +307,7 @@ fn folder_of_aof_files_is_imported_with_what_followed_and_a_torn_tail() {
     assert_same(&mut redis_peer, &mut evenkeel);
 
     let last = newest(&dir, "incr.aof");
-    let torn = [&std::fs::read(&last).unwrap()[..], b"*3\r\n$3\r\nSET\r\n$4\r\nto"].concat();
+    let torn = [&read(&last)[..], b"*3\r\n$3\r\nSET\r\n$4\r\nto"].concat();
     write(&last, &torn);
     let report = import(Source::Path(dir), Existing::Flush, &evenkeel).unwrap();
     assert!(report.to_string().contains("ends in the middle of a command"), "{report}");
@@ -317,6 +317,11 @@ fn folder_of_aof_files_is_imported_with_what_followed_and_a_torn_tail() {
 fn newest(dir: &Path, end: &str) -> PathBuf {
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.to_string_lossy().ends_with(end)).max().unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "files of a test")]
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap()
 }
 
 #[expect(clippy::disallowed_methods, reason = "files of a test")]

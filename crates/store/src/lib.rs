@@ -33,6 +33,7 @@ mod memory;
 mod notices;
 mod object;
 mod objects;
+mod observed;
 mod options;
 mod policy;
 mod prepared;

@@ -19,8 +19,6 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use ticket::Ticket;
 
-use crate::Store;
-
 /// The class of an event: by it listeners choose what they hear of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventClass {
@@ -197,18 +195,6 @@ impl Watchers {
 
     pub(crate) fn observer(&self) -> Option<Arc<dyn Observer>> {
         self.observer.get()?.upgrade()
-    }
-}
-
-impl Store {
-    /// Has `observer` told of changes, from now on: of what [`Store::want_notices`] says. Once.
-    pub fn observe(&self, observer: Weak<dyn Observer>) {
-        self.watchers.attach(observer);
-    }
-
-    /// Of what the observer is to be told: bits of [`EventClass`], and [`WANTS_CHANGES`]. What is under way may still be told as before.
-    pub fn want_notices(&self, bits: u32) {
-        self.watchers.set_wanted(bits);
     }
 }
 

@@ -30,7 +30,7 @@ use user::User;
 use crate::clients::{Client, DEFAULT_USER};
 use crate::settings::Secret;
 
-pub(crate) use permissions::{Origin, Permissions};
+pub(crate) use permissions::{AclContext, Permissions};
 pub(crate) use selector::RuleError;
 
 mod permissions;

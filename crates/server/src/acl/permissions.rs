@@ -21,7 +21,7 @@ pub(crate) struct Permissions {
 
 /// Where a command comes from: what ACL LOG calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum AclContext {
     /// Sent by itself.
     Direct,
     /// Queued for EXEC.
@@ -32,7 +32,7 @@ pub(crate) enum Origin {
     Script,
 }
 
-impl Origin {
+impl AclContext {
     /// As ACL LOG names it.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -16,7 +16,7 @@ use script::{Ended, Host, Pace};
 use store::{KeyRef, Stop};
 
 use super::attempt::Attempt;
-use crate::acl::Origin;
+use crate::acl::AclContext;
 use crate::handlers::connection::selected;
 use crate::handlers::pubsub::admit_channel;
 use crate::outcome::Executed;
@@ -122,7 +122,7 @@ impl<'a, 'r, 's> Calls<'a, 'r, 's> {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());
         }
         let (server, permissions) = (self.attempt.server, &self.attempt.retained.permissions);
-        permit::check(server, permissions, entry, args, Some(self.db), Origin::Script)?;
+        permit::check(server, permissions, entry, args, Some(self.db), AclContext::Script)?;
         Ok(entry)
     }
 

@@ -6,7 +6,7 @@ use commands::args::{is, small_integer};
 use commands::call::{Failure, Outcome, text};
 use resp::{ArgsView, Writer, parse_i64};
 
-use crate::acl::Origin;
+use crate::acl::AclContext;
 use crate::acl::log::Reason;
 use crate::clients::DEFAULT_USER;
 use crate::control::Control;
@@ -122,8 +122,8 @@ fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8], command
     }
     let Some(login) = login_of(server, control.session.client.id, user, password) else {
         server.strangers.note_wrong_password(&mut control.session.stranger, &control.session.client, now);
-        let origin = if control.in_exec { Origin::Exec } else { Origin::Direct };
-        note_refusal(server, &control.session.client, user, Reason::Auth, origin, command);
+        let context = if control.in_exec { AclContext::Exec } else { AclContext::Direct };
+        note_refusal(server, &control.session.client, user, Reason::Auth, context, command);
         return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
     };
     Strangers::note_right_password(&mut control.session.stranger);

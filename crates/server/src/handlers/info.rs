@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use commands::args::is;
 use commands::call::Outcome;
+use reactor::HandshakeCounts;
 use resp::{ArgsView, Writer};
 use store::Census;
 use supervisor::ComponentStatus;
@@ -446,11 +447,6 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "replies_in_parts_broken", server.stats.chunked_replies_broken.load(Ordering::Relaxed));
     line(text, "rejected_connections", refused);
     line(text, "failed_accepts", failures);
-    line(text, "tls_handshakes", handshakes.done);
-    line(text, "tls_handshakes_resumed", handshakes.resumed);
-    line(text, "tls_handshakes_under_way", handshakes.under_way);
-    let failed = handshakes.failed.map(|(reason, count)| format!("{reason}={count}"));
-    line(text, "tls_handshakes_failed", failed.join(","));
     line(text, "expired_keys", server.store.expired_keys());
     line(text, "expired_subkeys", server.store.expired_fields());
     line(text, "evicted_keys", server.store.evicted_keys());
@@ -482,16 +478,26 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "pubsubshard_channels", shards);
     zeros(text, &["latest_fork_usec", "total_forks", "migrate_cached_sockets"]);
     zeros(text, &["slave_expires_tracked_keys"]);
+    line(text, "total_error_replies", server.stats.error_replies.load(Ordering::Relaxed));
+    line(text, "total_reads_processed", loops.iter().map(|l| l.read_events()).sum::<u64>());
+    line(text, "total_writes_processed", loops.iter().map(|l| l.write_events()).sum::<u64>());
+    line(text, "unexpected_error_replies", 0);
+    stats_of_clients(server, &handshakes, text);
+}
+
+/// Figures of handshakes, of copies that clients keep, and of what users were refused.
+fn stats_of_clients(server: &View<'_>, handshakes: &HandshakeCounts, text: &mut String) {
+    line(text, "tls_handshakes", handshakes.done);
+    line(text, "tls_handshakes_resumed", handshakes.resumed);
+    line(text, "tls_handshakes_under_way", handshakes.under_way);
+    let failed = handshakes.failed.map(|(reason, count)| format!("{reason}={count}"));
+    line(text, "tls_handshakes_failed", failed.join(","));
     let [keys, items, prefixes] = server.notices.tracking.totals();
     line(text, "tracking_total_keys", keys);
     line(text, "tracking_total_items", items);
     line(text, "tracking_total_prefixes", prefixes);
     line(text, "tracking_bytes", server.notices.tracking.bytes());
     line(text, "notices_dropped", server.notices.dropped());
-    line(text, "total_error_replies", server.stats.error_replies.load(Ordering::Relaxed));
-    line(text, "total_reads_processed", loops.iter().map(|l| l.read_events()).sum::<u64>());
-    line(text, "total_writes_processed", loops.iter().map(|l| l.write_events()).sum::<u64>());
-    line(text, "unexpected_error_replies", 0);
     for reason in Reason::ALL {
         line(text, &format!("acl_access_denied_{}", reason.name()), server.acl.log.denied(reason));
     }

@@ -24,7 +24,7 @@ use super::KEYS_PLACE;
 use super::error::TxError;
 use super::staged::{COMMAND_AT, Staged};
 use super::work::Work;
-use crate::acl::Origin;
+use crate::acl::AclContext;
 use crate::errors;
 use crate::halted;
 use crate::handlers::tx::{transaction_id, transactions};
@@ -98,7 +98,7 @@ fn staged(server: &Server, session: &Session, args: ArgsView<'_>) -> Result<Stag
     let tx = transaction_id(session, args)?;
     let (entry, run) = staged_command(args.from(COMMAND_AT))?;
     let permissions = &session.member.permissions;
-    permit::check(server, permissions, entry, args.from(COMMAND_AT), Some(session.db), Origin::Direct)?;
+    permit::check(server, permissions, entry, args.from(COMMAND_AT), Some(session.db), AclContext::Direct)?;
     let transactions = transactions(server)?;
     let work = transactions.work(tx).map_err(|error| errors::of_transaction(&error))?;
     transactions.note(tx, KEYS_PLACE, &entry.command.name.to_ascii_uppercase());
