@@ -66,7 +66,7 @@ const COMMANDS: &[&str] = &[
     "SORT K STORE K",
     "SORT K BY w_* ALPHA",
     "SORT K GET #",
-    "OBJECT ENCODING K",
+    "TTL K",
     "DUMP nokey",
     "XLEN K",
     "XADD K 1-1 f v",
