@@ -16,7 +16,7 @@ use crate::output::say;
 /// The arguments of `evenkeel import`.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// File (RDB or AOF), folder of AOF files, or URL of a running Redis or Valkey: redis://[user:password@]host[:port]
+    /// File (RDB or AOF), folder of AOF files, or URL of a running Redis or Valkey: redis://USER:PASSWORD@HOST:PORT, where user, password and port may be left out
     #[arg(value_name = "FILE|FOLDER|URL")]
     source: String,
     #[command(flatten)]

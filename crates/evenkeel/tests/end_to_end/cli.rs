@@ -110,7 +110,7 @@ fn a_wrong_line_of_the_settings_file_is_named() {
 
 #[test]
 fn settings_that_contradict_each_other_are_refused() {
-    assert_eq!(refused(&["--port=0"]), "port = 0 and no unixsocket: nobody could connect");
+    assert_eq!(refused(&["--port=0"]), "port = 0, tls.port = 0 and no unixsocket: nobody could connect");
     assert_eq!(
         refused(&["--value-max=64MiB", "--connections-input-max=1MiB"]),
         "connections.input_max = 1MiB is smaller than value.max = 64MiB: such a value could not be sent"

@@ -14,7 +14,7 @@ impl Kind for ClientCertificates {
             "no" => Ok(Self::No),
             "optional" => Ok(Self::Optional),
             "yes" => Ok(Self::Required),
-            _ => Err("no, optional or yes".into()),
+            _ => Err("one of no, optional, yes".into()),
         }
     }
 
@@ -66,7 +66,7 @@ impl Kind for CertificateUser {
         match text.to_ascii_lowercase().as_str() {
             "off" => Ok(Self::Off),
             "cn" => Ok(Self::CommonName),
-            _ => Err("off or cn".into()),
+            _ => Err("one of off, cn".into()),
         }
     }
 

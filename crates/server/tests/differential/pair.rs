@@ -397,14 +397,16 @@ impl Pair {
         if theirs == ours { Ok(()) } else { Err(difference(&theirs, &ours)) }
     }
 
-    /// Each restores the payload of the other.
+    /// Each restores the payload of the other; of streams its own: Redis 7.0 makes no consumer for a read that finds nothing, and would get ours.
     fn restore(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
         let payloads = self.both(&vec![b"DUMP".to_vec(), from.to_vec()]);
         let [Value::Bulk(theirs), Value::Bulk(ours)] = payloads else {
             let [theirs, ours] = payloads;
             return if theirs == ours { Ok(()) } else { Err(difference(&theirs, &ours)) };
         };
-        for (link, payload) in self.links.iter_mut().zip([ours, theirs]) {
+        let is_stream = matches!(theirs.first(), Some(15 | 19 | 21));
+        let payloads = if is_stream { [theirs, ours] } else { [ours, theirs] };
+        for (link, payload) in self.links.iter_mut().zip(payloads) {
             let end = b"REPLACE".to_vec();
             link.send(&[vec![b"RESTORE".to_vec(), to.to_vec(), b"0".to_vec(), payload, end]]);
         }
