@@ -1,6 +1,7 @@
 //! A connection that is asked one thing after the other: blocking, and as long as the answer takes.
 
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 use resp::{DecodeError, Value};
 
@@ -44,11 +45,21 @@ impl Client {
     /// # Errors
     /// As [`Client::call`], and [`ClientError::NotRedis`], [`ClientError::NoServer`].
     pub fn connect(target: &Target) -> Result<Self, ClientError> {
+        Self::connect_within(target, None)
+    }
+
+    /// The same; to connect, and each answer on the way, take no longer than `timeout`, which the socket keeps.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_within(target: &Target, timeout: Option<Duration>) -> Result<Self, ClientError> {
         if target.protocol != Protocol::Resp {
             return Err(ClientError::NotRedis(target.to_string()));
         }
-        let stream = Stream::open(target, None);
-        let mut client = Self::new(stream.map_err(|error| ClientError::NoServer(target.to_string(), error))?);
+        let stream = Stream::open(target, timeout)
+            .map_err(|error| ClientError::NoServer(target.to_string(), error))?;
+        stream.socket().set_read_timeout(timeout)?;
+        let mut client = Self::new(stream);
         for command in target.login() {
             client.stream.write_all(command.as_bytes())?;
             client.answer()?;

@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use clock::{Clock, Nanos, SystemClock};
-use connection::{Client, Stream, Target};
+use connection::{Client, ClientError, Stream, Target};
 use rdb::{Limits, Reader};
 use resp::ValueEnd;
 
@@ -51,7 +51,7 @@ pub(crate) fn import(
         options,
         control,
         replayer: Replayer::new(options.db),
-        watch: Client::connect(target).ok(),
+        watch: Client::connect_within(target, Some(CONNECT_MAX)).ok(),
         looked: SystemClock.now(),
         offset: None,
         has_caught_up: false,
@@ -65,7 +65,7 @@ pub(crate) fn import(
         follower.replayer.abandon();
         (control.tell)(&format!("the connection to {target} is lost: {why}"));
         link = reconnect(target, control, &mut id, link.offset)?;
-        follower.watch = Client::connect(target).ok();
+        follower.watch = Client::connect_within(target, Some(CONNECT_MAX)).ok();
     }
     sink.settle()?;
     let known = if follower.has_caught_up { "" } else { ", which was not all that it had" };
@@ -96,6 +96,7 @@ fn load_all<'a>(
             break line;
         }
     };
+    link.has_begun = true;
     let mark = head.strip_prefix("$EOF:").map(str::to_owned);
     let len: u64 = match (&mark, head.strip_prefix('$').map(str::parse)) {
         (Some(_), _) => 0,
@@ -192,7 +193,7 @@ impl Follower<'_> {
                 self.looked = SystemClock.now();
                 sink.settle()?;
                 link.applied = sink.applied;
-                if self.look(sink) && self.options.until_synced {
+                if self.look(sink)? && self.options.until_synced {
                     return Ok(Ended::Done);
                 }
             }
@@ -239,17 +240,28 @@ impl Follower<'_> {
     }
 
     /// Tells how far it is; whether all has come that was there a second ago.
-    fn look(&mut self, sink: &Sink) -> bool {
-        let Some(watch) = &mut self.watch else { return false };
-        let Ok(info) = watch.call(&["INFO", "replication"]) else {
-            self.watch = Client::connect(self.target).ok();
-            return false;
+    ///
+    /// # Errors
+    /// The server does not tell where it is.
+    fn look(&mut self, sink: &Sink) -> Result<bool, MigrateError> {
+        let Some(watch) = &mut self.watch else { return Ok(false) };
+        let info = match watch.call(&["INFO", "replication"]) {
+            Ok(info) => info,
+            Err(ClientError::Refused(why)) => {
+                return Err(MigrateError::Source(format!(
+                    "the server that has the keys refused INFO: {why}"
+                )));
+            }
+            Err(_) => {
+                self.watch = Client::connect_within(self.target, Some(CONNECT_MAX)).ok();
+                return Ok(false);
+            }
         };
         let info = text_of(info);
         let offset = info
             .lines()
             .find_map(|line| line.strip_prefix("master_repl_offset:")?.trim().parse::<u64>().ok());
-        let Some(offset) = offset else { return false };
+        let Some(offset) = offset else { return Ok(false) };
         let behind = offset.saturating_sub(sink.applied);
         // who writes on is always ahead: what it had a second ago is to be here
         let before = self.offset.replace(offset).unwrap_or(offset);
@@ -257,7 +269,7 @@ impl Follower<'_> {
         let state = if is_here { "caught up" } else { "following" };
         (self.control.tell)(&format!("{state}: offset {}, {behind} B behind", sink.applied));
         self.has_caught_up |= is_here;
-        is_here
+        Ok(is_here)
     }
 }
 
@@ -270,6 +282,8 @@ struct Link<'a> {
     /// Of the commands that were read, and of those that the other server has replied to.
     offset: u64,
     applied: u64,
+    /// The file has begun to come: before, a word from here would put off that it does.
+    has_begun: bool,
     is_loaded: bool,
     pulsed: Nanos,
     /// When something came last.
@@ -279,7 +293,8 @@ struct Link<'a> {
 impl<'a> Link<'a> {
     fn connect(target: &Target, control: &'a Control<'a>) -> Result<Self, MigrateError> {
         let source = |error: &dyn std::fmt::Display| MigrateError::Source(error.to_string());
-        let stream = Client::connect(target).map_err(|error| source(&error))?.into_stream();
+        let stream = Client::connect_within(target, Some(CONNECT_MAX)).map_err(|error| source(&error))?;
+        let stream = stream.into_stream();
         stream.socket().set_read_timeout(Some(TICK)).map_err(|error| source(&error))?;
         let now = SystemClock.now();
         let mut link = Self {
@@ -289,11 +304,11 @@ impl<'a> Link<'a> {
             taken: 0,
             offset: 0,
             applied: 0,
+            has_begun: false,
             is_loaded: false,
             pulsed: now,
             heard: now,
         };
-        link.ask(&["PING"])?;
         // whoever refuses these sends its keys all the same
         link.ask(&["REPLCONF", "listening-port", "0"])?;
         link.ask(&["REPLCONF", "capa", "eof", "capa", "psync2"])?;
@@ -383,8 +398,11 @@ impl<'a> Link<'a> {
             return Ok(());
         }
         self.pulsed = now;
-        if !self.is_loaded {
-            return self.stream.write_all(b"\n");
+        match (self.is_loaded, self.has_begun) {
+            (false, true) => return self.stream.write_all(b"\n"),
+            // it waits for others to come for the same file, until nobody has said anything for some seconds
+            (false, false) => return Ok(()),
+            (true, _) => {}
         }
         let mut request = Vec::new();
         resp::encode_command(&mut request, &["REPLCONF", "ACK", &self.applied.to_string()]);
@@ -412,6 +430,8 @@ fn lost(error: &io::Error) -> MigrateError {
     MigrateError::Source(format!("the connection to the server that has the keys: {error}"))
 }
 
+/// For a handshake, and for each answer to a login.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(500);

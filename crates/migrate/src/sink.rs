@@ -234,6 +234,8 @@ impl Sink {
             while !self.connections[at].sent.is_empty() {
                 self.take_replies(at)?;
             }
+            // also what had nothing to send
+            self.applied = self.applied.max(self.connections[at].open.mark);
         }
         Ok(())
     }

@@ -610,6 +610,12 @@ fn act_one(
     let Handler::Control(handle) = table::handler(queued.entry) else {
         unreachable!("only control commands are put off");
     };
+    // a command before it may have logged in somebody else, or changed the rules
+    server.acl.refresh(&mut session.member, &session.client);
+    if let Err(failure) = may_still_run(server, &session.member.permissions, queued, session.db) {
+        server.stats.write_failure(failure, session.resp3, out);
+        return (Ticket::NOTHING, true);
+    }
     let ahead = queued.ahead.take();
     if let Some(Ok(Ahead::Reply(reply))) = ahead.as_deref() {
         Writer::new(out, session.resp3).raw(reply);

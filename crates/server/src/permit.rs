@@ -61,12 +61,12 @@ fn refuse(
         note_refusal(server, client, &user.name, reason, context, &object);
     }
     match (context, denied) {
+        (_, Denied::Option(option)) => {
+            format!("ERR {option} option of SORT denied due to insufficient ACL permissions.").into()
+        }
         (AclContext::Script, _) => script_text(denied).into(),
         (_, Denied::Command) => {
             format!("NOPERM this user has no permissions to run the '{name}' command").into()
-        }
-        (_, Denied::Option(option)) => {
-            format!("ERR {option} option of SORT denied due to insufficient ACL permissions.").into()
         }
         (_, Denied::Database(_)) => {
             "NOPERM this user has no permissions to access one of the databases that the command uses".into()
@@ -99,8 +99,9 @@ pub(crate) fn note_refusal(
 /// What a script is told, as Redis 7.0 words it.
 fn script_text(denied: Denied) -> &'static str {
     match denied {
-        Denied::Command => "ERR The user executing the script can't run this command or subcommand",
-        Denied::Option(_) => "ERR option of SORT denied due to insufficient ACL permissions.",
+        Denied::Command | Denied::Option(_) => {
+            "ERR The user executing the script can't run this command or subcommand"
+        }
         Denied::Database(_) => "ERR The user executing the script can't access this database",
         Denied::Key(_) => {
             "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments"

@@ -200,7 +200,11 @@ impl Server {
             self.slowlog.set_max(settings.slowlog_length_max, slowlog_bytes_max);
             self.traffic.set_max(settings.connections_messages_max.0);
             self.notices.set_classes(settings.notify_keyspace_events);
-            self.notices.tracking.set_max(settings.tracking_keys_max as u64);
+            let tracked_bytes_max = match self.store.memory().limit_bytes {
+                0 => TRACKED_BYTES_MAX,
+                limit_bytes => (limit_bytes / TRACKED_SHARE).min(TRACKED_BYTES_MAX),
+            };
+            self.notices.tracking.set_max(settings.tracking_keys_max as u64, tracked_bytes_max);
         }
     }
 
@@ -223,6 +227,10 @@ impl Server {
 
 /// One line in this time, however many requests cannot be taken.
 const LOGGED_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
+/// What the table of tracked keys may hold of the limit of memory.
+const TRACKED_SHARE: u64 = 16;
+/// And at most.
+const TRACKED_BYTES_MAX: u64 = 256 << 20;
 /// What SLOWLOG may hold of the limit of memory.
 const SLOWLOG_SHARE: u64 = 64;
 /// And at most.

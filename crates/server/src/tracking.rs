@@ -15,7 +15,7 @@
 //! Invariants
 //!   1. Whoever has read a key is in the table until told of its next change: the read remembers it before it looks it up, under the
 //!      lock that the change needs, so there is no gap. What is told comes after the reply that it is about (`turn`).
-//!   2. The table has at most `tracking.keys_max` keys, as soon as nothing is locked: beyond them keys are forgotten, and their clients
+//!   2. The table has at most `tracking.keys_max` keys, and a sixteenth of the limit of memory (at most 256 MiB), as soon as nothing is locked: beyond them keys are forgotten, and their clients
 //!      told so as if they had changed.
 //!   3. A key's clients are some hundred at most that have ended: they are taken out when their number doubles.
 //!
@@ -50,6 +50,7 @@ pub(crate) struct Tracking {
     items: AtomicU64,
     bytes: AtomicU64,
     keys_max: AtomicU64,
+    bytes_max: AtomicU64,
     /// The shard from which the next key is forgotten.
     hand: AtomicUsize,
 }
@@ -93,13 +94,20 @@ impl Tracking {
             items: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             keys_max: AtomicU64::new(u64::MAX),
+            bytes_max: AtomicU64::new(u64::MAX),
             hand: AtomicUsize::new(0),
         }
     }
 
-    /// Sets how many keys the table may have; 0: as many as there are.
-    pub(crate) fn set_max(&self, keys: u64) {
+    /// Sets how many keys the table may have, 0 for as many as there are, and how many bytes.
+    pub(crate) fn set_max(&self, keys: u64, bytes: u64) {
         self.keys_max.store(if keys == 0 { u64::MAX } else { keys }, Ordering::Relaxed);
+        self.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    fn is_too_large(&self) -> bool {
+        self.keys.load(Ordering::Relaxed) > self.keys_max.load(Ordering::Relaxed)
+            || self.bytes.load(Ordering::Relaxed) > self.bytes_max.load(Ordering::Relaxed)
     }
 
     /// Clients that track.
@@ -213,7 +221,7 @@ impl Tracking {
     #[cold]
     fn trim_some(&self) {
         for _ in 0..TRIMMED_AT_ONCE {
-            if self.keys.load(Ordering::Relaxed) <= self.keys_max.load(Ordering::Relaxed) {
+            if !self.is_too_large() {
                 return;
             }
             let shards = self.shards();
@@ -312,7 +320,7 @@ impl Remembers for Tracking {
 
     #[inline]
     fn trim(&self) {
-        if self.keys.load(Ordering::Relaxed) > self.keys_max.load(Ordering::Relaxed) {
+        if self.is_too_large() {
             self.trim_some();
         }
     }

@@ -136,12 +136,10 @@ fn read<'a>(data: &Data<'_, '_>, payload: &'a [u8]) -> Result<Restored<'a>, Fail
     }
     let most = data.limits.value_bytes_max.load(Ordering::Relaxed);
     let limits = rdb::Limits { string_bytes_max: most };
-    let mut bytes = 0;
     // what is compressed may be many times as long
     let ask = |more: usize| {
-        bytes += more;
         data.access.charge(more / RESTORED_BYTES)?;
-        data.access.ask(bytes as u64)
+        data.access.ask(more as u64)
     };
     let bad = |_| "ERR Bad data format";
     let read =

@@ -1,10 +1,12 @@
 //! Files of users: a line `user NAME RULE...` for each, as ACL LIST shows them and Redis writes them.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use commands::lookup::Table;
 
-use super::user::User;
+use super::ALL_BYTES_MAX;
+use super::user::{USER_BYTES_MAX, User};
 use crate::clients::DEFAULT_USER;
 use crate::settings::replace_file;
 
@@ -27,29 +29,37 @@ impl UserFile {
     /// Reads the file; `table` has all commands, and with `all_channels` new users may use all channels.
     ///
     /// # Errors
-    /// It cannot be read, is larger than 16 MiB, or a line is wrong: the first one.
+    /// It cannot be read, is larger than 8 MiB, or a line is wrong: the first one.
     pub fn read(path: &Path, table: &'static Table, all_channels: bool) -> Result<Self, UserFileError> {
         let text = vfs::read_regular(path, FILE_BYTES_MAX)
             .map_err(|error| UserFileError::Io(path.to_owned(), error))?;
-        let mut users: Vec<User> = Vec::new();
+        let (mut users, mut names) = (Vec::new(), HashSet::new());
         for (index, line) in text.lines().enumerate() {
             let wrong = |why: String| UserFileError::Line(path.to_owned(), index + 1, why);
+            if line.len() > USER_BYTES_MAX {
+                return Err(wrong(format!(
+                    "a line of {} B is longer than the limit of {USER_BYTES_MAX} B",
+                    line.len()
+                )));
+            }
             let mut words = line.split_ascii_whitespace().map(str::as_bytes);
             let Some(first) = words.next().filter(|word| !word.starts_with(b"#")) else { continue };
             if first != b"user" {
                 return Err(wrong("a line begins with the word user, and a name".to_owned()));
             }
             let name = words.next().ok_or_else(|| wrong("there is no name".to_owned()))?;
-            if users.iter().any(|user| *user.name == *name) {
+            if !names.insert(name) {
                 return Err(wrong(format!("the user '{}' is there twice", String::from_utf8_lossy(name))));
             }
             let user = User::new(name, table, all_channels).with_rules(words, all_channels);
-            users.push(user.map_err(|(rule, error)| {
+            let user = user.map_err(|(rule, error)| {
                 // a word that begins so is a password
                 let is_secret = rule.starts_with(b">") || rule.starts_with(b"<");
                 let shown = if is_secret { "a password".into() } else { String::from_utf8_lossy(&rule) };
                 wrong(format!("{shown}: {error}"))
-            })?);
+            })?;
+            user.check_size().map_err(wrong)?;
+            users.push(user);
         }
         Ok(Self(users))
     }
@@ -75,4 +85,4 @@ pub(crate) fn write(path: &Path, lines: impl Iterator<Item = Vec<u8>>) -> Result
     replace_file(path, &text).map_err(|error| UserFileError::Io(path.to_owned(), error))
 }
 
-const FILE_BYTES_MAX: u64 = 16 << 20;
+const FILE_BYTES_MAX: u64 = ALL_BYTES_MAX as u64;

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use commands::failure::Failure;
 use commands::lookup::Table;
 
 use user::User;
@@ -45,6 +46,9 @@ pub(crate) struct Acl {
     generation: AtomicU64,
     pub(crate) log: log::Log,
 }
+
+/// Rules of all users.
+pub(crate) const ALL_BYTES_MAX: usize = 8 << 20;
 
 type Users = BTreeMap<Box<[u8]>, Arc<User>>;
 
@@ -122,6 +126,34 @@ impl Acl {
         let was_there = users.insert(name.into(), new).is_some();
         self.generation.fetch_add(1, Ordering::Release);
         Ok(was_there)
+    }
+
+    /// The same, if the user has no more rules than all users together may have: 8 MiB, which compiled take some 20 times as much.
+    ///
+    /// # Errors
+    /// Those of `change`, and that there are too many.
+    pub(crate) fn change_within_bounds(
+        &self,
+        name: &[u8],
+        change: impl FnOnce(Option<&User>) -> Result<User, Failure>,
+    ) -> Result<bool, Failure> {
+        let others: usize = self
+            .read()
+            .iter()
+            .filter(|(other, _)| ***other != *name)
+            .map(|(_, user)| user.line().len())
+            .sum();
+        self.change(name, |former| {
+            let user = change(former)?;
+            let bytes = others + user.line().len();
+            if bytes > ALL_BYTES_MAX {
+                let text = format!(
+                    "ERR all users would have {bytes} B of rules, more than the limit of {ALL_BYTES_MAX} B"
+                );
+                return Err(text.into());
+            }
+            Ok(user)
+        })
     }
 
     /// Removes a user, which is not `default`; says whether there was one.

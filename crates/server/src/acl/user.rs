@@ -25,6 +25,11 @@ pub(crate) struct User {
     pub(crate) selectors: Vec<Selector>,
 }
 
+/// Rules of a user.
+pub(crate) const USER_RULES_MAX: usize = 2_000;
+/// Bytes of these.
+pub(crate) const USER_BYTES_MAX: usize = 64 << 10;
+
 /// SHA-256.
 type Hash = [u8; 32];
 
@@ -162,6 +167,21 @@ impl User {
     /// What its passwords hash to, in hexadecimal digits.
     pub(crate) fn hashes(&self) -> Vec<String> {
         self.passwords.iter().map(|hash| hex(hash)).collect()
+    }
+
+    /// Refuses one whose rules would take much time and memory: each is compared with what commands name.
+    ///
+    /// # Errors
+    /// How many there are, and how many there may be.
+    pub(crate) fn check_size(&self) -> Result<(), String> {
+        let line = self.line();
+        let (bytes, rules) = (line.len(), line.split(|byte| *byte == b' ').count());
+        if bytes <= USER_BYTES_MAX && rules <= USER_RULES_MAX {
+            return Ok(());
+        }
+        Err(format!(
+            "the user would have {rules} rules of {bytes} B, more than the limit of {USER_RULES_MAX} rules and {USER_BYTES_MAX} B"
+        ))
     }
 
     /// The line of a file of users that makes it; sets of rules are in parentheses.

@@ -10,7 +10,7 @@ use super::kill::end;
 use crate::acl::file::{UserFile, write};
 use crate::acl::log::Kept;
 use crate::acl::selector::{CATEGORIES, Denied, Selector, category_of, has_category};
-use crate::acl::user::{User, hex};
+use crate::acl::user::{USER_BYTES_MAX, USER_RULES_MAX, User, hex};
 use crate::clients::DEFAULT_USER;
 use crate::control::Control;
 use crate::message::Message;
@@ -99,21 +99,20 @@ pub(crate) fn setuser(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
         return Err("ERR Usernames can't contain spaces or null characters".into());
     }
     let bytes: usize = args.iter().skip(2).map(<[u8]>::len).sum();
-    if bytes > RULES_BYTES_MAX {
-        return Err(format!("ERR rules of {bytes} B are longer than the limit of {RULES_BYTES_MAX} B").into());
-    }
-    if server.acl.all().len() >= USERS_MAX && server.acl.find(name).is_none() {
-        return Err(format!("ERR there are {USERS_MAX} users, as many as there may be").into());
+    let rules = args.len() - 3;
+    if bytes > USER_BYTES_MAX || rules > USER_RULES_MAX {
+        return Err(format!(
+            "ERR {rules} rules of {bytes} B are more than the limit of {USER_RULES_MAX} rules and {USER_BYTES_MAX} B"
+        )
+        .into());
     }
     let settings = server.settings.current();
     let all_channels = settings.acl_all_channels;
-    let was_there = server.acl.change(name, |former| {
+    let was_there = server.acl.change_within_bounds(name, |former| {
         let user = former.cloned().unwrap_or_else(|| User::new(name, server.table, all_channels));
         let was_open = user.is_open();
         let user = user.with_rules(args.iter().skip(3), all_channels).map_err(refused)?;
-        if user.line().len() > LINE_BYTES_MAX {
-            return Err(format!("ERR the user would have more than {LINE_BYTES_MAX} B of rules").into());
-        }
+        user.check_size().map_err(|error| Failure::from(format!("ERR {error}")))?;
         if name == DEFAULT_USER && user.is_open() && !was_open && settings.is_protected() {
             return Err("ERR the user default without a password would let other machines in: bind 127.0.0.1, or turn \
                         protected_mode off"
@@ -348,8 +347,3 @@ const NO_FILE: &str = "ERR This server has no file of users: start it with acl.f
 const LOG_ENTRIES: usize = 10;
 /// Bytes of a rule that an error shows.
 const SHOWN_BYTES_MAX: usize = 128;
-/// Rules of one ACL SETUSER.
-const RULES_BYTES_MAX: usize = 1 << 20;
-/// What all rules of a user take as a line.
-const LINE_BYTES_MAX: usize = 1 << 20;
-const USERS_MAX: usize = 16_384;

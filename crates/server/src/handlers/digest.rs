@@ -39,7 +39,10 @@ pub(crate) fn of_all(data: &mut Data<'_, '_>, _args: ArgsView<'_>, out: &mut Wri
 
 /// Some keys of the database, one by one; zeros where there is none.
 pub(crate) fn of_values(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let mut digests = Vec::new();
+    let (count, mut digests) = (args.len() - 2, Vec::new());
+    if count > VALUES_MAX {
+        return Err(format!("ERR {count} keys are more than the {VALUES_MAX} that are looked at").into());
+    }
     for key in args.iter().skip(2) {
         digests.push(of_key(data, data.db, key)?.unwrap_or_default());
     }
@@ -94,5 +97,7 @@ fn add(all: &mut Digest, one: &Digest) {
     all.iter_mut().zip(one).for_each(|(all, one)| *all ^= one);
 }
 
+/// Of one command: it goes on when its client has gone.
+const VALUES_MAX: usize = 64;
 /// They are looked at while all are locked.
 const KEYS_MAX: u64 = 1_000_000;

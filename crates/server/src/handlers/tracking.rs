@@ -130,10 +130,11 @@ fn switch_on(control: &mut Control<'_>, mut options: TrackingOptions) -> Outcome
     }
     if options.bcast {
         let former = former.map_or(&[][..], |former| &former.prefixes);
-        check_prefixes(former, &options.prefixes)?;
-        if options.prefixes.is_empty() && former.is_empty() {
-            options.prefixes.push(Box::default());
+        let all = Box::default();
+        if options.prefixes.is_empty() && !former.contains(&all) {
+            options.prefixes.push(all);
         }
+        check_prefixes(former, &options.prefixes)?;
         options.prefixes.splice(0..0, former.iter().cloned());
     }
     let bytes: usize = options.prefixes.iter().map(|prefix| prefix.len() + PREFIX_BYTES).sum();

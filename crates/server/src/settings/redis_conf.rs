@@ -3,6 +3,8 @@
 //! Names that are settings here, or stand for one, are set. What Redis does and this server does not is refused where somebody would rely on it (replicas, clusters,
 //! modules, renamed commands), and told to whoever starts the server where it means nothing (snapshots, files of the log).
 
+use std::collections::HashSet;
+
 use super::compat;
 use super::error::WrongValue;
 use super::file::FileError;
@@ -24,7 +26,7 @@ pub(super) fn is_one(text: &str) -> bool {
 /// # Errors
 /// The first line that is wrong, or that says what this server does not do.
 pub(super) fn apply(settings: &mut Settings, text: &str) -> Result<Vec<String>, FileError> {
-    let mut told = Vec::new();
+    let (mut told, mut names) = (Vec::new(), HashSet::new());
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -38,6 +40,12 @@ pub(super) fn apply(settings: &mut Settings, text: &str) -> Result<Vec<String>, 
         if let Some(why) = set {
             told.push(format!("line {}: {name}: {why}", index + 1));
         }
+        names.insert(name);
+    }
+    if names.contains("tls-port") && !names.contains("tls-auth-clients") {
+        // as Redis does where the file does not say
+        let set = set_row(settings, "tls.client_certificates", "yes");
+        set.map_err(|why| FileError { line: 1, message: format!("tls-auth-clients: {why}") })?;
     }
     Ok(told)
 }
@@ -160,6 +168,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("include", "put the lines of that file here: one file is read"),
     ("loadmodule", "there are no modules"),
     ("rename-command", "commands have their names: forbid them by rules of users (acl.file)"),
+    ("tls-ciphers", "ciphers are not chosen here: those of rustls are used"),
+    ("tls-ciphersuites", "ciphers are not chosen here: those of rustls are used"),
+    ("tls-ca-cert-dir", "name one file with all of them: tls-ca-cert-file PATH"),
+    ("tls-key-file-pass", "keys are not encrypted here: protect the file"),
     ("user", "put the lines of users into a file of their own, and name it: aclfile PATH"),
 ];
 
@@ -194,10 +206,24 @@ mod tests {
             ("port x", "line 1: port: port = x"),
             ("requirepass \"a", "line 1: a quote is not closed"),
             ("requirepass \"a\"b", "line 1: a quote is not closed"),
+            ("tls-ciphers HIGH", "line 1: tls-ciphers: ciphers are not chosen here"),
             ("nosuch 1", "line 1: nosuch: no setting of Redis that this server knows"),
         ] {
             let error = apply(&mut Settings::default(), text).expect_err(text).to_string();
             assert!(error.starts_with(why), "{text}: {error}");
+        }
+    }
+
+    /// The file opened the server to clients without a certificate.
+    #[test]
+    fn certificates_are_asked_for_where_redis_asks_for_them() {
+        for (text, expected) in
+            [("tls-port 1", "yes"), ("tls-port 1\ntls-auth-clients no", "no"), ("port 1", "no")]
+        {
+            let mut settings = Settings::default();
+            apply(&mut settings, text).expect("all is known");
+            let row = Row::find("tls.client_certificates").expect("a row");
+            assert_eq!(row.text(&settings), expected, "{text}");
         }
     }
 

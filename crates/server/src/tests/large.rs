@@ -265,3 +265,32 @@ fn large_values_grow_in_a_transaction_each_by_what_came_before() {
     wire.output.buffer().clear();
     harness.expect(&mut wire, &[("EXEC", &replies)]);
 }
+
+/// What was asked for with each part was the sum of all before it: a set of 100,000 members would have taken half a gigabyte.
+#[test]
+fn payload_of_a_large_collection_is_restored_with_little_memory() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.server.store.set_memory_limit(64 << 20);
+    let mut call = |words: &[&[u8]]| {
+        let mut request = Vec::new();
+        encode_command(&mut request, words);
+        let mut reply = harness.feed(&mut wire, &request);
+        while reply.is_empty() {
+            std::thread::yield_now();
+            reply = harness.deliver(&mut wire);
+        }
+        reply
+    };
+    for part in 0..10 {
+        let members: Vec<String> = (0..5_000).map(|number| format!("member-{part}-{number}")).collect();
+        let words: Vec<&[u8]> =
+            ["SADD", "s"].into_iter().chain(members.iter().map(String::as_str)).map(str::as_bytes).collect();
+        assert_eq!(call(&words), b":5000\r\n");
+    }
+    let reply = call(&[b"DUMP", b"s"]);
+    let head = reply.iter().position(|byte| *byte == b'\n').expect("a length");
+    let reply = call(&[b"RESTORE", b"t", b"0", &reply[head + 1..reply.len() - 2]]);
+    assert_eq!(String::from_utf8_lossy(&reply), "+OK\r\n");
+    assert_eq!(call(&[b"SCARD", b"t"]), b":50000\r\n");
+}

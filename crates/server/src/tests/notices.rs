@@ -251,7 +251,7 @@ fn beyond_the_most_keys_some_are_given_up_and_their_readers_told() {
     assert_eq!(harness.server.notices.tracking.totals()[0], 10);
     assert_eq!(heard(&harness, &mut reader).matches("invalidate").count(), 90);
     let mut many = harness.connect();
-    harness.server.notices.tracking.set_max(0);
+    harness.server.notices.tracking.set_max(0, u64::MAX);
     for number in 0..20_000 {
         harness.line(&mut reader, &format!("GET user:{number:011}"));
     }
@@ -260,6 +260,28 @@ fn beyond_the_most_keys_some_are_given_up_and_their_readers_told() {
     assert!(each <= 60 && keys == items, "{each} B a key");
     harness.line(&mut many, "FLUSHALL");
     assert_eq!(harness.server.notices.tracking.bytes(), 0);
+}
+
+/// Only their number was bounded: names of a megabyte took what they liked.
+#[test]
+fn tracked_keys_are_bounded_in_bytes_too() {
+    let mut harness = Harness::new();
+    let mut reader = tracking(&mut harness, "");
+    harness.server.notices.tracking.set_max(0, 1 << 20);
+    let long = "x".repeat(100_000);
+    for number in 0..50 {
+        harness.line(&mut reader, &format!("GET {number}{long}"));
+    }
+    assert!(harness.server.notices.tracking.bytes() <= 1 << 20);
+    assert_eq!(heard(&harness, &mut reader).matches("invalidate").count(), 40);
+}
+
+#[test]
+fn all_keys_may_not_follow_a_prefix_that_would_be_told_twice() {
+    let mut harness = Harness::new();
+    let mut reader = tracking(&mut harness, " BCAST PREFIX foo");
+    let reply = harness.line(&mut reader, "CLIENT TRACKING ON BCAST");
+    assert!(reply.starts_with("-ERR Prefix"), "{reply}");
 }
 
 /// What a connection that trusts invalidations keeps.

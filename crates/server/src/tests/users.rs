@@ -241,3 +241,65 @@ fn clients_are_listed_and_ended_by_user() {
     harness.line(&mut admin, "CLIENT KILL USER u");
     assert_eq!(harness.killed().len(), 1);
 }
+
+#[test]
+fn rules_are_bounded_in_number_and_bytes_for_a_user_and_for_all() {
+    let mut harness = Harness::new();
+    let mut admin = harness.connect();
+    let many: Vec<String> = (0..2_001).map(|number| format!("~{number}")).collect();
+    let reply = harness.line(&mut admin, &format!("ACL SETUSER u {}", many.join(" ")));
+    assert!(reply.contains("2001 rules") && reply.contains("limit of 2000 rules"), "{reply}");
+    // step by step it comes to no more
+    for part in many.chunks(900) {
+        let reply = harness.line(&mut admin, &format!("ACL SETUSER u {}", part.join(" ")));
+        assert!(reply == "+OK\r\n" || reply.contains("the user would have"), "{reply}");
+    }
+    assert!(harness.line(&mut admin, "ACL LIST").len() < 64 << 10);
+    let long = "x".repeat(1_000);
+    let rules: Vec<String> = (0..60).map(|number| format!("~{number}{long}")).collect();
+    let refused = (0..200).find_map(|number| {
+        let reply = harness.line(&mut admin, &format!("ACL SETUSER u{number} {}", rules.join(" ")));
+        (reply != "+OK\r\n").then_some((number, reply))
+    });
+    let (number, reply) = refused.expect("all together are bounded");
+    assert!((100..140).contains(&number) && reply.contains("all users would have"), "{number}: {reply}");
+}
+
+/// EXEC ran what was queued before it logged in another user as the one before.
+#[test]
+fn control_commands_behind_auth_in_a_transaction_are_those_of_the_new_user() {
+    let mut harness = Harness::new();
+    let mut wire = user(&mut harness, "+@all -config -subscribe ~*");
+    let mut strong = harness.connect();
+    for line in ["MULTI", "AUTH u pw", "CONFIG GET port", "ACL WHOAMI", "SUBSCRIBE c"] {
+        harness.line(&mut strong, line);
+    }
+    let reply = harness.line(&mut strong, "EXEC");
+    assert_eq!(
+        reply,
+        "*4\r\n+OK\r\n-NOPERM this user has no permissions to run the 'config|get' command\r\n$1\r\nu\r\n\
+         -NOPERM this user has no permissions to run the 'subscribe' command\r\n"
+    );
+    harness.expect(&mut wire, &[("MULTI", "+OK\r\n"), ("AUTH default x", "+QUEUED\r\n")]);
+}
+
+#[test]
+fn passwords_within_other_commands_are_not_shown() {
+    let mut harness = Harness::with(|settings| settings.set("slowlog.threshold", "0s").expect("a time"));
+    let mut admin = harness.connect();
+    for line in [
+        "ACL SETUSER x on >S3CRET",
+        "ACL DRYRUN default AUTH u S3CRET",
+        "ACL DRYRUN default ACL SETUSER x >S3CRET",
+        "COMMAND GETKEYS AUTH S3CRET",
+        "TX.DO $ AUTH S3CRET",
+        "CONFIG SET masterauth S3CRET",
+        "CONFIG SET requirepass S3CRET",
+        "AUTH S3CRET",
+    ] {
+        harness.line(&mut admin, line);
+    }
+    let log = harness.line(&mut admin, "SLOWLOG GET 100");
+    assert!(log.contains("dryrun") || log.contains("DRYRUN"), "{log}");
+    assert!(!log.contains("S3CRET"), "{log}");
+}
