@@ -28,7 +28,7 @@ pub fn file(bytes: &[u8]) -> usize {
 /// Reads `bytes` as a payload, its checksum aside; returns whether it is one.
 ///
 /// # Panics
-/// As [`file`], and when the checksum that [`crate::footer`] makes is not right.
+/// As [`file()`], and when the checksum that [`crate::footer`] makes is not right.
 #[must_use]
 pub fn payload(bytes: &[u8]) -> bool {
     let (body, version) =
