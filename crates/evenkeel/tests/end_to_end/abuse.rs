@@ -290,7 +290,7 @@ fn payloads_that_dump_did_not_write_are_refused_whatever_their_lengths_say() {
     };
     assert_eq!(restore(&payload), ok());
     // What redis-server 7.0 writes for SET k hello: the kind, a length, the value, version 10 and its own checksum.
-    let of_redis = b"\x00\x05hello\n\x00cr\xdfve4 ";
+    let of_redis = b"\x00\x05hello\n\x00cr\xdfve4 \n";
     let lengths = [0x80u8, 0x81, 0xff, 0xc3].map(|head| [&[0, head], &[0xff; 9][..]].concat());
     assert_eq!(restore(of_redis), ok());
     assert_eq!(server.call(&["GET", "r"]), bulk("hello"));
